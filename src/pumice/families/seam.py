@@ -1,0 +1,129 @@
+"""The contract between the engine and a device family.
+
+The engine owns time, the ledger's ``Usage`` rows and all loops over pods and nodes. A family owns what a request means,
+which card fits, and how a decision is written on the wire. Everything here is a synchronous function of values; nothing
+may mutate its arguments. A scalar path (``fit``) decides exactly; an optional vector path (``Columns``) lets the engine
+rank all nodes of one class at once and must agree with the scalar path (a property test says so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.model.cards import Card, Grant, Usage
+from pumice.model.refusal import Misfit, Refusal
+from pumice.wire.objects import Node, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The cards of one node as registered, and what is wrong with the registration (one sentence each)."""
+
+    cards: tuple[Card, ...] = ()
+    problems: tuple[str, ...] = ()
+    config: Any = None  # what the family wants to remember per node, e.g. the geometries of its models
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one pod wants of a family. Equal ``key`` means: any card choice for one is a choice for the other.
+
+    ``key`` therefore contains everything of the pod that ``fit`` and ``score`` look at (counts, memory, cores,
+    allow lists, mode, spread group, exclusivity rules), and nothing else.
+    """
+
+    family: str
+    key: Hashable
+    detail: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCards:
+    """One node as ``fit`` sees it: facts and usage side by side, same length. ``usages`` must not be changed."""
+
+    node: str
+    inventory: Inventory
+    usages: Sequence[Usage]
+    exclusive: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Card index to the exclusivity rules of the pods on it (spec deviceshare-nvidia 13)."""
+    groups: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Card index to the PodGroup keys of the pods on it that hold memory or cores (section 14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A choice of cards and the node score in 0..100 (before the plugin's weight)."""
+
+    grant: Grant
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The cards of all nodes as arrays, for ranking one class at once. Shape (nodes, cards); absent cards have total 0.
+
+    Kept by the ledger: only rows of changed nodes are rewritten. ``flags`` holds 1 where the card takes pods at all.
+    """
+
+    total: NDArray[np.int64]
+    memory: NDArray[np.int64]
+    cores: NDArray[np.int64]
+    shares: NDArray[np.int64]
+    share_limit: NDArray[np.int64]
+    flags: NDArray[np.bool_]
+    mig: NDArray[np.bool_]
+    type_id: NDArray[np.int32]  # index into ``types``; -1 absent
+    types: tuple[str, ...]
+
+
+class Family(Protocol):
+    """One device family under one configuration. A changed configuration makes a new object."""
+
+    name: str
+
+    def resources(self) -> frozenset[str]:
+        """Extended resource names that this family accounts card by card."""
+        ...
+
+    def parameters(self) -> frozenset[str]:
+        """Names that are parameters rather than resources: exempt from the aggregate check (D-40)."""
+        ...
+
+    def ask(self, pod: Pod) -> Ask | Refusal | None:
+        """What the pod wants; None when it wants nothing of this family; Refusal when it can never be honoured."""
+        ...
+
+    def inventory(self, node: Node) -> Inventory | None:
+        """The node's cards; None when the node has none of this family."""
+        ...
+
+    def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
+        """What a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
+        quarantines the card named by its ``field`` (D-25)."""
+        ...
+
+    def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
+        """Choose cards for one pod on one node."""
+        ...
+
+    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """(may fit, score) per node; None when this ask needs the scalar path on every node. ``may fit`` is False only
+        where ``fit`` would refuse, and where it is True and ``fit`` accepts, the scores are equal."""
+        ...
+
+    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
+        """The pod annotations that carry the grant, to travel in the Binding (only our own keys, D-15)."""
+        ...
+
+    def quota(self, ask: Ask) -> dict[str, int]:
+        """Effective demand for queue quotas: per-card value times cards (D-39)."""
+        ...
+
+    def no_devices(self, node: str) -> Misfit:
+        """The refusal of a node that has no cards of this family (D-10)."""
+        ...

@@ -1,0 +1,93 @@
+"""Cards, what is used of them, and what a pod was granted. All plain values.
+
+``Card`` holds the facts that a node registers; ``Usage`` what is booked on it; ``Grant`` what one pod holds. A ledger
+(engine) owns the mutable ``Usage`` rows; families only read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """How a card is shared. Anything that is not ``mig`` on the wire means HAMi-core (spec deviceshare-nvidia 4.1)."""
+
+    HAMI_CORE = "hami-core"
+    MIG = "mig"
+    WHOLE = "whole"  # legacy gpu-number: one pod has the card to itself
+    SHARE = "share"  # legacy gpu-memory
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One physical card as its node registered it.
+
+    ``total`` is in memory units, ``shares`` the largest number of containers on it. ``blocked`` is empty, or the
+    reason why the card takes no new pods although it still carries old ones (quarantine, no geometry, cordoned).
+    ``links`` maps the index of a peer card to its NVLink width (0 or absent: none); ``numa`` is -1 when unknown.
+    """
+
+    index: int
+    uuid: str
+    type: str
+    total: int
+    shares: int
+    healthy: bool = True
+    mode: Mode = Mode.HAMI_CORE
+    blocked: str = ""
+    numa: int = -1
+    links: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An exclusive position on a card: a MIG slot of a geometry group, or a place of an NPU template.
+
+    ``profile`` and ``memory`` (memory units) are facts of the geometry in force when the slot was granted.
+    """
+
+    group: str
+    number: int
+    profile: str = ""
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one container holds of one card.
+
+    ``memory`` is what is charged to the ledger, ``asked`` what the annotation states (they differ for MIG, E-30).
+    """
+
+    card: int
+    uuid: str
+    memory: int
+    cores: int
+    asked: int
+    slot: Slot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Everything one pod holds on one node for one family: per *requesting* container, in container order, its pieces."""
+
+    family: str
+    node: str
+    containers: tuple[tuple[Piece, ...], ...]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(piece for container in self.containers for piece in container)
+
+
+@dataclass(slots=True)
+class Usage:
+    """What is booked on one card. ``holders`` maps pod uid to its pieces here; the counters are their sums."""
+
+    shares: int = 0
+    memory: int = 0
+    cores: int = 0
+    group: str = ""  # active geometry group; empty when no slot is in use (D-22)
+    slots: set[int] = field(default_factory=set)
+    holders: dict[str, tuple[Piece, ...]] = field(default_factory=dict)

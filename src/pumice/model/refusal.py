@@ -1,0 +1,78 @@
+"""Refusals are values: who refused, in which dimension, what was wanted and what the best offer was.
+
+Pod conditions, events, ``pumice explain`` and metrics are rendered from these same values (decision 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Short(StrEnum):
+    """The dimension in which a card or node was too short; the value is the word that people read."""
+
+    MEMORY = "memory"
+    CORES = "cores"
+    SHARES = "shares"
+    COUNT = "cards"
+    MODE = "mode"
+    TYPE = "type"
+    UUID = "uuid"
+    HEALTH = "health"
+    CORDON = "cordoned"
+    SLOT = "slot"
+    GROUP_SPREAD = "podgroup-spread"
+    EXCLUSIVE = "exclusive-rule"
+    QUARANTINE = "quarantined"
+    NO_DEVICES = "no-devices"
+    REQUEST = "request"
+    LOCK = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class CardMisfit:
+    """Why one card was passed over. ``wanted`` and ``best`` are in the dimension's own unit (0 where it has none)."""
+
+    uuid: str
+    short: Short
+    wanted: int = 0
+    best: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why one node was refused.
+
+    ``final`` means that evicting other pods would not help (status code 3, *unresolvable*; defect D-34).
+    ``text`` is the short reason that is counted over nodes in ``0/3 nodes are unavailable: 2 <text>, ...``.
+    """
+
+    node: str
+    short: Short
+    text: str
+    wanted: int = 0
+    best: int = 0
+    final: bool = False
+    cards: tuple[CardMisfit, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that can never be honoured as written, whatever the cluster looks like (e.g. a negative memory)."""
+
+    field: str
+    text: str
+
+
+class PumiceError(Exception):
+    """Root of our errors; its text is one line that names what, where and the nearest right thing."""
+
+
+class BadInput(PumiceError):
+    """Data written by a person is wrong: file, line or field, and what would be right. Exit code 2 on the command line."""
+
+
+class Unavailable(PumiceError):
+    """Something outside did not answer or is not there; trying again later can help."""

@@ -1,0 +1,1 @@
+"""What the inside needs of the world, as Protocols. Adapters and twins implement them."""

@@ -1,0 +1,165 @@
+"""The slice of Kubernetes objects that we read, decoded by msgspec straight from the API server's bytes.
+
+Only fields that some room reads are declared; everything else is skipped while decoding. The structs are not tracked
+by the garbage collector (``gc=False``): they hold no cycles, and bulk decoding would otherwise be dominated by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+Quantities = dict[str, str | int | float]
+
+
+class OwnerReference(Struct, rename="camel", gc=False, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+
+
+class Meta(Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+
+class Resources(Struct, rename="camel", gc=False):
+    limits: Quantities = {}
+    requests: Quantities = {}
+
+
+class ContainerPort(Struct, rename="camel", gc=False):
+    host_port: int = 0
+    container_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
+class Container(Struct, rename="camel", gc=False):
+    name: str = ""
+    image: str = ""
+    resources: Resources = msgspec.field(default_factory=Resources)
+    ports: list[ContainerPort] = []
+    restart_policy: str = ""  # "Always" on an init container makes it a sidecar
+
+
+class Toleration(Struct, rename="camel", gc=False, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class SchedulingGate(Struct, rename="camel", gc=False, frozen=True):
+    name: str = ""
+
+
+class PodSpec(Struct, rename="camel", gc=False):
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: Quantities = {}
+    node_selector: dict[str, str] = {}
+    affinity: dict[str, Any] | None = None
+    tolerations: list[Toleration] = []
+    topology_spread_constraints: list[dict[str, Any]] = []
+    volumes: list[dict[str, Any]] = []
+    scheduling_gates: list[SchedulingGate] = []
+    host_network: bool = False
+    termination_grace_period_seconds: int | None = None
+    resources: Resources | None = None
+
+
+class PodCondition(Struct, rename="camel", gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(Struct, rename="camel", gc=False):
+    phase: str = ""
+    conditions: list[PodCondition] = []
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    reason: str = ""
+
+
+class Pod(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class Taint(Struct, rename="camel", gc=False, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct, rename="camel", gc=False):
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeCondition(Struct, rename="camel", gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(Struct, rename="camel", gc=False):
+    allocatable: Quantities = {}
+    capacity: Quantities = {}
+    conditions: list[NodeCondition] = []
+
+
+class Node(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class ConfigMap(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    data: dict[str, str] = {}
+
+
+T = TypeVar("T")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(kind: type[T], raw: bytes) -> T:
+    """Decode one object. Raises msgspec.ValidationError or msgspec.DecodeError, whose text names the field."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind, strict=False)
+    value: T = decoder.decode(raw)
+    return value
+
+
+def convert(kind: type[T], obj: Any) -> T:
+    """The same from a plain dict (tests, files of ``pumice dump``)."""
+    return msgspec.convert(obj, kind, strict=False)
