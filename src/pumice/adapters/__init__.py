@@ -1,0 +1,1 @@
+"""The only code that touches the world: the Kubernetes API, the kubelet, NVML, the shared region."""

@@ -71,7 +71,7 @@ class PumiceError(Exception):
 
 
 class BadInput(PumiceError):
-    """Data written by a person is wrong: file, line or field, and what would be right. Exit code 2 on the command line."""
+    """Data written by a person is wrong: file, line or field, and what would be right. Exit code 2 of a command."""
 
 
 class Unavailable(PumiceError):

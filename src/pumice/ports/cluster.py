@@ -41,7 +41,8 @@ class Resource:
 class WatchEvent:
     """One change. ``SYNCED`` carries no object and follows the last object of each complete (re)list.
 
-    After a relist the listed objects come as ADDED or MODIFIED and vanished ones as DELETED (last known state).
+    After a relist the listed objects come as ADDED or MODIFIED, and vanished ones as DELETED with their metadata only
+    (name, namespace, uid).
     """
 
     type: EventType

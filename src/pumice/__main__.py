@@ -1,0 +1,5 @@
+"""``python -m pumice``: the same as the command ``pumice``."""
+
+from pumice.cli.main import main
+
+main()

@@ -1,0 +1,187 @@
+"""Requests to the API server. Implements ports.cluster.Cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import os
+import random
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal, Self
+
+import aiohttp
+import msgspec
+
+from pumice.adapters.kube.config import Access, load_kubeconfig
+from pumice.adapters.kube.watch import list_and_watch
+from pumice.ports.clock import Clock, SystemClock
+from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
+
+PATCH_TYPES = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+TOO_MANY_RETRIES = 8  # client-go gives up after ten answers of 429
+
+
+class KubeClient:
+    """A client of one API server. Use as ``async with KubeClient(access) as kube``.
+
+    ``connections`` bounds the sockets, and with them the requests in flight. Answers of 429 are retried after the time
+    that the server names; everything else is the caller's decision.
+    """
+
+    def __init__(self, access: Access, *, clock: Clock | None = None, dice: random.Random | None = None,
+                 connections: int = 32, timeout: float = 30.0, user_agent: str = "pumice") -> None:
+        self.access = access
+        self.clock: Clock = clock or SystemClock()
+        self.dice = dice or random.Random()
+        self.timeout = aiohttp.ClientTimeout(total=timeout)
+        self._connections, self._agent = connections, user_agent
+        self._session: aiohttp.ClientSession | None = None
+        self.requests: dict[str, int] = {}
+        """Requests sent so far by verb, for reports of API writes per pod."""
+
+    @classmethod
+    def from_kubeconfig(cls, path: str | os.PathLike[str] = "", **options: Any) -> Self:
+        return cls(load_kubeconfig(path), **options)
+
+    async def __aenter__(self) -> Self:
+        self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            # Watches hold a connection each, so they must not count against the bound on requests in flight.
+            connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=55)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+            self._slots = asyncio.Semaphore(self._connections)
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": self._agent}
+        token = self.access.token()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> aiohttp.ClientResponse:
+        """Open a long answer (a watch, a log). ``idle`` is the longest silence in seconds. The caller closes it."""
+        session = self._open()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle)
+        try:
+            answer = await session.get(self.access.server + path, params=params, headers=self._headers(),
+                                       ssl=self.access.ssl or False, server_hostname=self.access.server_name,
+                                       timeout=timeout)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer(error) from error
+        if answer.status >= 400:
+            body = await answer.read()
+            answer.release()
+            raise _refusal(answer.status, answer.headers, body)
+        return answer
+
+    async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None,
+                      body: bytes | None = None, content_type: str = "application/json") -> bytes:
+        """One request, one answer. Raises ApiError; code 0 means that nobody knows whether it was carried out."""
+        session = self._open()
+        for attempt in range(TOO_MANY_RETRIES + 1):
+            self.requests[verb] = self.requests.get(verb, 0) + 1
+            headers = self._headers()
+            if body is not None:
+                headers["Content-Type"] = content_type
+            try:
+                async with self._slots, session.request(
+                    verb, self.access.server + path, params=params, data=body, headers=headers,
+                    ssl=self.access.ssl or False, server_hostname=self.access.server_name, timeout=self.timeout,
+                ) as answer:  # fmt: skip
+                    raw = await answer.read()
+                    if answer.status < 400:
+                        return raw
+                    refusal = _refusal(answer.status, answer.headers, raw)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _no_answer(error) from error
+            if refusal.code != 429 or attempt == TOO_MANY_RETRIES:
+                raise refusal
+            await self.clock.sleep(refusal.retry_after * (1 + 0.2 * self.dice.random()))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _json(self, verb: str, path: str, obj: Any = None, **options: Any) -> Json:
+        raw = await self.request(verb, path, body=None if obj is None else msgspec.json.encode(obj), **options)
+        answer: Json = msgspec.json.decode(raw) if raw else {}
+        return answer
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        return await self._json("GET", resource.path(namespace, name))
+
+    async def list(self, resource: Resource, namespace: str = "", *, label_selector: str = "",
+                   field_selector: str = "") -> Json:
+        params = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        return await self._json("GET", resource.path(namespace), params={k: v for k, v in params.items() if v})
+
+    async def create(self, resource: Resource, obj: Json, namespace: str = "", *, subresource: str = "",
+                     name: str = "") -> Json:
+        namespace = namespace or str(obj.get("metadata", {}).get("namespace", ""))
+        return await self._json("POST", resource.path(namespace, name, subresource), obj)
+
+    async def update(self, resource: Resource, obj: Json, *, subresource: str = "") -> Json:
+        meta = obj["metadata"]
+        return await self._json("PUT", resource.path(meta.get("namespace", ""), meta["name"], subresource), obj)
+
+    async def patch(self, resource: Resource, name: str, body: Any, namespace: str = "", *, subresource: str = "",
+                    kind: Literal["merge", "json", "strategic", "apply"] = "merge",
+                    params: Mapping[str, str] | None = None) -> Json:
+        return await self._json("PATCH", resource.path(namespace, name, subresource), body, params=params,
+                                content_type=PATCH_TYPES[kind])
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, grace: int | None = None,
+                     uid: str = "", propagation: str = "") -> Json:
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if propagation:
+            options["propagationPolicy"] = propagation
+        return await self._json("DELETE", resource.path(namespace, name), options)
+
+    async def bind(self, namespace: str, name: str, body: bytes) -> None:
+        await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
+
+    def watch(self, resource: Resource, namespace: str = "", *, label_selector: str = "",
+              field_selector: str = "") -> AsyncIterator[WatchEvent]:
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        path = resource.path(namespace)
+        return list_and_watch(self, path, {k: v for k, v in selectors.items() if v}, clock=self.clock, dice=self.dice)
+
+
+def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """The ApiError of a Status object, or of whatever text a proxy in between sent."""
+    try:
+        status = jsonlib.loads(body)
+        reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+        details = status.get("details") or {}
+    except (ValueError, AttributeError):
+        reason, message, details = "", body[:200].decode(errors="replace").strip(), {}
+    wait = headers.get("Retry-After") or details.get("retryAfterSeconds") or (1 if code == 429 else 0)
+    try:
+        seconds = max(0.0, min(60.0, float(wait)))
+    except ValueError:
+        seconds = 1.0
+    return ApiError(code, reason or "Unknown", message or f"HTTP {code}", retry_after=seconds)
+
+
+def _no_answer(error: BaseException) -> ApiError:
+    if isinstance(error, TimeoutError):
+        return ApiError(0, "Timeout", "the API server did not answer in time")
+    return ApiError(0, "Unreachable", str(error) or type(error).__name__)

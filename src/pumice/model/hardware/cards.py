@@ -1,0 +1,55 @@
+"""Presets of cards by name (``cards.toml``)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True, slots=True)
+class CardPreset:
+    """One product. ``name`` is NVML's, ``memory`` what NVML reports as total (MiB), ``mig`` a table name or empty."""
+
+    key: str
+    name: str
+    memory: int
+    sms: int
+    compute: tuple[int, int]
+    architecture: str
+    pci_id: int
+    sm_clock: int
+    memory_clock: int
+    power: int
+    nvlinks: int = 0
+    mig: str = ""
+
+
+@cache
+def presets() -> dict[str, CardPreset]:
+    """Every preset by its key, in the file's order."""
+    rows = tomllib.loads(resources.files(__package__).joinpath("cards.toml").read_text("utf-8"))
+    return {key: _preset(key, row) for key, row in rows.items()}
+
+
+def preset(key: str) -> CardPreset:
+    """The preset called ``key``; raises ``KeyError`` when there is none."""
+    return presets()[key]
+
+
+def preset_names() -> tuple[str, ...]:
+    return tuple(presets())
+
+
+def _preset(key: str, row: dict[str, object]) -> CardPreset:
+    facts = dict(row)
+    major, minor = str(facts.pop("compute")).split(".")
+    sm_clock, memory_clock = facts.pop("clocks")  # type: ignore[misc]
+    return CardPreset(
+        key=key,
+        compute=(int(major), int(minor)),
+        sm_clock=sm_clock,  # type: ignore[has-type]
+        memory_clock=memory_clock,  # type: ignore[has-type]
+        **facts,  # type: ignore[arg-type]
+    )
