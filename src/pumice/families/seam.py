@@ -53,6 +53,17 @@ class NodeCards:
     """Card index to the exclusivity rules of the pods on it (spec deviceshare-nvidia 13)."""
     groups: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Card index to the PodGroup keys of the pods on it that hold memory or cores (section 14)."""
+    quarantined: Mapping[int, str] = field(default_factory=dict)
+    """Card index to the reason why it takes no new pods now: a doubt about what some pod on it holds (D-25)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a pod means for later pods on its cards, whoever placed it: the material of ``NodeCards.groups`` and
+    ``NodeCards.exclusive``. Not part of ``Ask``, whose equal keys may belong to pods of different groups."""
+
+    group: str = ""  # "<namespace>/<PodGroup>"; counts for a card only while the pod holds memory or cores there
+    rules: frozenset[int] = frozenset()  # the exclusivity rules that the pod's labels match
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ class Columns:
     mig: NDArray[np.bool_]
     type_id: NDArray[np.int32]  # index into ``types``; -1 absent
     types: tuple[str, ...]
+    state: NDArray[np.int32] | None = None
+    """Per card the number that ``Family.card_state`` gives; None while nobody keeps it (MIG asks then go scalar)."""
 
 
 class Family(Protocol):
@@ -104,7 +117,19 @@ class Family(Protocol):
 
     def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
         """What a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
-        quarantines the card named by its ``field`` (D-25)."""
+        quarantines the card named by its ``field`` (D-25).
+
+        A grant may carry ``doubts`` too: the pieces in it are good and must be charged, each doubt quarantines the card
+        whose UUID is its ``field`` for as long as the pod is there."""
+        ...
+
+    def marks(self, pod: Pod) -> Marks:
+        """The PodGroup and the exclusivity rules by which this pod, once on a card, keeps others away from it."""
+        ...
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        """A small number that stands for everything ``vector`` must know of the card beyond the other columns
+        (for MIG: geometry, active group and used slots). -1 where there is nothing more to know."""
         ...
 
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:

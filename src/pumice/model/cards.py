@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pumice.model.refusal import Refusal
+
 
 class Mode(StrEnum):
     """How a card is shared. Anything that is not ``mig`` on the wire means HAMi-core (spec deviceshare-nvidia 4.1)."""
@@ -75,6 +77,9 @@ class Grant:
     family: str
     node: str
     containers: tuple[tuple[Piece, ...], ...]
+    doubts: tuple[Refusal, ...] = ()
+    """Only from a replay: what the annotation claims and cannot be true. ``field`` is the UUID of the card, which is
+    to be quarantined while the pod is there (D-25); the good pieces are charged all the same."""
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
