@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
-from typing import Any
 
-import click
 import typer
 
-from pumice.model.refusal import PumiceError
+from pumice import __version__
+from pumice.model.refusal import BadInput, PumiceError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, one line for the overview)
@@ -36,38 +36,48 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class LazyGroup(click.Group):
-    """Subcommands by name, each living in a module of its own that holds ``app`` (a typer application)."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = typer.main.get_command(importlib.import_module(COMMANDS[cmd_name][0]).app)
-        command.name = cmd_name
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+EXAMPLES = """Examples:
+  pumice up                                            a cluster on this machine, emulated cards if there are none
+  pumice run --memory 3000 --cores 50 -- python train.py   one program, half a card, no cluster
+  pumice explain pod my-pod                            why it waits, and what would let it in"""
 
 
-def main(argv: list[str] | None = None) -> Any:
+def main(argv: list[str] | None = None) -> None:
     """Entry point. Errors that a person can mend are one line on stderr and exit code 2, never a traceback."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(overview())
+        return
+    if arguments[0] in ("-V", "--version", "version"):
+        print(f"pumice {__version__}")
+        return
+    name, *rest = arguments
     try:
-        return root.main(args=argv, prog_name="pumice", standalone_mode=True)
+        command = typer.main.get_command(load(name))
+        command(args=rest, prog_name=f"pumice {name}")
     except PumiceError as error:
         print(f"pumice: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-             epilog="Start with: pumice up, or without a cluster: pumice run --memory 3000 --cores 50 -- python train.py")
-@click.version_option(package_name="pumice")
-def root() -> None:
-    """Fractions of GPUs and NPUs, on one machine or a Kubernetes cluster."""
+def load(name: str) -> typer.Typer:
+    """The typer application of one command. Raises BadInput with the nearest right name."""
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "see `pumice --help`"
+        raise BadInput(f"there is no command {name!r}; {hint}")
+    app: typer.Typer = importlib.import_module(COMMANDS[name][0]).app
+    return app
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "Usage: pumice COMMAND [OPTIONS] [ARGUMENTS]\n\n"
+        "Fractions of GPUs and NPUs, on one machine or a Kubernetes cluster.\n\n"
+        f"Commands (`pumice COMMAND --help` explains each):\n{rows}\n\n{EXAMPLES}"
+    )
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                     known[meta.uid] = meta
                 if frame.type in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
                     yield WatchEvent(frame.type, bytes(frame.object))  # type: ignore[arg-type]
-            if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # a server that ends watches at once must not be flooded
+            if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # do not flood a server that ends watches at once
                 await clock.sleep(BACKOFF_FIRST * (1 + dice.random()))
         except _Expired:
             log.info("relisting path=%s", path)

@@ -1,0 +1,49 @@
+# One command each; `make` alone lists them. Everything lands in .venv, native/build and src/pumice/_native.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONTROL_PLANE ?= embedded
+
+.PHONY: help setup native test check bench soak kube e2e demo clean
+
+help: ## list the commands
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Pumice needs python3 >= 3.11; name one with make PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.installed native ## install everything into .venv (leaves .venv/bin/pumice)
+
+native: ## build libvgpu.so and the emulated machine's libraries
+	@$(MAKE) --no-print-directory -C native install
+
+test: setup ## run every test that needs no hardware; prints what was skipped and why
+	$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory -C native test
+
+check: setup ## lint, types, import contract
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## run all benchmarks (minutes); results go to benchmarks/results
+	$(BIN)/pumice bench all
+
+soak: setup ## the long counts: fuzzing from 10^5 up, kill runs (hours)
+	$(BIN)/python -m pytest -m soak --timeout 0
+
+kube: ## build the real control plane; the last line is the directory for KUBEBUILDER_ASSETS
+	@tests/kube/build.sh
+
+e2e: setup ## real etcd, kube-apiserver, kubelet and containerd with our scheduler and device plugin (root)
+	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e -m e2e --timeout 300
+
+demo: setup ## play the examples on a cluster of this machine (CONTROL_PLANE=kube: on the real control plane)
+	@$(BIN)/python examples/demo.py --control-plane $(CONTROL_PLANE)
+
+clean: ## remove what was built
+	rm -rf $(VENV) native/build src/pumice/_native build dist
