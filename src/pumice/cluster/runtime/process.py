@@ -1,0 +1,359 @@
+"""The runtime of a real node: containers are local processes, started by the spawner."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import termios
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pumice
+from pumice.cluster.runtime.no_namespaces import flatten
+from pumice.cluster.runtime.spawner import MARK
+from pumice.cluster.runtime.spec import ContainerSpec, ExecSession, Exit, StartFailed
+
+log = logging.getLogger("pumice.runtime")
+_BOOT = "import sys; sys.path[:0] = [{src!r}]; from pumice.cluster.runtime import spawner; spawner.main()"
+
+
+class ProcessRuntime:
+    """Use ``await ProcessRuntime.launch(directory)``, then ``close``. One may serve several nodes of one process.
+
+    ``directory`` lies in the data dir; it holds one folder per container. ``isolation``: auto, mount, user or none.
+    """
+
+    def __init__(self, directory: Path, data_dir: Path) -> None:
+        self.directory, self.data_dir = directory, os.path.realpath(data_dir)
+        self.isolation, self.isolation_note = "none", ""
+        self._spawner: asyncio.subprocess.Process | None = None
+        self._socket: socket.socket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._waiting: dict[str, asyncio.Future[int]] = {}
+        self._listeners: dict[str, Callable[[Exit], None]] = {}
+        self._specs: dict[str, ContainerSpec] = {}
+        self._sending = asyncio.Lock()
+
+    @classmethod
+    async def launch(cls, directory: Path, *, data_dir: Path | None = None, isolation: str = "auto") -> ProcessRuntime:
+        runtime = cls(directory, data_dir or directory)
+        stage = directory / "stage"
+        stage.mkdir(parents=True, exist_ok=True)
+        left = [entry.name for entry in directory.iterdir() if entry.name != "stage"]
+        ours, theirs = socket.socketpair()
+        source = str(Path(pumice.__file__).resolve().parent.parent)
+        runtime._spawner = await asyncio.create_subprocess_exec(
+            sys.executable, "-E", "-s", "-S", "-c", _BOOT.format(src=source), str(theirs.fileno()), isolation,
+            str(stage), *left, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        ours.setblocking(False)
+        runtime._socket = ours
+        hello = await runtime._receive()
+        if hello is None:
+            raise StartFailed("RuntimeError", "the spawner of containers ended at its start")
+        runtime.isolation, runtime.isolation_note = hello["isolation"], hello["note"]
+        for name in left:
+            with contextlib.suppress(OSError):
+                (directory / name).rmdir()
+        if hello["swept"]:
+            log.warning("processes of an earlier run were ended count=%d", hello["swept"])
+        runtime._reader = asyncio.create_task(runtime._read(), name="container runtime")
+        return runtime
+
+    async def close(self) -> None:
+        """End every container and the spawner."""
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reader
+        if self._socket is not None:
+            self._socket.close()
+        if self._spawner is not None:
+            try:
+                await asyncio.wait_for(self._spawner.wait(), 10)
+            except TimeoutError:
+                self._spawner.kill()
+                await self._spawner.wait()
+
+    def running(self) -> frozenset[str]:
+        return frozenset(self._listeners)
+
+    async def start(self, spec: ContainerSpec, on_exit: Callable[[Exit], None]) -> int:
+        for mount in spec.mounts:
+            if not os.path.exists(mount.source):
+                self._provide_source(mount.source)
+        note = {MARK: spec.id}
+        plain = self.isolation == "none"
+        env = {**(flatten(spec.env, spec.mounts) if plain else spec.env), **note}
+        stage = self.directory / spec.id
+        stage.mkdir(exist_ok=True)
+        self._specs[spec.id] = spec
+        self._listeners[spec.id] = on_exit
+        can_change_user = self.isolation != "user" and os.geteuid() == 0
+        try:
+            return await self._ask(spec.id, {
+                "op": "start", "id": spec.id, "argv": spec.argv, "env": env, "cwd": spec.working_dir,
+                "hostname": spec.hostname, "log": spec.log_path, "stage": str(stage),
+                "mounts": [] if plain else [
+                    {"source": os.path.abspath(m.source), "target": m.target, "read_only": m.read_only,
+                     "own": os.path.realpath(m.source).startswith(self.data_dir + "/")} for m in spec.mounts],
+                "user": spec.user if can_change_user else None,
+                "group": spec.group if can_change_user else None,
+            })  # fmt: skip
+        except StartFailed:
+            self._forget(spec.id)
+            raise
+
+    def _provide_source(self, path: str) -> None:
+        """A missing host path: made when it lies in the data dir (as containerd would), an error elsewhere."""
+        if not os.path.realpath(path).startswith(self.data_dir + "/"):
+            raise StartFailed("CreateContainerError", f"mount source {path} does not exist on this machine, and "
+                              "nothing is created outside the cluster's data dir", transient=True)
+        os.makedirs(path, exist_ok=True)
+
+    async def signal(self, container_id: str, signal: int) -> None:
+        if container_id in self._listeners:
+            await self._send({"op": "signal", "id": container_id, "signal": int(signal)})
+
+    async def exec(self, container_id: str, argv: tuple[str, ...], *, tty: bool, stdin: bool,
+                   env: Mapping[str, str] | None = None) -> ExecSession:
+        if container_id not in self._listeners:
+            raise StartFailed("NotFound", "the container is not running")
+        ident = f"exec-{uuid.uuid4().hex}"
+        session = LocalExec(self, ident, tty=tty, stdin=stdin)
+        self._listeners[ident] = session.on_exit
+        message = {"op": "exec", "id": container_id, "exec": ident, "argv": argv, "tty": tty,
+                   "env": {**({"TERM": "xterm"} if tty else {}), **(env or {})}}  # fmt: skip
+        try:
+            await self._ask(ident, message, session.child_fds)
+        except StartFailed:
+            self._listeners.pop(ident, None)
+            session.abandon()
+            raise
+        finally:
+            session.close_child_ends()
+        return session
+
+    # -- the conversation with the spawner -----------------------------------------------------------------------
+
+    async def _ask(self, ident: str, message: dict[str, Any], fds: list[int] | None = None) -> int:
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[ident] = answer
+        try:
+            await self._send(message, fds)
+            return await answer
+        finally:
+            self._waiting.pop(ident, None)
+
+    async def _send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        if self._socket is None or (self._reader is not None and self._reader.done()):
+            raise StartFailed("RuntimeError", "the spawner of containers is gone")
+        body = json.dumps(message).encode()
+        async with self._sending:
+            loop = asyncio.get_running_loop()
+            header = struct.pack("!I", len(body))
+            if fds:  # descriptors ride on the header, which is small enough to go whole
+                while True:
+                    try:
+                        socket.send_fds(self._socket, [header], fds)
+                        break
+                    except BlockingIOError:
+                        await asyncio.sleep(0.001)
+            else:
+                await loop.sock_sendall(self._socket, header)
+            await loop.sock_sendall(self._socket, body)
+
+    async def _receive(self) -> dict[str, Any] | None:
+        header = await self._exactly(4)
+        body = await self._exactly(struct.unpack("!I", header)[0]) if header else None
+        return json.loads(body) if body else None
+
+    async def _exactly(self, size: int) -> bytes | None:
+        assert self._socket is not None
+        out = b""
+        while len(out) < size:
+            try:
+                piece = await asyncio.get_running_loop().sock_recv(self._socket, size - len(out))
+            except OSError:
+                return None
+            if not piece:
+                return None
+            out += piece
+        return out
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._receive()) is not None:
+                self._on_message(message)
+        finally:
+            self._spawner_gone()
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        ident = message["id"]
+        waiting = self._waiting.get(ident)
+        match message["event"]:
+            case "started" if waiting and not waiting.done():
+                waiting.set_result(message["pid"])
+            case "failed" if waiting and not waiting.done():
+                waiting.set_exception(start_failure(message, self._specs.get(ident)))
+            case "exited":
+                # The start's answer is delivered first: its future was resolved by an earlier message.
+                asyncio.get_running_loop().call_soon(
+                    self._forget, ident, Exit(ident, message["code"], message["signal"]))
+
+    def _forget(self, ident: str, ended: Exit | None = None) -> None:
+        listener = self._listeners.pop(ident, None)
+        if self._specs.pop(ident, None) is not None:
+            with contextlib.suppress(OSError):
+                (self.directory / ident).rmdir()
+        if listener is not None and ended is not None:
+            listener(ended)
+
+    def _spawner_gone(self) -> None:
+        """Every container died with it (PR_SET_PDEATHSIG)."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(StartFailed("RuntimeError", "the spawner of containers is gone"))
+        for ident in list(self._listeners):
+            self._forget(ident, Exit(ident, 128 + signal.SIGKILL, signal.SIGKILL))
+
+
+def start_failure(message: Mapping[str, Any], spec: ContainerSpec | None) -> StartFailed:
+    """The spawner's error in the words that a user of containerd knows."""
+    stage, number, text = message["stage"], message["errno"], message["message"]
+    path = message.get("path", "")
+    prefix = "failed to create containerd task: OCI runtime create failed: unable to start container process: "
+    if stage == "exec":
+        program = spec.argv[0] if spec and spec.argv else path
+        if number == errno.ENOENT and "/" in program:
+            text = "no such file or directory"
+        return StartFailed("StartError", f'{prefix}exec: "{program}": {text[:1].lower()}{text[1:]}')
+    if stage == "cwd":
+        where = spec.working_dir if spec else path
+        return StartFailed("StartError", f'{prefix}chdir to cwd ("{where}") set in workingDir failed: {text}')
+    return StartFailed("CreateContainerError", f"{stage}: {path + ': ' if path else ''}{text}", transient=True)
+
+
+class LocalExec:
+    """One exec: pipes, or a terminal of its own."""
+
+    def __init__(self, runtime: ProcessRuntime, ident: str, *, tty: bool, stdin: bool) -> None:
+        self._runtime, self._ident = runtime, ident
+        self._output: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
+        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._open_outputs: set[int] = set()
+        self._stdin = -1
+        self.terminal = -1
+        if tty:
+            master, slave = os.openpty()
+            self.terminal = self._stdin = master
+            self.child_fds = [slave, os.dup(slave), os.dup(slave)]
+            outputs = {master: 1}
+        else:
+            source, self._stdin = os.pipe() if stdin else (os.open("/dev/null", os.O_RDONLY), -1)
+            (out, out_child), (err, err_child) = os.pipe(), os.pipe()
+            self.child_fds = [source, out_child, err_child]
+            outputs = {out: 1, err: 2}
+        loop = asyncio.get_running_loop()
+        for fd, channel in outputs.items():
+            os.set_blocking(fd, False)
+            self._open_outputs.add(fd)
+            loop.add_reader(fd, self._readable, fd, channel)
+        if self._stdin >= 0:
+            os.set_blocking(self._stdin, False)
+
+    def _readable(self, fd: int, channel: int) -> None:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return
+        except OSError:  # EIO: the terminal's last user is gone
+            data = b""
+        if data:
+            self._output.put_nowait((channel, data))
+        else:
+            self._close_output(fd)
+
+    def _close_output(self, fd: int) -> None:
+        if fd not in self._open_outputs:
+            return
+        asyncio.get_running_loop().remove_reader(fd)
+        self._open_outputs.discard(fd)
+        if fd != self.terminal:
+            os.close(fd)
+        if not self._open_outputs:
+            self._output.put_nowait(None)
+
+    def close_child_ends(self) -> None:
+        for fd in self.child_fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.child_fds = []
+
+    def abandon(self) -> None:
+        for fd in list(self._open_outputs):
+            self._close_output(fd)
+        self._close_terminal()
+        self.close_stdin()
+
+    def on_exit(self, ended: Exit) -> None:
+        if not self._exit.done():
+            self._exit.set_result(ended.code)
+        # A grandchild in the background may keep the pipes open: the exec ends with its process all the same.
+        for fd, channel in [(fd, 1 if fd == self.terminal else 0) for fd in list(self._open_outputs)]:
+            asyncio.get_running_loop().call_later(0.05, self._finish, fd, channel)
+
+    def _finish(self, fd: int, _: int) -> None:
+        self._close_output(fd)
+        if not self._open_outputs:
+            self._close_terminal()
+            self.close_stdin()
+
+    def _close_terminal(self) -> None:
+        if self.terminal >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.terminal)
+            self._stdin = self.terminal = -1
+
+    async def read(self) -> tuple[int, bytes] | None:
+        return await self._output.get()
+
+    async def write(self, data: bytes) -> None:
+        while data and self._stdin >= 0:
+            try:
+                data = data[os.write(self._stdin, data) :]
+            except BlockingIOError:
+                await asyncio.sleep(0.005)
+            except OSError:  # the command reads no more
+                return
+
+    def close_stdin(self) -> None:
+        if self.terminal < 0 and self._stdin >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._stdin)
+            self._stdin = -1
+
+    def resize(self, columns: int, rows: int) -> None:
+        if self.terminal >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._exit)
+
+    def kill(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            task = asyncio.ensure_future(self._runtime.signal(self._ident, signal.SIGKILL))
+            task.add_done_callback(lambda t: t.exception())
