@@ -1,0 +1,194 @@
+"""List and watch against a scripted API server: what a daemon sees when the world misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from pumice.adapters.kube import Access, KubeClient
+from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import ApiError, Resource, WatchEvent
+
+PODS = Resource("", "v1", "pods")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def pod(name: str, version: int) -> dict[str, object]:
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"metadata": meta}
+
+
+def page(*items: dict[str, object], version: int) -> web.Response:
+    return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": list(items)})
+
+
+async def stream(
+    request: web.Request, *frames: tuple[str, dict[str, object]], hold: bool = False
+) -> web.StreamResponse:
+    answer = web.StreamResponse()
+    await answer.prepare(request)
+    for kind, obj in frames:
+        await answer.write(json.dumps({"type": kind, "object": obj}).encode() + b"\n")
+    if hold:
+        await asyncio.Event().wait()
+    return answer
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[KubeClient]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    access = Access(f"http://127.0.0.1:{port}", None, lambda: "t")
+    async with KubeClient(access, clock=SystemClock(), dice=random.Random(1)) as kube:
+        try:
+            yield kube
+        finally:
+            await runner.cleanup()
+
+
+async def collect(kube: KubeClient, count: int) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+
+    async def drain() -> None:
+        async for event in kube.watch(PODS):
+            seen.append((event.type, name_of(event)))
+            if len(seen) == count:
+                return
+
+    await asyncio.wait_for(drain(), 10)
+    return seen
+
+
+def name_of(event: WatchEvent) -> str:
+    return str(json.loads(event.raw)["metadata"]["name"]) if event.raw else ""
+
+
+def test_an_interrupted_watch_resumes_where_it_was_and_tells_nothing_twice() -> None:
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return page(pod("a", 5), version=7)
+        asked.append(request.query["resourceVersion"])
+        if len(asked) == 1:
+            return await stream(request, ("ADDED", pod("b", 9)))
+        return await stream(request, ("DELETED", pod("a", 11)), hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("DELETED", "a")]
+        assert asked == ["7", "9"]
+
+    asyncio.run(scenario())
+
+
+def test_a_forgotten_version_lists_again_and_tells_the_difference() -> None:
+    lists = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" not in request.query:
+            lists += 1
+            if lists == 1:
+                return page(pod("a", 5), pod("b", 6), version=7)
+            return page(pod("b", 8), pod("c", 9), version=10)
+        if lists == 1:
+            gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+            return await stream(request, ("ERROR", gone))
+        return await stream(request, hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 7) == [
+                ("ADDED", "a"), ("ADDED", "b"), ("SYNCED", ""),
+                ("MODIFIED", "b"), ("ADDED", "c"), ("DELETED", "a"), ("SYNCED", ""),
+            ]  # fmt: skip
+
+    asyncio.run(scenario())
+
+
+def test_a_list_in_pages_is_one_list() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await stream(request, hold=True)
+        if "continue" not in request.query:
+            return web.json_response({"metadata": {"resourceVersion": "7", "continue": "x"}, "items": [pod("a", 1)]})
+        return page(pod("b", 2), version=7)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 3) == [("ADDED", "a"), ("ADDED", "b"), ("SYNCED", "")]
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
+    calls = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            return web.Response(status=500, text="boom")
+        return page(pod("a", 1), version=2) if "watch" not in request.query else await stream(request, hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 2) == [("ADDED", "a"), ("SYNCED", "")]
+        assert calls >= 4
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "Status", "reason": "Forbidden", "message": "no"}, status=403)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            with pytest.raises(ApiError) as refused:
+                await collect(kube, 1)
+        assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
+
+    asyncio.run(scenario())
+
+
+def test_too_many_requests_waits_as_told_and_tries_again() -> None:
+    calls = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return web.json_response({"reason": "TooManyRequests"}, status=429, headers={"Retry-After": "0"})
+        return web.json_response(pod("a", 1))
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            answer = await kube.get(PODS, "a", "default")
+        assert answer["metadata"]["uid"] == "uid-a"
+        assert calls == 2
+
+    asyncio.run(scenario())
+
+
+def test_no_answer_is_an_error_that_says_so() -> None:
+    async def scenario() -> None:
+        access = Access("http://127.0.0.1:1", None, lambda: "")
+        async with KubeClient(access) as kube:
+            with pytest.raises(ApiError) as refused:
+                await kube.get(PODS, "a", "default")
+        assert (refused.value.code, refused.value.reason) == (0, "Unreachable")
+
+    asyncio.run(scenario())

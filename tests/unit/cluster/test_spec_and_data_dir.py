@@ -1,0 +1,75 @@
+"""What people write wrong when they bring up a cluster, and what they are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pumice.cluster.datadir import DataDir
+from pumice.cluster.spec import load, uniform
+from pumice.model.refusal import BadInput
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
+    spec = load(written(tmp_path, "nodes:\n- {cards: 8, model: A100-SXM4-80GB}\n- {name: old, count: 2, cpu: 16}\n"))
+    nodes = [(n.name, n.cards, n.cpu) for n in spec.nodes]
+    assert nodes == [("node-1", 8, "8"), ("old-1", 2, "16"), ("old-2", 2, "16")]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nodes:\n- cards: 2\n  modle: A30\n", ":3: unknown key 'modle' in nodes[0]; did you mean 'model'?"),
+        ("noeds: []\n", ":1: unknown key 'noeds'; did you mean 'nodes'?"),
+        ("nodes: [{cards: -1}]\n", "nodes[0].cards: -1 is outside 0..16"),
+        ("nodes: [{cards: two}]\n", "nodes[0].cards: 'two' is not a whole number"),
+        ("nodes: [{memory: 3Gb}]\n", "nodes[0].memory: '3Gb' is not a quantity"),
+        ("nodes: [{name: a}, {name: a}]\n", "two nodes are named 'a'"),
+        ("nodes: [\n", "not YAML"),
+        ("controlPlane: kubernetes\n", "it is one of embedded, kube"),
+        ("port: 70000\n", "port 70000 is outside 0..65535"),
+    ],
+)
+def test_a_wrong_cluster_file_is_told_with_place_and_nearest_word(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        load(written(tmp_path, text))
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_on_the_command_line_are_bounded() -> None:
+    with pytest.raises(BadInput, match=r"--nodes: 0 is outside 1\.\.1000"):
+        uniform(0, 2, "A30")
+
+
+def test_a_held_data_dir_is_refused_to_a_second_cluster(tmp_path: Path) -> None:
+    first, second = DataDir(tmp_path / "d"), DataDir(tmp_path / "d")
+    with first.hold():
+        first.write_facts({"pid": 4242})
+        assert second.running()
+        with pytest.raises(BadInput, match=r"belongs to a running cluster \(pid 4242\)"), second.hold():
+            pass
+    assert not second.running()
+    with second.hold():
+        assert first.running()
+
+
+def test_a_data_dir_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    below_a_file = DataDir(tmp_path / "file" / "d")
+    with pytest.raises(BadInput, match="Not a directory; name another with --data-dir"), below_a_file.hold():
+        pass
+
+
+def test_two_data_dirs_have_addresses_of_their_own_on_loopback() -> None:
+    one, other = DataDir(Path("/a")), DataDir(Path("/b"))
+    addresses = {d.address(i) for d in (one, other) for i in range(1000)}
+    assert len(addresses) == 2000
+    assert all(a.startswith("127.") for a in addresses)
