@@ -20,6 +20,7 @@ NODE_GPU_UNHEALTHY_IDS: Final = "volcano.sh/gpu-unhealthy-ids"
 NODE_LOCK_VGPU: Final = "hamivgpu"
 NODE_LOCK_GPUSHARE: Final = "gpu"
 CORDONED_CARDS: Final = "pumice.io/cordoned-cards"
+CARD_TOPOLOGY: Final = "pumice.io/card-topology"
 
 # On the pod, by the user
 VGPU_MODE: Final = "volcano.sh/vgpu-mode"

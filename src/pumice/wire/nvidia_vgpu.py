@@ -1,0 +1,223 @@
+"""The vGPU annotations of nodes and pods, read and written (spec deviceshare-nvidia 4 and 5).
+
+All of it is written by others, users included: nothing here raises on data. What cannot be true blocks one card or is
+returned as a ``Refusal`` whose ``field`` is the UUID concerned, so that the smallest thing is quarantined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pumice.model.cards import Card, Mode, Piece
+from pumice.model.refusal import Refusal
+from pumice.wire import names
+
+VENDOR = "NVIDIA"
+SERVED = "18446744073709551615"  # vgpu-time of a served pod, so that it sorts last among candidates
+FORBIDDEN_IN_GROUP = frozenset("-,:;[] \t\r\n\f\v")
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_UINT32 = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A decoded register annotation. ``problems`` has one sentence for each thing that is wrong with it."""
+
+    cards: tuple[Card, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def parse_register(text: str, *, short_entries: bool = False, cores_field: bool = True) -> Register:
+    """Decode ``volcano.sh/node-vgpu-register``. Indices are dense whatever separators stray in between (D-09).
+
+    ``short_entries`` accepts the five-field entries of plugins up to 1.9.4 (mode hami-core); without it such a card is
+    blocked. ``cores_field`` recognises the proposed seven-field form, with the cores after the memory (section 4.1).
+    """
+    if ":" not in text:
+        problem = f"no ':' in the register annotation {text[:80]!r}" if text.strip() else ""
+        return Register(problems=(problem,) if problem else ())
+    cards: list[Card] = []
+    problems: list[str] = []
+    seen: dict[str, int] = {}
+    for token in text.split(":"):
+        if "," not in token:
+            if token.strip():
+                problems.append(f"entry {token[:80]!r} of the register annotation has no fields; skipped")
+            continue
+        card = _entry(len(cards), token.split(","), short_entries, cores_field)
+        if card.uuid in seen:
+            reason = f"card {card.uuid} is registered twice"
+            first = seen[card.uuid]
+            cards[first] = replace(cards[first], blocked=reason)
+            problems.append(reason)
+            continue
+        seen[card.uuid] = card.index
+        if card.blocked:
+            problems.append(card.blocked)
+        cards.append(card)
+    return Register(tuple(cards), tuple(problems))
+
+
+def _entry(index: int, fields: list[str], short_entries: bool, cores_field: bool) -> Card:
+    if cores_field and len(fields) >= 7 and fields[3].isdigit() and fields[4].startswith("NVIDIA"):
+        del fields[3]
+    uuid = fields[0].strip()
+    if len(fields) == 5 and short_entries:
+        fields.append(Mode.HAMI_CORE)
+    if len(fields) < 6:
+        reason = f"card {uuid} is registered with {len(fields)} fields instead of 6"
+        return Card(index, uuid, fields[3] if len(fields) > 3 else "", 0, 0, blocked=reason)
+    shares, total = _number(fields[1], _UINT32), _number(fields[2], 2**53)
+    blocked = ""
+    if not uuid:
+        blocked = f"card {index} is registered without a UUID"
+    elif shares is None or total is None:
+        blocked = f"card {uuid} is registered with count {fields[1][:20]!r} and memory {fields[2][:20]!r}"
+    mode = Mode.MIG if fields[5] == Mode.MIG else Mode.HAMI_CORE
+    return Card(index, uuid, fields[3], total or 0, shares or 0, fields[4] in _TRUE, mode, blocked)
+
+
+def render_register(cards: Iterable[Card]) -> str:
+    """The six-field form that every reader understands; separators inside a type become blanks."""
+    return "".join(
+        f"{c.uuid},{c.shares},{c.total},{c.type.replace(',', ' ').replace(':', ' ')},"
+        f"{'true' if c.healthy else 'false'},{c.mode.value}:"
+        for c in cards
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PodDevice:
+    """One device of a pod's assignment. ``slot`` is -1 for a whole (HAMi-core) card; ``memory`` is what was asked."""
+
+    uuid: str
+    memory: int
+    cores: int
+    group: str = ""
+    slot: int = -1
+
+    @property
+    def id(self) -> str:
+        return self.uuid if self.slot < 0 else f"{self.uuid}[{self.group}-{self.slot}]"
+
+
+@dataclass(frozen=True, slots=True)
+class PodDevices:
+    """A decoded assignment, one tuple per part; a served part is empty. ``doubts`` name the UUID in ``field``."""
+
+    containers: tuple[tuple[PodDevice, ...], ...] = ()
+    doubts: tuple[Refusal, ...] = ()
+
+
+def parse_pod_devices(text: str) -> PodDevices:
+    """Decode ``vgpu-ids-new`` or ``devices-to-allocate`` (grammar 5.3). Bad tokens are left out one by one."""
+    if not text:
+        return PodDevices()
+    doubts: list[Refusal] = []
+    containers = []
+    for part in text.split(";"):
+        devices = []
+        for token in part.split(":"):
+            if "," not in token:
+                continue
+            device = parse_pod_device(token)
+            if isinstance(device, Refusal):
+                doubts.append(device)
+            else:
+                devices.append(device)
+        containers.append(tuple(devices))
+    return PodDevices(tuple(containers), tuple(doubts))
+
+
+def parse_pod_device(token: str) -> PodDevice | Refusal:
+    """One ``id,NVIDIA,memory,cores`` token; the refusal's ``field`` is the UUID, as far as it can be read."""
+    fields = token.split(",")
+    uuid, bracket, place = fields[0].partition("[")
+    if len(fields) < 4:
+        return Refusal(uuid, f"device {token[:100]!r} has {len(fields)} fields instead of 4")
+    memory, cores = _number(fields[2], _UINT32), _number(fields[3], _UINT32)
+    if memory is None or cores is None:
+        return Refusal(uuid, f"device {token[:100]!r} has no unsigned memory and cores")
+    if not bracket:
+        return PodDevice(uuid, memory, cores)
+    group, hyphen, digits = place[:-1].rpartition("-")  # a group name may hold hyphens, the slot cannot (D-07)
+    slot = _number(digits, _UINT32)
+    if not place.endswith("]") or not hyphen or not group or slot is None:
+        return Refusal(uuid, f"device {token[:100]!r} is no UUID[group-slot]")
+    return PodDevice(uuid, memory, cores, group, slot)
+
+
+def render_pod_devices(containers: Iterable[Iterable[PodDevice]]) -> str:
+    """One part per requesting container, every device closed by ``:``, no separator after the last part."""
+    return ";".join("".join(f"{d.id},{VENDOR},{d.memory},{d.cores}:" for d in devices) for devices in containers)
+
+
+def device_of(piece: Piece) -> PodDevice:
+    """How a granted piece is written: with the memory that was asked, not the slot's (E-30)."""
+    if piece.slot is None:
+        return PodDevice(piece.uuid, piece.asked, piece.cores)
+    return PodDevice(piece.uuid, piece.asked, piece.cores, piece.slot.group, piece.slot.number)
+
+
+def render_binding(node: str, containers: Iterable[Iterable[Piece]], now_ns: int) -> dict[str, str]:
+    """The six annotations of a decision (section 5.2), nothing else (D-15)."""
+    devices = render_pod_devices(tuple(device_of(piece) for piece in pieces) for pieces in containers)
+    seconds = str(now_ns // 1_000_000_000)
+    return {
+        names.VGPU_NODE: node,
+        names.VGPU_TIME: seconds,
+        names.VGPU_IDS: devices,
+        names.DEVICES_TO_ALLOCATE: devices,
+        names.BIND_PHASE: "allocating",
+        names.BIND_TIME: seconds,
+    }
+
+
+def parse_list(text: str | None) -> tuple[str, ...]:
+    """A comma list: items trimmed, empty ones dropped (D-14)."""
+    return tuple(item for item in (part.strip() for part in text.split(",")) if item) if text else ()
+
+
+def group_key(namespace: str, annotations: Mapping[str, str]) -> str:
+    """The PodGroup of a pod as ``namespace/name`` (section 14), empty when it has none."""
+    group = annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO) or ""
+    return f"{namespace}/{group}" if group else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardPlace:
+    """Where a card sits in its machine: NUMA node (-1 unknown) and NVLink width to peers, by UUID."""
+
+    uuid: str
+    numa: int = -1
+    links: tuple[tuple[str, int], ...] = ()
+
+
+def parse_topology(text: str) -> tuple[CardPlace, ...]:
+    """Decode our additive ``pumice.io/card-topology``: ``uuid,numa{,peer=width}:`` per card; bad parts are ignored."""
+    places = []
+    for token in text.split(":"):
+        uuid, *rest = token.split(",")
+        if not uuid.strip() or not rest:
+            continue
+        numa = _number(rest[0], 4096)
+        widths = ((peer, _number(width, 4096)) for peer, _, width in (item.partition("=") for item in rest[1:]))
+        links = tuple((peer, width) for peer, width in widths if peer and width)
+        places.append(CardPlace(uuid.strip(), -1 if numa is None else numa, links))
+    return tuple(places)
+
+
+def render_topology(places: Sequence[CardPlace]) -> str:
+    """The inverse of ``parse_topology``."""
+    return "".join(
+        f"{p.uuid},{p.numa if p.numa >= 0 else ''}{''.join(f',{peer}={width}' for peer, width in p.links)}:" for p in places
+    )
+
+
+def _number(text: str, limit: int) -> int | None:
+    """An unsigned decimal below ``limit``; None otherwise. ASCII only, and short: ``int`` is slow on long digits."""
+    if len(text) > 20 or not text.isascii() or not text.isdigit():
+        return None
+    value = int(text)
+    return value if value < limit else None

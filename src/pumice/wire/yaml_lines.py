@@ -1,0 +1,69 @@
+"""YAML read together with the line of every key, so that a finding can say where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from pumice.model.refusal import BadInput
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Lined:
+    """A document and, per path of keys and list positions, the line (from 1) where it stands."""
+
+    value: Any
+    lines: dict[Path, int] = field(default_factory=dict)
+    duplicates: list[tuple[Path, int]] = field(default_factory=list)
+
+    def line(self, *path: str | int) -> int:
+        """The line of the path, or of the nearest ancestor that has one."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.lines:
+                return self.lines[path[:length]]
+        return 1
+
+
+def load_lined(text: str, *, first_line: int = 1) -> Lined:
+    """Parse one document. ``first_line`` is where the text begins in its file. Raises BadInput with the line."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        result = Lined(None)
+        if node is not None:
+            result.value = _build(loader, node, (), result, first_line, 0)
+        return result
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = first_line + (mark.line if mark else 0)
+        raise BadInput(f"line {line}: {error.problem or error.context or 'no YAML'}") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise BadInput(f"line {first_line}: no YAML: {str(error).splitlines()[0][:200]}") from None
+    except RecursionError:
+        raise BadInput(f"line {first_line}: nested too deeply") from None
+    finally:
+        loader.dispose()
+
+
+def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, first: int, depth: int) -> Any:
+    if depth > 64 or len(result.lines) > 200_000:
+        raise RecursionError
+    result.lines.setdefault(path, first + node.start_mark.line)
+    if isinstance(node, yaml.MappingNode):
+        loader.flatten_mapping(node)
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(loader.construct_object(key_node, deep=True))  # type: ignore[no-untyped-call]
+            here = (*path, key)
+            if key in mapping:
+                result.duplicates.append((here, first + key_node.start_mark.line))
+            result.lines[here] = first + key_node.start_mark.line
+            mapping[key] = _build(loader, value_node, here, result, first, depth + 1)
+        return mapping
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(loader, item, (*path, i), result, first, depth + 1) for i, item in enumerate(node.value)]
+    return loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
