@@ -1,7 +1,7 @@
 """Facts about NVIDIA hardware: cards by name, and what MIG offers on them. Pure values read from TOML beside this file.
 
-The emulated machine builds cards from them and deviceshare's MIG catalogue builds geometries from them, so the facts stand
-once. Sizes are MiB throughout.
+The emulated machine builds cards from them and deviceshare's MIG catalogue builds geometries from them, so the facts
+stand once. Sizes are MiB throughout.
 """
 
 from pumice.model.hardware.cards import CardPreset, preset, preset_names

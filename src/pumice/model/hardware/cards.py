@@ -10,7 +10,12 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class CardPreset:
-    """One product. ``name`` is NVML's, ``memory`` what NVML reports as total (MiB), ``mig`` a table name or empty."""
+    """One product.
+
+    ``name`` is NVML's, ``memory`` what NVML reports as total and ``reserved`` what the driver keeps of it (MiB),
+    ``l2`` the cache in MiB, ``bus`` the memory bus in bits, clocks in MHz, power in W, ``mig`` a table of ``mig.toml``
+    or empty.
+    """
 
     key: str
     name: str
@@ -22,6 +27,9 @@ class CardPreset:
     sm_clock: int
     memory_clock: int
     power: int
+    reserved: int = 0
+    l2: float = 0
+    bus: int = 0
     nvlinks: int = 0
     mig: str = ""
 

@@ -14,7 +14,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-# NVML's numbers for nvmlDeviceGetGpuInstanceProfileInfo; the driver's own profile ids (19, 14, 9, ...) are in the table.
+# NVML's numbers for nvmlDeviceGetGpuInstanceProfileInfo; the driver's own profile ids (19, 14, 9, ...) are in the
+# table.
 NVML_KIND: Mapping[str, int] = {
     "1_SLICE": 0,
     "2_SLICE": 1,
@@ -97,8 +98,8 @@ def mig_table_for(product: str) -> MigTable | None:
     """The table for a product name as NVML or a node's annotation gives it, or None when MIG is unknown there.
 
     Both sides are normalised, because drivers write ``A100 80GB PCIe`` where published lists have ``A100-80GB-PCIe``
-    (spec nvidia-device-plugin 3.3). A model matches as a whole word, so that an RTX A3000 is no A30 and a GB200 no B200;
-    the longest match wins.
+    (spec nvidia-device-plugin 3.3). A model matches as a whole word, so that an RTX A3000 is no A30 and a GB200 no
+    B200; the longest match wins.
     """
     wanted = normalised(product)
     found: tuple[int, MigTable] | None = None

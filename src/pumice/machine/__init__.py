@@ -1,0 +1,32 @@
+"""The emulated machine, Python side: describing one, making it, changing it and asking what happened on it.
+
+The cards themselves are presented by ``libnvidia-ml.so.1`` and ``libcuda.so.1`` (``native/machine``); everything that a
+driver decides is decided there. This package fills and reads their shared state.
+"""
+
+from pumice.machine.directory import Machine, RaisedXid, SetFault, create, open_machine
+from pumice.machine.document import ModelError
+from pumice.machine.model import CardModel, FaultModel, MachineModel, machine_of, preset
+from pumice.machine.model_file import load_model
+from pumice.machine.native import MachineError, library_dir, nvml_library
+from pumice.machine.witness import Share, Witness
+
+__all__ = [
+    "CardModel",
+    "FaultModel",
+    "Machine",
+    "MachineError",
+    "MachineModel",
+    "ModelError",
+    "RaisedXid",
+    "SetFault",
+    "Share",
+    "Witness",
+    "create",
+    "library_dir",
+    "load_model",
+    "machine_of",
+    "nvml_library",
+    "open_machine",
+    "preset",
+]

@@ -1,0 +1,196 @@
+"""A YAML or TOML document whose every value still knows its line, so that a mistake can be named where it stands.
+
+``Field`` wraps one value; its typed getters raise ``ModelError`` with file, line, key and, for a misspelt word, the
+nearest right one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+
+class ModelError(ValueError):
+    """A machine model that cannot be used; in one line: file, line, key, what is wrong, the nearest right word."""
+
+    def __init__(self, where: str, key: str, problem: str) -> None:
+        super().__init__(f"{where}: {key}: {problem}" if key else f"{where}: {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a document. ``value`` is a scalar, a list of fields, or a mapping from key to field."""
+
+    value: Any
+    file: str
+    line: int
+    key: str
+
+    def error(self, problem: str) -> ModelError:
+        return ModelError(f"{self.file}:{self.line}", self.key, problem)
+
+    def mapping(self, known: Iterable[str]) -> dict[str, Field]:
+        """The fields by key; an unknown key is an error that names the nearest of ``known``."""
+        if not isinstance(self.value, dict):
+            raise self.error("must be a mapping of keys to values")
+        known = tuple(known)
+        for key, field in self.value.items():
+            if key not in known:
+                raise field.error(f"unknown key{nearest(key, known)}")
+        return dict(self.value)
+
+    def items(self) -> list[Field]:
+        if not isinstance(self.value, list):
+            raise self.error("must be a list")
+        return list(self.value)
+
+    def text(self) -> str:
+        if not isinstance(self.value, str) or not self.value.strip():
+            raise self.error(f"must be a word, not {self.value!r}")
+        return self.value.strip()
+
+    def word(self, known: Iterable[str]) -> str:
+        known = tuple(known)
+        text = self.text()
+        if text not in known:
+            raise self.error(f"{text!r} is not known{nearest(text, known)}")
+        return text
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.error(f"must be true or false, not {self.value!r}")
+        return self.value
+
+    def integer(self, least: int = 0, most: int = 2**63 - 1) -> int:
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise self.error(f"must be a whole number, not {self.value!r}")
+        if not least <= self.value <= most:
+            bound = f"at least {least}" if self.value < least else f"at most {most}"
+            raise self.error(f"must be {bound}, not {self.value}")
+        return self.value
+
+    def number(self, least: float = 0.0) -> float:
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.error(f"must be a number, not {self.value!r}")
+        if self.value < least:
+            raise self.error(f"must be at least {least:g}, not {self.value}")
+        return float(self.value)
+
+    def mib(self, least: int = 0) -> int:
+        """A size in MiB: a whole number, or text with a binary unit (``40Gi``, ``512Mi``)."""
+        if isinstance(self.value, str):
+            match = re.fullmatch(r"\s*(-?\d+)\s*(Mi|Gi|Ti)B?\s*", self.value)
+            if match is None:
+                raise self.error(f"must be MiB or a size such as 512Mi or 40Gi, not {self.value!r}")
+            size = int(match[1]) * {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}[match[2]]
+        else:
+            size = self.integer(least=-(2**62))
+        if size < least:
+            raise self.error(f"a size must be at least {least} MiB, not {size}")
+        return size
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean "memory"?``, or the known words when none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if not close:  # case and punctuation aside
+        plain = {re.sub(r"\W|_", "", name).lower(): name for name in known}
+        close = [plain[near] for near in difflib.get_close_matches(re.sub(r"\W|_", "", word).lower(), plain, n=1)]
+    if close:
+        return f'; did you mean "{close[0]}"?'
+    return f"; known: {', '.join(known)}"
+
+
+def read_document(text: str, file: str, *, toml: bool) -> Field:
+    """The document as a field; a syntax error becomes a ``ModelError`` with its line."""
+    return _read_toml(text, file) if toml else _read_yaml(text, file)
+
+
+def looks_like_toml(text: str) -> bool:
+    """Whether the first significant line is TOML's (``[table]`` or ``key = value``)."""
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            return bool(re.match(r"\s*(\[|[\w.\"-]+\s*=)", line))
+    return False
+
+
+def _read_yaml(text: str, file: str) -> Field:
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        return _from_yaml(node, loader, file, "") if node is not None else Field({}, file, 1, "")
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ModelError(f"{file}:{line}", "", f"not YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ModelError(f"{file}:1", "", f"not YAML: {error}") from None
+    finally:
+        loader.dispose()
+
+
+def _from_yaml(node: yaml.Node, loader: yaml.SafeLoader, file: str, path: str) -> Field:
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Field] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            where = f"{path}.{key}" if path else key
+            if key in found:
+                raise ModelError(f"{file}:{key_node.start_mark.line + 1}", where, "stands twice")
+            field = _from_yaml(value_node, loader, file, where)
+            found[key] = Field(field.value, file, key_node.start_mark.line + 1, where)
+        return Field(found, file, line, path)
+    if isinstance(node, yaml.SequenceNode):
+        parts = [_from_yaml(part, loader, file, f"{path}[{index}]") for index, part in enumerate(node.value)]
+        return Field(parts, file, line, path)
+    return Field(loader.construct_object(node), file, line, path)
+
+
+def _read_toml(text: str, file: str) -> Field:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        match = re.search(r"line (\d+)", str(error))
+        raise ModelError(f"{file}:{match[1] if match else 1}", "", f"not TOML: {error}") from None
+    return _from_toml(document, dict(_toml_lines(text)), file, "", 1)
+
+
+def _from_toml(value: Any, lines: Mapping[str, int], file: str, path: str, line: int) -> Field:
+    line = lines.get(path, line)
+    if isinstance(value, dict):
+        inner = {
+            key: _from_toml(part, lines, file, f"{path}.{key}" if path else key, line) for key, part in value.items()
+        }
+        return Field(inner, file, line, path)
+    if isinstance(value, list):
+        parts = [_from_toml(part, lines, file, f"{path}[{index}]", line) for index, part in enumerate(value)]
+        return Field(parts, file, line, path)
+    return Field(value, file, line, path)
+
+
+def _toml_lines(text: str) -> Iterator[tuple[str, int]]:
+    """``(path, line)`` of every table header and of every key at the start of a line.
+
+    tomllib keeps no positions; keys inside inline tables have the line of the key that holds them.
+    """
+    table = ""
+    counts: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := re.match(r"\s*\[\[\s*([\w.-]+)\s*\]\]", line):
+            counts[match[1]] = counts.get(match[1], -1) + 1
+            table = f"{match[1]}[{counts[match[1]]}]"
+            yield table, number
+        elif match := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
+            head, _, rest = match[1].partition(".")
+            table = f"{head}[{counts[head]}].{rest}" if head in counts and rest else match[1]
+            yield table, number
+        elif match := re.match(r"\s*([\w.\"'-]+)\s*=", line):
+            key = match[1].replace('"', "").replace("'", "")
+            yield (f"{table}.{key}" if table else key), number

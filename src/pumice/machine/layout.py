@@ -1,0 +1,239 @@
+"""The layout of a machine's shared state: a mirror of ``native/machine/include/machine/state.h``.
+
+The header explains the fields; ``tests/unit/machine/test_layout.py`` compares every offset and size with the C
+compiler's.
+"""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_char, c_int32, c_uint32, c_uint64, sizeof
+
+MAGIC = 0x31454E494843414D
+VERSION = 1
+NONE = 0xFFFFFFFF
+CARDS = 16
+PROCESSES = 256
+PROFILES = 24
+PLACEMENTS = 8
+INSTANCES = 8
+LANES = 9
+LINKS = 18
+FAULTS = 64
+XIDS = 64
+HISTORY = 256
+PARTICIPANTS = 1024
+MARKS = 256
+BUCKETS = 16
+
+_u32 = c_uint32
+_u64 = c_uint64
+
+
+def _words(names: str, kind: type = _u32) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names.split()]
+
+
+class Lock(Structure):
+    _fields_ = [("opaque", _u64 * 8)]
+
+
+class Placement(Structure):
+    _fields_ = _words("start size")
+
+
+class Profile(Structure):
+    _fields_ = [
+        ("name", c_char * 32),
+        *_words("number id slices max_count"),
+        ("memory_mib", _u64),
+        *_words("sm_count copy_engines decoders encoders jpeg ofa p2p placement_count"),
+        ("placements", Placement * PLACEMENTS),
+    ]
+
+
+class ComputeInstance(Structure):
+    _fields_ = [
+        *_words("used id slices start profile reserved"),
+        ("generation", _u64),
+        ("uuid", c_char * 48),
+    ]
+
+
+class GpuInstance(Structure):
+    _fields_ = [
+        *_words("used id profile start size reserved"),
+        ("generation", _u64),
+        ("compute", ComputeInstance * INSTANCES),
+    ]
+
+
+class Lane(Structure):
+    _fields_ = [
+        *_words("now_ns used_bytes busy_ns slice_left_ns", _u64),
+        *_words("current started"),
+        ("bucket_epoch", _u64),
+        ("bucket_busy_ns", _u64 * BUCKETS),
+    ]
+
+
+class Link(Structure):
+    _fields_ = _words("remote_card version up remote_link")
+
+
+class Card(Structure):
+    _fields_ = [
+        ("name", c_char * 96),
+        ("uuid", c_char * 48),
+        ("bus_id", c_char * 32),
+        ("serial", c_char * 32),
+        ("vbios", c_char * 32),
+        ("part_number", c_char * 32),
+        ("cpu_affinity", c_char * 64),
+        *_words("pci_domain pci_bus pci_device pci_device_id pci_subsystem_id minor"),
+        ("numa_node", c_int32),
+        ("brand", _u32),
+        *_words("memory_bytes reserved_bytes bar1_bytes context_bytes stranger_bytes", _u64),
+        *_words("sm_count threads_per_sm warp_size l2_bytes"),
+        *_words("shared_per_block shared_per_sm regs_per_sm memory_bus_bits cc_major cc_minor architecture"),
+        *_words("clock_sm_mhz clock_mem_mhz clock_sm_max_mhz clock_mem_max_mhz"),
+        *_words("power_idle_mw power_max_mw power_limit_mw temperature_c fan_percent"),
+        *_words("persistence compute_mode ecc_capable ecc_mode"),
+        *_words("ecc_corrected ecc_uncorrected", _u64),
+        *_words("pcie_generation pcie_width"),
+        ("settings_reserved", _u32 * 6),
+        *_words("link_count lost ipc_capable managed_capable pool_capable vmm_capable"),
+        ("links", Link * LINKS),
+        ("topology", _u32 * CARDS),
+        *_words("mig_capable mig_mode mig_pending mig_needs_reset"),
+        *_words("mig_slices mig_compute_slices profile_count mig_reserved"),
+        ("profiles", Profile * PROFILES),
+        ("lock", Lock),
+        ("generation", _u64),
+        ("instances", GpuInstance * INSTANCES),
+        ("lanes", Lane * LANES),
+    ]
+
+
+class Account(Structure):
+    _fields_ = [
+        *_words("bytes peak_bytes requested_bytes context_bytes allocations", _u64),
+        *_words("submitted_ns served_ns launches copies_bytes", _u64),
+        *_words("contexts lane gi_id ci_id mark_head mark_tail"),
+        ("bucket_epoch", _u64),
+        ("bucket_busy_ns", _u64 * BUCKETS),
+    ]
+
+
+class Process(Structure):
+    _fields_ = [
+        *_words("state pid"),
+        *_words("start_ticks pid_namespace attached_ns generation", _u64),
+        ("name", c_char * 64),
+        ("accounts", Account * CARDS),
+    ]
+
+
+class Mark(Structure):
+    _fields_ = _words("position_ns time_ns", _u64)
+
+
+class Summary(Structure):
+    _fields_ = _words("peak_bytes leaked_bytes busy_ns submitted_ns launches reserved", _u64)
+
+
+class Past(Structure):
+    _fields_ = [
+        ("sequence", _u64),
+        *_words("pid killed"),
+        *_words("start_ticks ended_ns", _u64),
+        ("name", c_char * 64),
+        ("cards", Summary * CARDS),
+    ]
+
+
+class Participant(Structure):
+    _fields_ = [
+        *_words("pid tid"),
+        *_words("start_ticks pid_namespace deadline_ns", _u64),
+        *_words("joined waiting"),
+    ]
+
+
+class Clock(Structure):
+    _fields_ = [
+        *_words("mode tick"),
+        ("virtual_ns", _u64),
+        ("lock", Lock),
+        *_words("participant_high reserved"),
+        ("participants", Participant * PARTICIPANTS),
+    ]
+
+
+class Fault(Structure):
+    _fields_ = [
+        ("used", _u32),
+        ("code", c_int32),
+        *_words("first count delay_ns calls hits", _u64),
+        *_words("card crash"),
+        ("function", c_char * 64),
+    ]
+
+
+class Xid(Structure):
+    _fields_ = [
+        *_words("sequence time_ns xid event_type", _u64),
+        *_words("card gi_id ci_id reserved"),
+    ]
+
+
+class State(Structure):
+    _fields_ = [
+        ("magic", _u64),
+        *_words("version cards"),
+        ("size", _u64),
+        ("driver_version", c_char * 32),
+        ("nvml_version", c_char * 32),
+        *_words("cuda_version locks_ready"),
+        ("hostname", c_char * 64),
+        ("boot_id", _u64 * 2),
+        *_words("slice_ns kernel_ns copy_bytes_per_us", _u64),
+        *_words("queue_depth overlap require_root pid_mode"),
+        ("settings_reserved", _u64 * 4),
+        *_words("fault_count faults_reserved"),
+        ("xid_sequence", _u64),
+        *_words("xid_futex process_high"),
+        *_words("history_sequence process_generation", _u64),
+        ("lock", Lock),
+        ("clock", Clock),
+        ("faults", Fault * FAULTS),
+        ("xids", Xid * XIDS),
+        ("card", Card * CARDS),
+        ("history", Past * HISTORY),
+        ("processes", Process * PROCESSES),
+        ("marks", Mark * MARKS * CARDS * PROCESSES),
+    ]
+
+
+SIZE = sizeof(State)
+
+# C name of each structure, for the test that asks the compiler.
+MIRRORED: dict[str, type[Structure]] = {
+    "machine_lock": Lock,
+    "machine_placement": Placement,
+    "machine_profile": Profile,
+    "machine_compute_instance": ComputeInstance,
+    "machine_gpu_instance": GpuInstance,
+    "machine_lane": Lane,
+    "machine_link": Link,
+    "machine_card": Card,
+    "machine_account": Account,
+    "machine_process": Process,
+    "machine_mark": Mark,
+    "machine_summary": Summary,
+    "machine_past": Past,
+    "machine_participant": Participant,
+    "machine_clock": Clock,
+    "machine_fault": Fault,
+    "machine_xid": Xid,
+    "machine_state": State,
+}

@@ -1,0 +1,54 @@
+"""Finding and calling the C libraries that present a machine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+
+
+class MachineError(Exception):
+    """Something about a machine directory or its libraries that keeps it from being used; one sentence for people."""
+
+
+_NAMES = ("libnvidia-ml.so.1", "libcuda.so.1")
+
+
+def library_dir() -> Path:
+    """The folder with ``libnvidia-ml.so.1`` and ``libcuda.so.1`` of the emulated machine, for ``LD_LIBRARY_PATH``.
+
+    ``PUMICE_MACHINE_LIBRARIES`` overrides it (a sanitizer build). Raises ``MachineError`` when they are not built.
+    """
+    package = Path(__file__).resolve().parents[1]
+    candidates = [package / "_native/machine", package.parents[1] / "native/build/machine"]
+    if override := os.environ.get("PUMICE_MACHINE_LIBRARIES"):
+        candidates = [Path(override)]
+    for folder in candidates:
+        if all((folder / name).exists() for name in _NAMES):
+            return folder
+    raise MachineError(
+        f"{candidates[0]}: the emulated machine's libraries are not there; build them with `make native`"
+    )
+
+
+@cache
+def nvml_library() -> ctypes.CDLL:
+    """The machine's NVML, loaded for everybody in this process.
+
+    nvidia-ml-py's own ``CDLL("libnvidia-ml.so.1")`` then finds this one, because the loader knows libraries by SONAME.
+    """
+    return ctypes.CDLL(str(library_dir() / _NAMES[0]), mode=ctypes.RTLD_GLOBAL)
+
+
+@cache
+def control() -> ctypes.CDLL:
+    """The machine's library for the ``pumice_machine_*`` calls of ``machine/machine.h``, with their prototypes."""
+    library = ctypes.CDLL(str(library_dir() / _NAMES[0]), use_errno=True)
+    u64, text = ctypes.c_uint64, ctypes.c_char_p
+    library.pumice_machine_raise_xid.argtypes = (text, ctypes.c_uint, u64)
+    library.pumice_machine_set_fault.argtypes = (text, text, ctypes.c_int, u64, u64, u64, ctypes.c_int)
+    library.pumice_machine_clear_faults.argtypes = (text,)
+    library.pumice_machine_advance_ns.argtypes = (text, u64)
+    library.pumice_machine_reap.argtypes = (text,)
+    return library
