@@ -58,14 +58,21 @@ def ensure_pki(directory: Path, addresses: Sequence[str], now: datetime.datetime
     pki = Pki(directory, token_file.read_text())
     if not pki.ca.exists():
         _make_authority(pki, now)
-    wanted = directory / "server.names"
-    names = "\n".join(sorted(addresses))
-    if not pki.server_cert.exists() or not wanted.exists() or wanted.read_text() != names:
-        _make_server(pki, addresses, now)
-        wanted.write_text(names)
+    issue(pki, "server", addresses, now)
     if not pki.service_account_key.exists():
         _write_private(pki.service_account_key, _pem_key(ec.generate_private_key(ec.SECP256R1())))
     return pki
+
+
+def issue(pki: Pki, name: str, addresses: Sequence[str], now: datetime.datetime) -> tuple[Path, Path]:
+    """A serving certificate ``name.crt`` and its key for these names and IPs, kept while they stay the same."""
+    certificate, key = pki.directory / f"{name}.crt", pki.directory / f"{name}.key"
+    kept = pki.directory / f"{name}.names"
+    names = "\n".join(sorted(addresses))
+    if not certificate.exists() or not kept.exists() or kept.read_text() != names:
+        _make_server(pki, certificate, key, addresses, now)
+        kept.write_text(names)
+    return certificate, key
 
 
 def _make_authority(pki: Pki, now: datetime.datetime) -> None:
@@ -84,7 +91,8 @@ def _make_authority(pki: Pki, now: datetime.datetime) -> None:
     pki.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _make_server(pki: Pki, addresses: Sequence[str], now: datetime.datetime) -> None:
+def _make_server(pki: Pki, certificate_file: Path, key_file: Path, addresses: Sequence[str],
+                 now: datetime.datetime) -> None:
     authority = x509.load_pem_x509_certificate(pki.ca.read_bytes())
     authority_key = serialization.load_pem_private_key(pki.ca_key.read_bytes(), None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
@@ -102,8 +110,8 @@ def _make_server(pki: Pki, addresses: Sequence[str], now: datetime.datetime) -> 
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )  # fmt: skip
-    _write_private(pki.server_key, _pem_key(key))
-    pki.server_cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    _write_private(key_file, _pem_key(key))
+    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _general_name(address: str) -> x509.GeneralName:

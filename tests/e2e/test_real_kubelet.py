@@ -1,0 +1,165 @@
+"""Our scheduler and device plugin under a real kubelet: the guide's pod in a real container sees what it was granted."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.kit import real_kubelet
+
+from pumice.adapters.kube import KubeClient
+from pumice.cluster import kube_control_plane, pki
+from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import Json, Resource
+
+ROOT = Path(__file__).parents[2]
+PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
+NODE = "real-1"
+KUBELET_TOKEN = "kubelet-token-of-this-test"
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass
+class World:
+    kubeconfig: Path
+    directory: Path
+
+    def kubectl(self, *arguments: str) -> str:
+        command = [str(Path(os.environ["KUBEBUILDER_ASSETS"], "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}\n{self.logs()}"
+        return done.stdout
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}"
+                         for log in sorted(self.directory.glob("*.log")))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """etcd, kube-apiserver, containerd and kubelet; on them our scheduler and device plugin with an emulated machine."""
+    if reason := real_kubelet.missing():
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("e2e")
+    now = datetime.datetime.now(datetime.UTC)
+    keys = pki.ensure_pki(directory / "pki", ["127.0.0.1", "localhost"], now)
+    certificate = pki.issue(keys, "kubelet", [real_kubelet.NODE_IP], now)
+    plane = asyncio.run(_start_plane(directory, keys))
+    daemons: list[subprocess.Popen[bytes]] = []
+    try:
+        kubeconfig = kube_control_plane.kubeconfig(keys, plane.server, directory / "kubeconfig")
+        world = World(kubeconfig, directory)
+        with real_kubelet.real_node(directory / "node", plane.server, KUBELET_TOKEN, certificate, NODE):
+            wait_for(world, NODES, NODE, "", lambda node: _ready(node), 60)
+            world.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/manifests/crds"))
+            world.kubectl("create", "namespace", "volcano-system")
+            world.kubectl("apply", "-f", str(ROOT / "examples/vgpu-user-guide/scheduler-config.yaml"))
+            daemons += _our_daemons(directory, kubeconfig)
+            wait_for(world, NODES, NODE, "", lambda n: n["status"]["allocatable"].get("volcano.sh/vgpu-number") == "20", 60)
+            yield world
+    finally:
+        for daemon in daemons:
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(20)
+        for process in plane.processes.values():
+            subprocess.run(["kill", "-9", str(process.pid)], capture_output=True)
+
+
+async def _start_plane(directory: Path, keys: pki.Pki) -> kube_control_plane.KubeControlPlane:
+    return await kube_control_plane.start(
+        kube_control_plane.find_assets(), directory, directory, keys, clock=SystemClock(), controller_manager=False,
+        users=[f'{KUBELET_TOKEN},system:node:{NODE},{NODE},"system:nodes"'])  # fmt: skip
+
+
+def _our_daemons(directory: Path, kubeconfig: Path) -> list[subprocess.Popen[bytes]]:
+    machine = directory / "machine"
+    pumice = [sys.executable, "-m", "pumice"]
+    subprocess.run([*pumice, "machine", "create", str(machine), "--model", "GeForce-GTX-1080-Ti", "--cards", "2"], check=True)
+    environ = {**os.environ, "PUMICE_MACHINE": str(machine), "NODE_NAME": NODE}
+    commands = {
+        "scheduler": ["scheduler", f"--kubeconfig={kubeconfig}", "--listen-address=127.0.0.1:0"],
+        "device-plugin": ["device-plugin", "nvidia", f"--kubeconfig={kubeconfig}", f"--node-name={NODE}",
+                          f"--device-plugin-dir={real_kubelet.PLUGINS}", f"--hook-path={directory}/vgpu"],
+    }  # fmt: skip
+    running = []
+    for name, command in commands.items():
+        with (directory / f"{name}.log").open("wb") as log:
+            running.append(subprocess.Popen([*pumice, *command], env=environ, stdout=log, stderr=log))
+    return running
+
+
+def _ready(node: Json) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ()))
+
+
+def wait_for(world: World, resource: Resource, name: str, namespace: str, holds: Any, seconds: float) -> Json:
+    async def watch() -> Json:
+        last: Json = {}
+        async with KubeClient.from_kubeconfig(world.kubeconfig) as kube:
+            deadline = asyncio.get_running_loop().time() + seconds
+            while asyncio.get_running_loop().time() < deadline:
+                items = (await kube.list(resource, namespace, field_selector=f"metadata.name={name}"))["items"]
+                if items and holds(last := items[0]):
+                    return last
+                await asyncio.sleep(0.1)
+        raise AssertionError(f"{name} did not get there within {seconds:.0f} s: {last.get('status')}\n{world.logs()}")
+
+    return asyncio.run(watch())
+
+
+def test_the_guides_pod_runs_in_a_real_container_and_sees_its_share(world: World) -> None:
+    pod = yaml.safe_load((ROOT / "examples/vgpu-user-guide/hami-pod.yaml").read_text())
+    container = pod["spec"]["containers"][0]
+    container |= {"image": real_kubelet.IMAGE, "imagePullPolicy": "Never",
+                  "command": ["sh", "-c", "env; cat /etc/ld.so.preload; sleep 1000"]}  # fmt: skip
+    manifest = world.directory / "pod.yaml"
+    manifest.write_text(yaml.safe_dump(pod))
+    world.kubectl("apply", "-f", str(manifest))
+    running = wait_for(world, PODS, "hami-pod", "default", lambda p: p["status"].get("phase") == "Running", 60)
+
+    annotations = running["metadata"]["annotations"]
+    assert annotations["volcano.sh/vgpu-node"] == NODE
+    assert annotations["volcano.sh/bind-phase"] == "success"
+    uuid, family, memory, cores = annotations["volcano.sh/vgpu-ids-new"].rstrip(":").split(",")
+    assert (family, memory, cores) == ("NVIDIA", "3000", "50")
+    seen = world.kubectl("logs", "hami-pod")
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0=3000m" in seen
+    assert "CUDA_DEVICE_SM_LIMIT=50" in seen
+    assert f"NVIDIA_VISIBLE_DEVICES={uuid}" in seen
+    assert "libvgpu.so" in seen
+
+
+def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: World) -> None:
+    def pod(name: str, memory: int) -> str:
+        return yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [{
+                "name": "c", "image": real_kubelet.IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"],
+                "resources": {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": memory}}}]}})  # fmt: skip
+
+    for name, memory in (("one", 2000), ("two", 2000), ("three", 12000)):
+        manifest = world.directory / f"{name}.yaml"
+        manifest.write_text(pod(name, memory))
+        world.kubectl("apply", "-f", str(manifest))
+    cards = set()
+    for name in ("one", "two"):
+        running = wait_for(world, PODS, name, "default", lambda p: p["status"].get("phase") == "Running", 60)
+        cards.add(running["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"].split(",")[0])
+    assert len(cards) == 1
+
+    def told(waiting: Json) -> bool:
+        conditions = {c["type"]: c for c in waiting["status"].get("conditions", ())}
+        return "memory" in conditions.get("PodScheduled", {}).get("message", "")
+
+    wait_for(world, PODS, "three", "default", told, 30)

@@ -1,0 +1,201 @@
+"""A real kubelet on Debian's containerd, on this machine, as a context that leaves nothing behind.
+
+Every flag was tried; the reasons are in spec real-kubelet 1. Needs root, containerd, runc, the CNI plugins and a static
+busybox, and the kubelet of ``make kube``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from pumice.cluster.kube_control_plane import free_port
+from tests.kit.oci_image import busybox_image
+
+IMAGE = "local.test/busybox:1"
+PAUSE = "local.test/pause:1"
+PLUGINS = Path("/var/lib/kubelet/device-plugins")  # does not follow --root-dir
+BRIDGE, NODE_IP = "pumice-e2e", "10.231.7.1"  # the kubelet reports no loopback address, so it lives on the pods' bridge
+
+
+@dataclass(frozen=True, slots=True)
+class RealNode:
+    name: str
+    root: Path
+
+    @property
+    def kubelet_log(self) -> Path:
+        return self.root / "kubelet.log"
+
+
+def missing() -> str:
+    """Why a real kubelet cannot run here, or an empty string."""
+    if os.geteuid() != 0:
+        return "a real kubelet needs root"
+    for program in ("containerd", "ctr", "runc"):
+        if not shutil.which(program):
+            return f"{program} is not installed (apt-get install containerd runc)"
+    if not Path("/usr/lib/cni/bridge").exists():
+        return "the CNI plugins are not installed (apt-get install containernetworking-plugins)"
+    if not Path("/bin/busybox").exists():
+        return "busybox is not installed (apt-get install busybox-static)"
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    if not assets or not Path(assets, "kubelet").exists():
+        return "KUBEBUILDER_ASSETS names no kubelet (make kube)"
+    return ""
+
+
+@contextlib.contextmanager
+def real_node(root: Path, server: str, token: str, certificate: tuple[Path, Path],
+              name: str = "real-1") -> Iterator[RealNode]:
+    """Run containerd and a kubelet that registers itself at ``server`` with a bearer token, until the context ends.
+
+    ``certificate`` (file, key) is what the kubelet serves logs and exec with; it must name NODE_IP.
+    """
+    node = RealNode(name, root)
+    root.mkdir(parents=True, exist_ok=True)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in (f"link add {BRIDGE} type bridge", f"addr add {NODE_IP}/24 dev {BRIDGE}", f"link set {BRIDGE} up"):
+            subprocess.run(["ip", *command.split()], check=True, capture_output=True)
+        started.append(_containerd(root))
+        _import_images(root)
+        started.append(_kubelet(node, server, token, certificate))
+        yield node
+    finally:
+        for process in reversed(started):
+            _end(process)
+        _clean_up(root)
+
+
+def _containerd(root: Path) -> subprocess.Popen[bytes]:
+    (root / "cni").mkdir(exist_ok=True)
+    (root / "cni" / "10-pumice.conflist").write_text(json.dumps({
+        "cniVersion": "1.0.0", "name": "pumice",
+        "plugins": [{"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipMasq": False,
+                     "ipam": {"type": "host-local", "dataDir": str(root / "ipam"),
+                              "ranges": [[{"subnet": "10.231.7.0/24"}]]}}],
+    }))  # fmt: skip
+    (root / "containerd.toml").write_text(f"""
+version = 2
+root = "{root}/containerd/root"
+state = "{root}/containerd/state"
+[grpc]
+  address = "{root}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{root}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+""")
+    process = _start(["containerd", "--config", str(root / "containerd.toml")], root / "containerd.log")
+    _until(lambda: _ctr(root, "version").returncode == 0, process, root / "containerd.log", "containerd")
+    return process
+
+
+def _import_images(root: Path) -> None:
+    busybox_image(IMAGE, root / "busybox.tar")
+    busybox_image(PAUSE, root / "pause.tar", entrypoint=["/bin/busybox", "sleep", "2000000000"])
+    for tar in ("busybox.tar", "pause.tar"):
+        done = _ctr(root, "-n", "k8s.io", "images", "import", str(root / tar))
+        assert done.returncode == 0, done.stderr.decode()
+
+
+def _kubelet(node: RealNode, server: str, token: str, certificate: tuple[Path, Path]) -> subprocess.Popen[bytes]:
+    root = node.root
+    config = {
+        "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "address": NODE_IP, "port": free_port(NODE_IP),
+        "tlsCertFile": str(certificate[0]), "tlsPrivateKeyFile": str(certificate[1]), "healthzPort": 0, "readOnlyPort": 0,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"}, "failCgroupV1": False, "failSwapOn": False,
+        "cgroupDriver": "cgroupfs", "enforceNodeAllocatable": [],
+        "containerRuntimeEndpoint": f"unix://{root}/containerd.sock",
+        "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+                         "imagefs.available": "0%"},
+        "imageGCHighThresholdPercent": 100, "localStorageCapacityIsolation": False, "makeIPTablesUtilChains": False,
+        "resolvConf": "", "podLogsDir": str(root / "pod-logs"), "staticPodPath": "",
+        "nodeStatusUpdateFrequency": "1s", "registerNode": True,
+    }  # fmt: skip
+    (root / "kubelet.yaml").write_text(yaml.safe_dump(config))
+    (root / "kubelet.kubeconfig").write_text(yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }))  # fmt: skip
+    return _start([str(Path(os.environ["KUBEBUILDER_ASSETS"], "kubelet")), f"--config={root}/kubelet.yaml",
+                   f"--kubeconfig={root}/kubelet.kubeconfig", f"--root-dir={root}/kubelet",
+                   f"--cert-dir={root}/kubelet-pki", f"--hostname-override={node.name}",
+                   f"--node-ip={NODE_IP}", "--v=2"], node.kubelet_log)  # fmt: skip
+
+
+def _ctr(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["ctr", "-a", f"{root}/containerd.sock", *arguments], capture_output=True, timeout=60)
+
+
+def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as out:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+
+
+def _until(done: object, process: subprocess.Popen[bytes], log: Path, what: str, seconds: float = 60) -> None:
+    assert callable(done)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{what} ended with code {process.returncode}: {log.read_text(errors='replace')[-600:]}")
+        if done():
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"{what} did not come up: {log.read_text(errors='replace')[-600:]}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _clean_up(root: Path) -> None:
+    """End what a killed containerd leaves: shims, containers, mounts, network namespaces, the bridge, cgroups."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"{root}/containerd.sock".encode() in entry.read_bytes():
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+    for cgroup in sorted(Path("/sys/fs/cgroup").glob("*/kubepods/**/cgroup.procs"), reverse=True):
+        with contextlib.suppress(OSError):
+            for pid in cgroup.read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+    time.sleep(0.3)
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in sorted((m for m in mounts if m.startswith(f"{root}/")), reverse=True):
+        subprocess.run(["umount", "-l", mount], capture_output=True)
+    for name in Path("/run/netns").glob("cni-*"):
+        subprocess.run(["umount", "-l", str(name)], capture_output=True)
+        name.unlink(missing_ok=True)
+    subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True)
+    for cgroup in sorted(Path("/sys/fs/cgroup").glob("*/kubepods/**/"), key=lambda p: len(p.parts), reverse=True):
+        with contextlib.suppress(OSError):
+            cgroup.rmdir()
