@@ -173,7 +173,7 @@ class Machine:
         self.close()
 
     def close(self) -> None:
-        """Unmaps the state, which must not be used afterwards; cards still held keep the mapping until they are gone."""
+        """Unmaps the state, which must not be used afterwards; cards still held keep the mapping."""
         if hasattr(self, "state"):
             del self.state
             with contextlib.suppress(BufferError):

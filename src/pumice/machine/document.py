@@ -15,8 +15,10 @@ from typing import Any
 
 import yaml
 
+from pumice.model.refusal import BadInput
 
-class ModelError(ValueError):
+
+class ModelError(BadInput):
     """A machine model that cannot be used; in one line: file, line, key, what is wrong, the nearest right word."""
 
     def __init__(self, where: str, key: str, problem: str) -> None:

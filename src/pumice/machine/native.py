@@ -7,8 +7,10 @@ import os
 from functools import cache
 from pathlib import Path
 
+from pumice.model.refusal import PumiceError
 
-class MachineError(Exception):
+
+class MachineError(PumiceError):
     """Something about a machine directory or its libraries that keeps it from being used; one sentence for people."""
 
 

@@ -1,0 +1,1 @@
+"""CUDA's driver API, as far as a small load program needs it."""

@@ -1,0 +1,310 @@
+"""``pumice burn``: a small CUDA program that takes memory and keeps a card busy, and says what it got.
+
+Through the driver API alone, on a real card and on an emulated one. Tests start it by the hundred as
+``python -m pumice.cli.burn``, so it imports the standard library only and parses its own arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pumice.adapters.cuda.driver import CudaError, Driver
+
+if TYPE_CHECKING:
+    import typer
+
+MIB = 1 << 20
+ROW = 1000  # bytes of a pitched row: no power of two, so that the pitch shows
+BATCH_NS = 20_000_000  # work in flight between two looks at the clock
+
+# An emulated machine reads the duration from the first parameter. A real card does `rounds` rounds of a loop whose
+# length was measured before: fixed work, because a clock would run on while other programs have the card.
+SPIN = b"""
+.version 6.0
+.target sm_60
+.address_size 64
+.visible .entry pumice_spin_ns(.param .u64 ns, .param .u64 rounds)
+{
+    .reg .pred %more;
+    .reg .u64 %left, %clock, %sum;
+    ld.param.u64 %left, [rounds];
+    mov.u64 %sum, 0;
+again:
+    mov.u64 %clock, %clock64;
+    add.u64 %sum, %sum, %clock;
+    sub.u64 %left, %left, 1;
+    setp.ne.u64 %more, %left, 0;
+    @%more bra again;
+    ret;
+}
+\0"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to do: bytes to take and in which blocks and shape, kernels and how long each, when to stop."""
+
+    device: int
+    memory: int
+    block: int
+    shape: str
+    kernels: int | None
+    kernel_ns: int
+    streams: int
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class Got:
+    """What came of it. ``busy_share`` is kernel time over elapsed time; ``error`` is the refusal that ended it."""
+
+    device: int
+    name: str = ""
+    total_bytes: int = 0
+    wanted_bytes: int = 0
+    granted_bytes: int = 0
+    kernels: int = 0
+    kernel_ns: int = 0
+    elapsed_ns: int = 0
+    kernels_per_second: float = 0.0
+    busy_share: float = 0.0
+    error: dict[str, Any] | None = None
+
+
+class Time:
+    """The clock to live by: the emulated machine's where there is one, else this computer's."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.emulated = driver.symbol("pumice_machine_now_ns") is not None
+        self.now: Callable[[], int] = time.monotonic_ns
+        self.sleep: Callable[[int], object] = lambda ns: time.sleep(ns / 1e9)
+        self._join: Callable[[], object] = _nothing
+        self._leave: Callable[[], object] = _nothing
+        if self.emulated:
+            now, sleep = driver.symbol("pumice_machine_now_ns"), driver.symbol("pumice_machine_sleep_ns")
+            assert now is not None
+            assert sleep is not None
+            now.restype = ctypes.c_uint64
+            sleep.argtypes = (ctypes.c_uint64,)
+            self.now, self.sleep = now, sleep
+            self._join = driver.symbol("pumice_machine_join") or self._join
+            self._leave = driver.symbol("pumice_machine_leave") or self._leave
+
+    def __enter__(self) -> Time:
+        self._join()  # virtual time then waits for this thread; no effect in real time
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+
+def _nothing() -> None:
+    """What there is to do where time is everybody's."""
+
+
+def burn(load: Load, library: str = "libcuda.so.1") -> Got:
+    """Does the load and reports; a refusal by the driver is in the report, everything granted is given back."""
+    got = Got(load.device, wanted_bytes=load.memory, kernel_ns=load.kernel_ns)
+    try:
+        driver = Driver(library)
+        device = driver.device(load.device)
+        got.name, got.total_bytes = driver.name(device), driver.total(device)
+        driver.use(device)
+        with Time(driver) as clock:
+            streams = [driver.stream() for _ in range(load.streams)]
+            _take(driver, load, streams[0], got)
+            _keep_busy(driver, load, streams, clock, got)
+        driver.release(device)  # gives back what was taken, too
+    except CudaError as error:
+        got.error = {"call": error.call, "name": error.name, "code": error.code}
+    return got
+
+
+def _take(driver: Driver, load: Load, stream: ctypes.c_void_p, got: Got) -> None:
+    """Memory block by block until all is there; what was granted before a refusal stays counted."""
+    while got.granted_bytes < load.memory:
+        size = min(load.block, load.memory - got.granted_bytes)
+        if load.shape == "pitched":
+            rows = max(1, size // ROW)
+            _, pitch = driver.allocate_pitched(ROW, rows)
+            got.granted_bytes += pitch * rows
+        elif load.shape == "async":
+            driver.allocate_async(size, stream)
+            got.granted_bytes += size
+        else:
+            driver.allocate(size)
+            got.granted_bytes += size
+
+
+def _keep_busy(driver: Driver, load: Load, streams: Sequence[ctypes.c_void_p], clock: Time, got: Got) -> None:
+    """Kernels round robin over the streams until their number or the time is up; without kernels, holds the memory."""
+    if load.kernels == 0 or (load.kernels is None and load.kernel_ns == 0):
+        clock.sleep(int((load.seconds or 0) * 1e9))
+        return
+    spin = driver.kernel(SPIN, "pumice_spin_ns")
+    rounds = 1 if clock.emulated else _rounds(driver, spin, streams[0], load.kernel_ns)
+    parameters = _parameters(load.kernel_ns, rounds)
+    batch = max(1, BATCH_NS // max(load.kernel_ns, 1000))
+    started = clock.now()
+    deadline = started + int(load.seconds * 1e9) if load.seconds is not None else None
+    try:
+        while load.kernels is None or got.kernels < load.kernels:
+            count = batch if load.kernels is None else min(batch, load.kernels - got.kernels)
+            for number in range(got.kernels, got.kernels + count):
+                driver.launch(spin, parameters, streams[number % len(streams)])
+                got.kernels += 1
+            if load.seconds is not None or got.kernels == load.kernels:
+                driver.synchronize()
+            if deadline is not None and clock.now() >= deadline:
+                break
+    finally:
+        got.elapsed_ns = clock.now() - started
+        if got.elapsed_ns > 0:
+            got.kernels_per_second = got.kernels * 1e9 / got.elapsed_ns
+            got.busy_share = got.kernels * load.kernel_ns / got.elapsed_ns
+
+
+def _parameters(ns: int, rounds: int) -> Any:
+    values = (ctypes.c_uint64(ns), ctypes.c_uint64(max(1, rounds)))
+    pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
+    pointers.values = values  # type: ignore[attr-defined]  # the driver reads them at each launch
+    return pointers
+
+
+def _rounds(driver: Driver, spin: ctypes.c_void_p, stream: ctypes.c_void_p, ns: int) -> int:
+    """Rounds of the loop that take ``ns`` on this card alone: the shortest of five timed runs."""
+    probe = 2_000_000
+    best = 0
+    for _ in range(5):
+        begun = time.perf_counter_ns()
+        driver.launch(spin, _parameters(0, probe), stream)
+        driver.synchronize()
+        spent = time.perf_counter_ns() - begun
+        best = min(best, spent) if best else spent
+    return int(ns * probe / best)
+
+
+# ---- command line
+
+
+def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
+    parser = argparse.ArgumentParser(
+        prog="pumice burn",
+        description="Load a card: take memory, launch kernels, print what was got. Exit code 1: the driver refused.",
+        epilog="Example: pumice burn --memory 2000 --kernel-ms 10 --seconds 5",
+    )
+    parser.add_argument("--memory", type=_natural, default=0, metavar="MIB", help="memory to take (default 0)")
+    parser.add_argument("--block", type=_positive, default=64, metavar="MIB", help="size of one allocation (64)")
+    parser.add_argument("--shape", choices=("linear", "pitched", "async"), default="linear", help="kind of allocation")
+    parser.add_argument("--kernels", type=_natural, metavar="N", help="stop after N kernels")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--kernel-ms", type=_duration, metavar="D", help="length of a kernel")
+    length.add_argument("--kernel-us", type=_duration, metavar="D", help="length of a kernel (default 1000)")
+    parser.add_argument("--seconds", type=_duration, metavar="S", help="stop after S seconds, or hold the memory")
+    parser.add_argument("--streams", type=_positive, default=1, metavar="N", help="streams to use in turn (1)")
+    parser.add_argument("--device", type=_natural, default=0, metavar="I", help="CUDA's number of the card (0)")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    given = parser.parse_args(arguments)
+    kernel_us = given.kernel_ms * 1000 if given.kernel_ms is not None else given.kernel_us
+    if kernel_us is None:
+        kernel_us = 1000.0 if given.kernels else 0.0
+    kernels = given.kernels if given.kernels is not None or given.seconds is not None or not kernel_us else 100
+    load = Load(
+        device=given.device,
+        memory=given.memory * MIB,
+        block=given.block * MIB,
+        shape=given.shape,
+        kernels=kernels,
+        kernel_ns=int(kernel_us * 1000),
+        streams=given.streams,
+        seconds=given.seconds,
+    )
+    return load, given.output == "json"
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, not {value}")
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _duration(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, not {text}")
+    return value
+
+
+def _told(got: Got) -> str:
+    lines = []
+    if got.name:
+        lines.append(f"card {got.device}: {got.name}, {got.total_bytes // MIB} MiB")
+    if got.wanted_bytes:
+        lines.append(f"memory: {got.granted_bytes // MIB} of {got.wanted_bytes // MIB} MiB granted")
+    if got.elapsed_ns:
+        lines.append(
+            f"kernels: {got.kernels} of {got.kernel_ns / 1e6:g} ms in {got.elapsed_ns / 1e9:.3f} s, "
+            f"{got.kernels_per_second:.1f} a second, {got.busy_share:.1%} busy"
+        )
+    if got.error:
+        lines.append(f"refused: {got.error['name']} ({got.error['code']}) by {got.error['call']}")
+    return "\n".join(lines)
+
+
+def _library() -> str:
+    """The emulated machine's driver when PUMICE_MACHINE names one and LD_LIBRARY_PATH does not lead there already."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    if "PUMICE_MACHINE" in os.environ and not any(os.path.exists(f"{folder}/libcuda.so.1") for folder in folders):
+        from pumice.machine.native import library_dir
+
+        return str(library_dir() / "libcuda.so.1")
+    return "libcuda.so.1"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the load; 0, or 1 when the driver refused something, or 2 when there is no driver to ask."""
+    load, as_json = _load(sys.argv[1:] if arguments is None else arguments)
+    try:
+        got = burn(load, _library())
+    except OSError as error:
+        print(f"pumice burn: no CUDA driver on this machine: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(asdict(got)) if as_json else _told(got))
+    return 1 if got.error else 0
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """``app`` for the command ``pumice``, made on demand: the arguments go to the parser above as they are."""
+    if name != "app":
+        raise AttributeError(name)
+    import typer
+
+    def run(context: typer.Context) -> None:
+        raise SystemExit(main(context.args))
+
+    run.__annotations__["context"] = typer.Context  # typer looks it up among the module's globals, where it is not
+    app = typer.Typer(add_completion=False)
+    app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})(
+        run
+    )
+    return app
+
+
+if __name__ == "__main__":
+    sys.exit(main())
