@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json as jsonlib
 import os
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from pumice.adapters.kube.config import Access, load_kubeconfig
 from pumice.adapters.kube.watch import list_and_watch
@@ -90,6 +92,23 @@ class KubeClient:
             answer.release()
             raise _refusal(answer.status, answer.headers, body)
         return answer
+
+    @contextlib.asynccontextmanager
+    async def websocket(self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str],
+                        timeout: float) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket of a subresource (exec, attach). Raises ApiError where the server does not switch protocols."""
+        session = self._open()
+        address = URL(self.access.server + path).with_query(query)
+        try:
+            async with asyncio.timeout(timeout), session.ws_connect(
+                address, headers={**self._headers(), "Accept": "*/*"}, protocols=protocols, ssl=self.access.ssl or True,
+                max_msg_size=0,
+            ) as socket:  # fmt: skip
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "UpgradeRefused", error.message) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer(error) from error
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None,
                       body: bytes | None = None, content_type: str = "application/json") -> bytes:
