@@ -1,0 +1,191 @@
+"""One plugin endpoint on a unix socket: serves the device plugin protocol for one resource.
+
+Lists are sent as ready-made bytes, once serialised for all streams. What a call means is decided elsewhere: the
+endpoint turns messages into calls of ``Handler`` and a ``PluginError`` into a gRPC error whose text the pod shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice.model.refusal import BadInput, PumiceError
+
+log = logging.getLogger("pumice.kubelet")
+
+SERVICE = "v1beta1.DevicePlugin"
+LONGEST_PATH = 107  # sun_path of a unix socket, less its NUL
+
+
+class PluginError(PumiceError):
+    """An Allocate call is refused; the text ends up in the pod's status."""
+
+
+class Handler(Protocol):
+    """What one endpoint answers. Requests of the kubelet have one container each."""
+
+    async def allocate(self, ids: Sequence[str]) -> Any:
+        """A ``ContainerAllocateResponse``. Raises PluginError."""
+        ...
+
+    async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    preferred: bool = False
+
+
+class Endpoint:
+    """A gRPC server on ``directory/name``. ``lost`` is set when the kubelet's list stream has ended."""
+
+    def __init__(self, directory: Path, name: str, handler: Handler, options: Options | None = None) -> None:
+        self.path = directory / name
+        self.name = name
+        self.lost = asyncio.Event()
+        self._handler, self._options = handler, options or Options()
+        self._server: Any = None
+        self._list = b""
+        self._version = 0
+        self._changed = asyncio.Condition()
+        self._closing = False
+
+    async def start(self) -> None:
+        """Listen. Raises BadInput when the path cannot be a socket."""
+        if len(str(self.path).encode()) > LONGEST_PATH:
+            raise BadInput(f"{self.path}: a socket path has at most {LONGEST_PATH} bytes; use a shorter directory")
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        self._closing = False
+        self.lost.clear()
+        # An Allocate for memory units carries tens of thousands of ids; the receiver's limit is the kubelet's affair.
+        server = grpc.aio.server(
+            options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        )
+        server.add_generic_rpc_handlers((self._methods(),))
+        try:
+            server.add_insecure_port(f"unix://{self.path.absolute()}")
+        except RuntimeError as error:
+            raise BadInput(f"cannot listen on {self.path}: is the directory there and writable?") from error
+        await server.start()
+        self._server = server
+
+    async def stop(self, grace: float = 1.0) -> None:
+        """Stop listening; calls in flight have ``grace`` seconds. The socket file goes away."""
+        self._closing = True
+        async with self._changed:
+            self._changed.notify_all()
+        if self._server is not None:
+            await self._server.stop(grace)
+            self._server = None
+
+    async def announce(self, devices: bytes) -> None:
+        """Send a new list (a serialised ``ListAndWatchResponse``) on every stream, now and to come."""
+        async with self._changed:
+            if devices == self._list and self._version:
+                return
+            self._list, self._version = devices, self._version + 1
+            self._changed.notify_all()
+
+    def _methods(self) -> Any:
+        unary = grpc.unary_unary_rpc_method_handler
+        return grpc.method_handlers_generic_handler(SERVICE, {
+            "GetDevicePluginOptions": unary(self._get_options, *_codec(pb.Empty, pb.DevicePluginOptions)),
+            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
+                self._list_and_watch, request_deserializer=pb.Empty.FromString
+            ),
+            "GetPreferredAllocation": unary(
+                self._get_preferred, *_codec(pb.PreferredAllocationRequest, pb.PreferredAllocationResponse)
+            ),
+            "Allocate": unary(self._allocate, *_codec(pb.AllocateRequest, pb.AllocateResponse)),
+            "PreStartContainer": unary(
+                self._pre_start, *_codec(pb.PreStartContainerRequest, pb.PreStartContainerResponse)
+            ),
+        })  # fmt: skip
+
+    async def _get_options(self, request: Any, context: Any) -> Any:
+        return pb.DevicePluginOptions(get_preferred_allocation_available=self._options.preferred)
+
+    async def _list_and_watch(self, request: Any, context: Any) -> AsyncIterator[bytes]:
+        sent = 0
+        try:
+            while not self._closing:
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self._closing or self._version > sent)  # noqa: B023
+                    devices, sent = self._list, self._version
+                if not self._closing:
+                    yield devices
+        finally:
+            if not self._closing:
+                log.info("the kubelet ended its stream endpoint=%s", self.name)
+                self.lost.set()
+
+    async def _get_preferred(self, request: Any, context: Any) -> Any:
+        answers = []
+        for ask in request.container_requests:
+            ids = await self._handler.prefer(
+                list(ask.available_deviceIDs), list(ask.must_include_deviceIDs), ask.allocation_size
+            )
+            answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=ids))
+        return pb.PreferredAllocationResponse(container_responses=answers)
+
+    async def _allocate(self, request: Any, context: Any) -> Any:
+        answers = []
+        for ask in request.container_requests:
+            try:
+                answers.append(await self._handler.allocate(list(ask.devices_ids)))
+            except PluginError as error:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return pb.AllocateResponse(container_responses=answers)
+
+    async def _pre_start(self, request: Any, context: Any) -> Any:
+        return pb.PreStartContainerResponse()
+
+
+def _codec(request: Any, response: Any) -> tuple[Any, Any]:
+    return request.FromString, response.SerializeToString
+
+
+def device_list(units: Sequence[tuple[str, bool]]) -> bytes:
+    """A serialised ``ListAndWatchResponse`` of (id, healthy)."""
+    return bytes(
+        pb.ListAndWatchResponse(
+            devices=[pb.Device(ID=unit, health="Healthy" if healthy else "Unhealthy") for unit, healthy in units]
+        ).SerializeToString()
+    )
+
+
+async def register(kubelet: Path, endpoint: str, resource: str, options: Options, timeout: float = 15.0) -> None:
+    """Tell the kubelet on ``kubelet`` (its socket) about an endpoint that serves already.
+
+    The kubelet dials back before it answers. Raises PluginError with its reason, or when it does not answer.
+    """
+    # The default authority would be the escaped path, which servers written in Go refuse.
+    channel = grpc.aio.insecure_channel(
+        f"unix://{kubelet.absolute()}", options=[("grpc.default_authority", "localhost")]
+    )
+    async with channel:
+        call = channel.unary_unary(
+            "/v1beta1.Registration/Register",
+            request_serializer=pb.RegisterRequest.SerializeToString,
+            response_deserializer=pb.Empty.FromString,
+        )
+        request = pb.RegisterRequest(
+            version="v1beta1",
+            endpoint=endpoint,
+            resource_name=resource,
+            options=pb.DevicePluginOptions(get_preferred_allocation_available=options.preferred),
+        )
+        try:
+            # The socket file is there before the kubelet listens on it.
+            await call(request, timeout=timeout, wait_for_ready=True)
+        except grpc.aio.AioRpcError as error:
+            raise PluginError(f"the kubelet did not register {resource}: {error.details()}") from error

@@ -1,0 +1,5 @@
+"""Cards through NVIDIA's management library, by nvidia-ml-py only; an emulated machine is met in the same way."""
+
+from pumice.adapters.nvml.cards import NvmlCards
+
+__all__ = ["NvmlCards"]

@@ -1,0 +1,181 @@
+"""``ports.cards.Cards`` over NVML.
+
+One sick card never takes the others with it: a call that fails for one card leaves that card out (defects D11, D16).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from pumice.ports.cards import CardEvent, CardFacts, CardReading, CardsUnavailable
+
+log = logging.getLogger("pumice.nvml")
+
+_EVENTS = pynvml.nvmlEventTypeXidCriticalError | (
+    pynvml.nvmlEventTypeDoubleBitEccError | pynvml.nvmlEventTypeSingleBitEccError
+)
+_RECOVERY_ACTION = 230  # field id "GPU recovery action"; 0 means none
+
+
+class NvmlCards:
+    """The cards of this machine. Raises CardsUnavailable when the driver does not answer at all.
+
+    ``library``: a directory or file with the library to load; empty means the system's. A library of the same SONAME
+    that the process has already loaded is the one that answers.
+    """
+
+    def __init__(self, library: str | Path = "") -> None:
+        if library:
+            path = Path(library)
+            path = path / "libnvidia-ml.so.1" if path.is_dir() else path
+            try:
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            except OSError as error:
+                raise CardsUnavailable(f"cannot load {path}: {error}") from error
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise CardsUnavailable(f"no NVIDIA driver answers: {error}") from error
+        self._set: Any = None
+
+    def close(self) -> None:
+        with suppress(pynvml.NVMLError):
+            if self._set is not None:
+                pynvml.nvmlEventSetFree(self._set)
+            pynvml.nvmlShutdown()
+        self._set = None
+
+    def driver_version(self) -> str:
+        try:
+            return _text(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError as error:
+            raise CardsUnavailable(f"the NVIDIA driver does not tell its version: {error}") from error
+
+    def facts(self) -> tuple[CardFacts, ...]:
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise CardsUnavailable(f"the NVIDIA driver does not count its cards: {error}") from error
+        found = []
+        for index in range(count):
+            try:
+                found.append(_facts(index, pynvml.nvmlDeviceGetHandleByIndex(index)))
+            except pynvml.NVMLError as error:
+                log.warning("card %d does not answer: %s", index, error)
+        return tuple(found)
+
+    def readings(self) -> tuple[CardReading, ...]:
+        return tuple(reading for index, handle in self._handles() if (reading := _reading(index, handle)))
+
+    def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
+        self._set = self._set or pynvml.nvmlEventSetCreate()
+        troubles: dict[str, str] = {}
+        for uuid in uuids:
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                kinds = _EVENTS & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+                pynvml.nvmlDeviceRegisterEvents(handle, kinds, self._set)
+            except pynvml.NVMLError_NotSupported:
+                troubles[uuid] = "unsupported"
+            except pynvml.NVMLError as error:
+                troubles[uuid] = str(error)
+        return troubles
+
+    def events(self) -> tuple[CardEvent, ...]:
+        found: list[CardEvent] = []
+        while self._set is not None and len(found) < 256:
+            try:
+                data = pynvml.nvmlEventSetWait(self._set, 0)
+            except pynvml.NVMLError_Timeout:
+                break
+            except pynvml.NVMLError as error:
+                log.warning("waiting for events of the cards failed: %s", error)
+                found.append(CardEvent("", -1))
+                break
+            if data.eventType & pynvml.nvmlEventTypeXidCriticalError:
+                found.append(CardEvent(_uuid(data.device), int(data.eventData)))
+        return tuple(found)
+
+    def answers(self, uuid: str) -> bool:
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            pynvml.nvmlDeviceGetMemoryInfo(handle)
+        except pynvml.NVMLError:
+            return False
+        with suppress(pynvml.NVMLError):  # older drivers do not know the field
+            value = pynvml.nvmlDeviceGetFieldValues(handle, [_RECOVERY_ACTION])[0]
+            return bool(value.nvmlReturn != pynvml.NVML_SUCCESS or value.value.uiVal == 0)
+        return True
+
+    def _handles(self) -> Iterator[tuple[int, Any]]:
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise CardsUnavailable(f"the NVIDIA driver does not count its cards: {error}") from error
+        for index in range(count):
+            with suppress(pynvml.NVMLError):
+                yield index, pynvml.nvmlDeviceGetHandleByIndex(index)
+
+
+def _facts(index: int, handle: Any) -> CardFacts:
+    """Facts of one card. UUID, name and memory must be told; without the rest it can still be shared."""
+    bus_id = _text(_or(b"", lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId))
+    return CardFacts(
+        index=index,
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        minor=_or(-1, lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle))),
+        mig=_or(False, lambda: pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE),
+        numa=_numa(bus_id),
+        bus_id=bus_id,
+    )
+
+
+def _reading(index: int, handle: Any) -> CardReading | None:
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+    except pynvml.NVMLError:
+        return None
+    rates = _or(None, lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))  # not told for cards in MIG mode
+    return CardReading(
+        index=index,
+        uuid=uuid,
+        memory_used=int(memory.used),
+        memory_total=int(memory.total),
+        utilization=int(rates.gpu) if rates else -1,
+        memory_utilization=int(rates.memory) if rates else -1,
+    )
+
+
+def _uuid(handle: Any) -> str:
+    return _text(_or("", lambda: pynvml.nvmlDeviceGetUUID(handle)))
+
+
+def _numa(bus_id: str) -> int:
+    # sysfs shortens NVML's eight digits of PCI domain to four
+    domain, colon, rest = bus_id.lower().partition(":")
+    path = Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node")
+    try:
+        return int(path.read_text("ascii")) if colon else -1
+    except (OSError, ValueError):
+        return -1
+
+
+def _or(fallback: Any, ask: Any) -> Any:
+    try:
+        return ask()
+    except pynvml.NVMLError:
+        return fallback
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,69 @@
+"""Keeps one endpoint known to the kubelet: serve, register, and begin again when the kubelet or its stream is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, register
+from pumice.adapters.kubelet.presence import watch
+from pumice.apps.tasks import first
+from pumice.model.refusal import BadInput
+from pumice.ports.clock import Clock
+
+log = logging.getLogger("pumice.kubelet")
+
+
+@dataclass(slots=True)
+class Registration:
+    """One resource at one kubelet. ``done`` is set while the kubelet has taken our registration."""
+
+    endpoint: Endpoint
+    resource: str
+    kubelet: Path
+    options: Options
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    count: int = 0
+
+    async def keep(self, clock: Clock) -> None:
+        """Run until cancelled. Raises BadInput when the folder is not there or no socket can be made in it."""
+        if not self.kubelet.parent.is_dir():
+            raise BadInput(f"{self.kubelet.parent}: no such folder; is this the kubelet's device-plugins folder?")
+        pause = 1.0
+        async with watch(self.kubelet, clock) as presence:
+            while True:
+                # The order matters: a kubelet that starts while we listen anew deletes our new socket too.
+                presence.started.clear()
+                await self.endpoint.start()
+                try:
+                    if await self._registered(presence.started, clock):
+                        pause = 1.0
+                        await first(presence.started.wait(), self.endpoint.lost.wait())
+                    else:
+                        await first(presence.started.wait(), clock.sleep(pause))
+                        pause = min(2 * pause, 30.0)
+                finally:
+                    self.done.clear()
+                    await self.endpoint.stop()
+
+    async def _registered(self, restarted: asyncio.Event, clock: Clock) -> bool:
+        if not self.kubelet.exists():
+            log.info("waiting for the kubelet socket=%s", self.kubelet)
+            await first(restarted.wait(), clock.sleep(30.0))
+            return False
+        call = asyncio.ensure_future(register(self.kubelet, self.endpoint.name, self.resource, self.options))
+        try:
+            if await first(asyncio.shield(call), restarted.wait()) == 1:
+                return False
+            await call
+        except PluginError as error:
+            log.warning("%s", error)
+            return False
+        finally:
+            call.cancel()
+        self.count += 1
+        self.done.set()
+        log.info("registered resource=%s endpoint=%s", self.resource, self.endpoint.name)
+        return True

@@ -1,0 +1,65 @@
+"""Small tools for tasks that run side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from pumice.model.refusal import PumiceError
+
+
+class Signal:
+    """Something changed. A waiter sees every change that comes after its call of ``wait``."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[None] | None = None
+
+    def fire(self) -> None:
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+        self._next = None
+
+    def wait(self) -> asyncio.Future[None]:
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        return asyncio.shield(self._next)
+
+
+async def first(*waits: Awaitable[Any]) -> int:
+    """Wait until one of them is done and give the others up; the index of the first that is done."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(i for i, task in enumerate(tasks) if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_until(stop: asyncio.Event, *work: Coroutine[Any, Any, None]) -> None:
+    """Run coroutines side by side until ``stop``; the first error of any of them is raised as it is."""
+
+    async def stopper() -> None:
+        await stop.wait()
+        raise _Stopped
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for job in (*work, stopper()):
+                tasks.create_task(job)
+    except BaseExceptionGroup as group:
+        for error in _flat(group):
+            if not isinstance(error, _Stopped):
+                raise error from (None if isinstance(error, PumiceError) else group)
+
+
+class _Stopped(Exception):
+    """Asked to stop."""
+
+
+def _flat(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _flat(part)]
+    return [error]

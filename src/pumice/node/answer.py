@@ -1,0 +1,173 @@
+"""The answer to an Allocate call: env, mounts and device nodes of one container (spec nvidia-device-plugin 12)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pumice.node.effects import MakeDirectory
+from pumice.node.inventory import SharedCard
+from pumice.node.matching import Work
+from pumice.node.sharing import Sharing
+
+LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
+PRELOAD: Final = "/etc/ld.so.preload"
+CACHE: Final = "/tmp/vgpu"
+LOCK: Final = "/tmp/vgpulock"
+CDI_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
+VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
+CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+STRATEGIES: Final = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
+DISABLE: Final = "CUDA_DISABLE_CONTROL"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    container_path: str
+    host_path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the kubelet hands to the container. ``directories`` must exist before the answer is given."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi: tuple[str, ...] = ()
+    directories: tuple[MakeDirectory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handout:
+    """How cards are handed to a container on this node. Paths are the host's.
+
+    ``present`` are the device nodes that exist (only looked at with device specs); ``strict_disable`` lets only
+    ``CUDA_DISABLE_CONTROL=true`` switch the library off instead of any value.
+    """
+
+    hook: str = "/usr/local/vgpu"
+    lock: str = LOCK
+    strategies: tuple[str, ...] = ("envvar",)
+    by_index: bool = False
+    device_specs: bool = False
+    dev_root: str = ""
+    present: frozenset[str] = frozenset()
+    gdrcopy: bool = False
+    gds: bool = False
+    mofed: bool = False
+    log_level: str = ""
+    strict_disable: bool = False
+    cdi_prefix: str = "cdi.k8s.io/"
+
+    def directory(self, pod_uid: str, container: str) -> str:
+        """The host directory of one container's shared region."""
+        return f"{self.hook}/vgpu/containers/{pod_uid}_{container}"
+
+
+def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
+    """Why the devices of this work cannot be handed out; empty when they can."""
+    for device in work.devices:
+        card = cards.get(device.uuid)
+        if card is None:
+            return f"card {device.uuid} is not on this node, or was taken out by the administrator"
+        if device.slot >= 0 or card.mode == "mig":
+            place = f" (asked for {device.group}-{device.slot})" if device.slot >= 0 else ""
+            return f"card {device.uuid} is in MIG mode{place}; this version shares whole cards only, switch MIG off"
+        if not card.healthy:
+            return f"card {device.uuid} is unhealthy"
+    return ""
+
+
+def build(
+    work: Work, cards: Mapping[str, SharedCard], sharing: Sharing, handout: Handout, dice: random.Random
+) -> Answer:
+    """The answer for one container whose devices were checked by ``refusal``.
+
+    Limits are numbered in NVML order, because that is how the container enumerates its cards whatever the order of the
+    list (spec 12.1).
+    """
+    devices = sorted(work.devices, key=lambda device: cards[device.uuid].index)
+    chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
+    env, mounts, annotations, cdi = _visible(chosen, handout, dice)
+    env |= {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
+    env["CUDA_DEVICE_SM_LIMIT"] = str(work.devices[0].cores)
+    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{CACHE}/{_uuid4(dice)}.cache"
+    if sharing.oversubscribed:
+        env["CUDA_OVERSUBSCRIBE"] = "true"
+    if not sharing.limit_cores:
+        env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
+    if handout.log_level:
+        env["LIBCUDA_LOG_LEVEL"] = handout.log_level
+    directory = handout.directory(work.pod.uid, work.container.name)
+    mounts += [
+        Mount(LIBRARY, f"{handout.hook}/libvgpu.so", read_only=True),
+        Mount(CACHE, directory),
+        Mount(LOCK, handout.lock),
+    ]
+    if not _disabled(work, handout):
+        mounts.append(Mount(PRELOAD, f"{handout.hook}/ld.so.preload", read_only=True))
+    # A container that runs keeps its files, whatever a stale annotation says.
+    fresh = not work.pod.running(work.container.name)
+    return Answer(
+        env=env,
+        mounts=tuple(mounts),
+        nodes=_nodes(chosen, handout) if handout.device_specs or sharing.pass_device_specs else (),
+        annotations=annotations,
+        cdi=tuple(cdi),
+        directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(handout.lock)),
+    )
+
+
+def _visible(
+    cards: Sequence[SharedCard], handout: Handout, dice: random.Random
+) -> tuple[dict[str, str], list[Mount], dict[str, str], list[str]]:
+    ids = [str(card.index) if handout.by_index else card.uuid for card in cards]
+    qualified = [f"{CDI_KIND}={card.uuid}" for card in cards]
+    env: dict[str, str] = {}
+    mounts: list[Mount] = []
+    annotations: dict[str, str] = {}
+    if "envvar" in handout.strategies:
+        env["NVIDIA_VISIBLE_DEVICES"] = ",".join(ids)
+    elif "volume-mounts" in handout.strategies:
+        env["NVIDIA_VISIBLE_DEVICES"] = VOLUME_ROOT
+        mounts = [Mount(f"{VOLUME_ROOT}/{card}", "/dev/null") for card in ids]
+    else:  # an image may have NVIDIA_VISIBLE_DEVICES=all baked in, which would show every card
+        env["NVIDIA_VISIBLE_DEVICES"] = "void"
+    if "cdi-annotations" in handout.strategies:
+        annotations[f"{handout.cdi_prefix}nvidia-device-plugin_{_uuid4(dice)}"] = ",".join(qualified)
+    switches = {"NVIDIA_GDRCOPY": handout.gdrcopy, "NVIDIA_GDS": handout.gds, "NVIDIA_MOFED": handout.mofed}
+    env |= {name: "enabled" for name, on in switches.items() if on}
+    return env, mounts, annotations, qualified if "cdi-cri" in handout.strategies else []
+
+
+def _nodes(cards: Sequence[SharedCard], handout: Handout) -> tuple[DeviceNode, ...]:
+    paths = [path for path in CONTROL_NODES if _present(path, handout.present)]
+    paths += [f"/dev/nvidia{card.minor}" for card in cards if card.minor >= 0]
+    return tuple(DeviceNode(path, handout.dev_root.rstrip("/") + path) for path in paths)
+
+
+def _present(path: str, present: Collection[str]) -> bool:
+    return path in present
+
+
+def _disabled(work: Work, handout: Handout) -> bool:
+    value = work.container.env_value(DISABLE)
+    return value is not None and (value == "true" or not handout.strict_disable)
+
+
+def _uuid4(dice: random.Random) -> uuid.UUID:
+    return uuid.UUID(int=dice.getrandbits(128), version=4)

@@ -1,0 +1,56 @@
+"""What the node side wants done to the world. Plain data; ``apps`` performs it and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPod:
+    """Set annotations on one pod; ``uid`` keeps a pod of the same name that came later from being touched."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchNode:
+    """Set or remove (None) annotations of the own node."""
+
+    annotations: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchStatus:
+    """Set extended resources in the own node's capacity and allocatable, and annotations in the same write."""
+
+    resources: Mapping[str, str]
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An Event about a pod or about the node (``kind`` Pod or Node)."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """A directory on the host. ``fresh``: what was there before goes away first."""
+
+    path: str
+    mode: int = 0o1777
+    fresh: bool = False
+
+
+Effect = PatchPod | PatchNode | PatchStatus | Tell | MakeDirectory

@@ -1,0 +1,106 @@
+"""From the facts of the cards to what the node says about them: register annotation, device list, advertised resources.
+
+Spec nvidia-device-plugin 5 (ids), 8 (annotation), real-kubelet 2 (why only the shares are a device list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pumice.node.sharing import Sharing
+from pumice.ports.cards import CardFacts
+
+MESSAGE_LIMIT: Final = 4 * 1024 * 1024
+"""Bytes of one list that the kubelet still accepts (gRPC's default)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCard:
+    """One card as this node shares it. ``memory`` is in memory units, ``type`` as registered (``NVIDIA-Tesla T4``)."""
+
+    index: int
+    uuid: str
+    minor: int
+    type: str
+    memory: int
+    cores: int
+    shares: int
+    healthy: bool
+    mode: str
+    numa: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One entry of a device list."""
+
+    id: str
+    healthy: bool
+
+
+def share(facts: Sequence[CardFacts], sharing: Sharing, sick: Collection[str] = ()) -> tuple[SharedCard, ...]:
+    """The cards that this node offers, in NVML order; what the administrator left out appears nowhere.
+
+    A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise.
+    """
+    return tuple(
+        SharedCard(
+            index=card.index,
+            uuid=card.uuid,
+            minor=card.minor,
+            type="NVIDIA-" + card.name.replace(",", " ").replace(":", " "),
+            memory=sharing.units(card.memory),
+            cores=sharing.cores_per_card,
+            shares=sharing.split,
+            healthy=card.uuid not in sick,
+            mode="mig" if card.mig else sharing.mode,
+            numa=card.numa,
+        )
+        for card in facts
+        if not sharing.leaves_out(card.index, card.uuid)
+    )
+
+
+def by_minor(cards: Sequence[SharedCard]) -> list[SharedCard]:
+    """The order of the register annotation: the position of a record is the card's index for the scheduler."""
+    return sorted(cards, key=lambda card: (card.minor, card.index))
+
+
+def share_list(cards: Sequence[SharedCard]) -> list[Unit]:
+    """Device list of the number resource: ``<UUID>-<i>``, one per share."""
+    return [Unit(f"{card.uuid}-{i}", card.healthy) for card in cards for i in range(card.shares)]
+
+
+def memory_list(cards: Sequence[SharedCard]) -> list[Unit]:
+    """Device list of the memory resource, one id per memory unit (``--advertise=devices`` only)."""
+    return [Unit(f"{card.uuid}-memory-{i}", card.healthy) for card in cards for i in range(card.memory)]
+
+
+def core_list(cards: Sequence[SharedCard]) -> list[Unit]:
+    """Device list of the cores resource, one id per percent (``--advertise=devices`` only)."""
+    return [Unit(f"{card.uuid}-core-{i}", card.healthy) for card in cards for i in range(card.cores)]
+
+
+def worst_size(units: Sequence[Unit]) -> int:
+    """Bytes of the list message when every unit is unhealthy, exactly (spec 5.1): the longest that can be sent."""
+    return sum(_entry_size(len(unit.id)) for unit in units)
+
+
+def _entry_size(id_length: int) -> int:
+    # two strings with tag and length inside one length-delimited entry; ids stay below 128 bytes
+    body = 2 + id_length + 2 + len("Unhealthy")
+    return 1 + (1 if body < 128 else 2) + body
+
+
+def capacity(cards: Sequence[SharedCard], sharing: Sharing) -> dict[str, int]:
+    """What the status of the node promises beside the shares: memory units and percents of the healthy cards.
+
+    Only healthy cards count: the kubelet takes allocatable from capacity for resources that it does not manage.
+    """
+    healthy = [card for card in cards if card.healthy]
+    return {
+        sharing.memory: sum(card.memory for card in healthy),
+        sharing.cores: sum(card.cores for card in healthy),
+    }

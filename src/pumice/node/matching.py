@@ -1,0 +1,250 @@
+"""Which pod an Allocate call is for. The kubelet never says (decision 9); rules: spec nvidia-device-plugin 11.2.
+
+A pod of this node is a *candidate* while it waits for devices that the scheduler gave it. Its work is done in the
+kubelet's order: init containers first, then one segment of ``devices-to-allocate`` per asking container. Candidates are
+compared only by their *next* piece of work, never by totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pumice.node.pods import Container, NodePod
+from pumice.wire import names
+from pumice.wire.nvidia_vgpu import SERVED, PodDevice, parse_pod_devices, render_pod_devices
+
+ALLOCATING: Final = "allocating"
+INIT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The next thing that one pod waits for: ``devices`` for ``container``.
+
+    ``segment`` is INIT for an init container, which borrows the devices of the first segment that has enough of them.
+    ``rest`` is ``devices-to-allocate`` once this is done, ``last`` whether the pod is then served.
+    """
+
+    pod: NodePod
+    segment: int
+    container: Container
+    devices: tuple[PodDevice, ...]
+    rest: str = ""
+    last: bool = False
+    begun: bool = False
+    warning: str = ""
+
+    @property
+    def order(self) -> tuple[bool, int, str, str]:
+        """Partly served pods first: the kubelet finishes one pod before it starts the next. Then the oldest."""
+        meta = self.pod.metadata
+        return (not self.begun, _age(self.pod.annotations), meta.creation_timestamp, meta.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A pod whose annotations cannot be honoured; ``counts`` are the calls that it may be taken for."""
+
+    pod: NodePod
+    reason: str
+    counts: frozenset[int]
+
+    @property
+    def order(self) -> tuple[bool, int, str, str]:
+        meta = self.pod.metadata
+        return (True, _age(self.pod.annotations), meta.creation_timestamp, meta.uid)
+
+
+@dataclass(slots=True)
+class Served:
+    """What this process has answered for one pod, beside what the pod's annotations say."""
+
+    segments: set[int] = field(default_factory=set)
+    inits: int = 0
+
+
+class Matcher:
+    """Matches calls to pods. Its memory is a cache: after a restart the annotations alone say what is left to do."""
+
+    def __init__(self, node: str, number: str = names.VGPU_NUMBER, memory: str = names.VGPU_MEMORY) -> None:
+        self._node, self._number, self._memory = node, number, memory
+        self._served: dict[str, Served] = {}
+        self._proposed: tuple[frozenset[str], str] | None = None
+
+    def propose(self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+        """Ids for GetPreferredAllocation: of the cards that the scheduler chose for the pod whose turn it is.
+
+        Must-include ids come first; without a candidate, or without enough ids of its cards, the first ids in order.
+        """
+        chosen = list(must[:size])
+        left = sorted(set(available) - set(chosen), key=_id_order)
+        work = self._next(pods, size)
+        if isinstance(work, Work):
+            held = [_card(unit) for unit in chosen]
+            for device in work.devices:
+                if device.uuid in held:
+                    held.remove(device.uuid)
+                    continue
+                unit = next((unit for unit in left if _card(unit) == device.uuid), None)
+                if unit is not None and len(chosen) < size:
+                    chosen.append(unit)
+                    left.remove(unit)
+        chosen += left[: size - len(chosen)]
+        if isinstance(work, Work) and len(chosen) == size:
+            self._proposed = (frozenset(chosen), work.pod.uid)
+        return chosen
+
+    def match(self, pods: Iterable[NodePod], ids: Sequence[str]) -> Work | Broken | None:
+        """The work that this Allocate call is for; None when no pod of this node waits for so many devices."""
+        proposed, self._proposed = self._proposed, None
+        pods = list(pods)
+        if proposed and proposed[0] == frozenset(ids):
+            found = self._next((pod for pod in pods if pod.uid == proposed[1]), len(ids))
+            if found is not None:
+                return found
+        return self._next(pods, len(ids))
+
+    def further(self, pod: NodePod, count: int) -> Work | Broken | None:
+        """What this one pod still waits for, if it is so many devices."""
+        return self._next([pod], count)
+
+    def settle(self, work: Work) -> None:
+        """Remember that this work is done, before the cache of pods shows it."""
+        served = self._served.setdefault(work.pod.uid, Served())
+        if work.segment == INIT:
+            served.inits += 1
+        else:
+            served.segments.update(range(work.segment + 1))
+
+    def unsettle(self, uid: str) -> None:
+        """The pod could not be patched: it has failed, and nothing of it is reserved any more."""
+        self._served.pop(uid, None)
+
+    def prune(self, uids: Iterable[str]) -> None:
+        """Forget pods that are no longer on this node."""
+        gone = self._served.keys() - set(uids)
+        for uid in gone:
+            del self._served[uid]
+
+    def waiting(self, pods: Iterable[NodePod]) -> int:
+        """How many pods wait for devices here."""
+        return sum(self._work(pod) is not None for pod in pods)
+
+    def _next(self, pods: Iterable[NodePod], count: int) -> Work | Broken | None:
+        fitting: list[Work | Broken] = []
+        for pod in pods:
+            match self._work(pod):
+                case Work(devices=devices) as work if len(devices) == count:
+                    fitting.append(work)
+                case Broken(counts=counts) as broken if count in counts:
+                    fitting.append(broken)
+        return min(fitting, key=lambda found: found.order, default=None)
+
+    def _work(self, pod: NodePod) -> Work | Broken | None:
+        if not self._candidate(pod):
+            return None
+        given = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, ""))
+        left = parse_pod_devices(pod.annotations.get(names.DEVICES_TO_ALLOCATE, ""))
+        asking = [c for c in pod.spec.containers if c.asks(self._number) or c.asks(self._memory)]
+        reason = self._flaw(pod, asking, len(given.containers), len(left.containers))
+        if not reason and (doubts := (*given.doubts, *left.doubts)):
+            reason = doubts[0].text
+        if reason:
+            counts = frozenset(c.asks(self._number) for c in (*pod.spec.containers, *pod.spec.init_containers))
+            return Broken(pod, reason, counts - {0})
+        served = self._served.get(pod.uid, Served())
+        begun = left != given or bool(served.segments)
+        parts = [() if i in served.segments else part for i, part in enumerate(left.containers)]
+        inits = [c for c in pod.spec.init_containers if c.asks(self._number)]
+        if not begun and served.inits < len(inits):
+            return self._init_work(pod, inits[served.inits], given.containers, served.inits > 0)
+        return self._segment_work(pod, asking, parts, begun or served.inits > 0)
+
+    def _candidate(self, pod: NodePod) -> bool:
+        notes = pod.annotations
+        return (
+            pod.spec.node_name == self._node
+            and notes.get(names.VGPU_NODE) == self._node
+            and pod.metadata.deletion_timestamp is None
+            and pod.status.phase in ("", "Pending")
+            and notes.get(names.BIND_PHASE, ALLOCATING) == ALLOCATING
+            and bool(notes.get(names.DEVICES_TO_ALLOCATE, "").strip("; "))
+        )
+
+    def _flaw(self, pod: NodePod, asking: Sequence[Container], given: int, left: int) -> str:
+        if given != len(asking):
+            return f"{names.VGPU_IDS} has {given} parts but {len(asking)} containers ask for vGPUs"
+        if left > given:
+            return f"{names.DEVICES_TO_ALLOCATE} has {left} parts, more than {names.VGPU_IDS} with {given}"
+        return ""
+
+    def _init_work(
+        self, pod: NodePod, container: Container, parts: Sequence[tuple[PodDevice, ...]], begun: bool
+    ) -> Work | Broken:
+        count = container.asks(self._number)
+        devices = next((part[:count] for part in parts if len(part) >= count), None)
+        if devices is None:
+            reason = f"init container {container.name} asks for {count} cards, more than any container was given"
+            return Broken(pod, reason, frozenset({count}))
+        warning = ""
+        if container.restart_policy == "Always":
+            warning = f"sidecar {container.name} shares the cards of a container; the scheduler has not booked it"
+        return Work(pod, INIT, container, devices, begun=begun, warning=warning)
+
+    def _segment_work(
+        self, pod: NodePod, asking: Sequence[Container], parts: list[tuple[PodDevice, ...]], begun: bool
+    ) -> Work | None:
+        # A container that asks for memory alone has a part but never an Allocate call: it is passed over.
+        mine = [i for i, part in enumerate(parts) if part and asking[i].asks(self._number)]
+        if not mine:
+            return None
+        segment = mine[0]
+        last = len(mine) == 1
+        passed = [asking[i].name for i, part in enumerate(parts) if part and i not in mine and (last or i < segment)]
+        rest = [() if last or i <= segment else part for i, part in enumerate(parts)]
+        warning = f"no GPU for {', '.join(passed)}: it asks for {self._memory} without {self._number}" if passed else ""
+        return Work(
+            pod, segment, asking[segment], parts[segment], render_pod_devices(rest), last, begun=begun, warning=warning
+        )
+
+
+def leftovers(pods: Iterable[NodePod], node: str) -> list[NodePod]:
+    """Pods of this node that ended while they were still ``allocating``: they hold up the node lock for nothing.
+
+    The kubelet refuses a pod whose plugin died during Allocate, and tells nobody; so does a check after Allocate.
+    """
+    return [
+        pod
+        for pod in pods
+        if pod.annotations.get(names.VGPU_NODE) == node
+        and pod.spec.node_name == node
+        and pod.annotations.get(names.BIND_PHASE) == ALLOCATING
+        and pod.finished
+    ]
+
+
+def done(work: Work) -> dict[str, str]:
+    """Annotations of a pod after its work was done."""
+    notes = {names.DEVICES_TO_ALLOCATE: work.rest}
+    return {**notes, names.BIND_PHASE: "success", names.VGPU_TIME: SERVED} if work.last else notes
+
+
+FAILED: Final[Mapping[str, str]] = {names.BIND_PHASE: "failed", names.VGPU_TIME: SERVED}
+"""Annotations of a pod that could not be served; its assignment stays, the scheduler's books are made from it."""
+
+
+def _age(notes: Mapping[str, str]) -> int:
+    text = notes.get(names.VGPU_TIME, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else int(SERVED)
+
+
+def _card(unit: str) -> str:
+    """The card of an id ``<UUID>-<i>``."""
+    return unit.rpartition("-")[0]
+
+
+def _id_order(unit: str) -> tuple[str, int, str]:
+    card, _, number = unit.rpartition("-")
+    return (card, int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0, unit)

@@ -1,0 +1,85 @@
+"""The slice of a pod that the node side reads. Own-node pods are few, so more fields are kept than elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pumice.wire.objects import Meta, Resources
+from pumice.wire.quantity import whole
+
+
+class EnvVar(Struct, rename="camel", gc=False, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class Container(Struct, rename="camel", gc=False):
+    name: str = ""
+    resources: Resources = msgspec.field(default_factory=Resources)
+    env: list[EnvVar] = []
+    restart_policy: str = ""
+
+    def asks(self, resource: str) -> int:
+        """How much of an extended resource the limits ask for; 0 when nothing or nonsense."""
+        value = self.resources.limits.get(resource)
+        try:
+            return max(0, whole(value) or 0) if value is not None else 0
+        except ValueError:
+            return 0
+
+    def env_value(self, name: str) -> str | None:
+        return next((var.value for var in self.env if var.name == name), None)
+
+
+class Spec(Struct, rename="camel", gc=False):
+    node_name: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+
+
+class ContainerStatus(Struct, rename="camel", gc=False):
+    name: str = ""
+    state: dict[str, Any] = {}
+
+    @property
+    def running(self) -> bool:
+        return "running" in self.state
+
+
+class Status(Struct, rename="camel", gc=False):
+    phase: str = ""
+    reason: str = ""
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class NodePod(Struct, rename="camel", gc=False):
+    """A pod as the node side sees it."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: Spec = msgspec.field(default_factory=Spec)
+    status: Status = msgspec.field(default_factory=Status)
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.metadata.annotations
+
+    @property
+    def finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def running(self, container: str) -> bool:
+        """Whether that container is known to run now."""
+        return any(status.running for status in self.status.container_statuses if status.name == container)

@@ -1,0 +1,98 @@
+"""How this node shares its cards: the values in force after all configuration (spec nvidia-device-plugin 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import Final
+
+from pumice.wire import names
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.node_config import NodeEntry
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Effective values. ``factor`` is the memory unit in MiB, ``mode`` the node's operating mode as registered.
+
+    ``memory_scaling`` above 1 promises more memory than the cards have; it does not apply in mode ``mig``.
+    """
+
+    number: str = names.VGPU_NUMBER
+    memory: str = names.VGPU_MEMORY
+    cores: str = names.VGPU_CORES
+    split: int = 10
+    factor: int = 1
+    memory_scaling: Fraction = Fraction(1)
+    core_scaling: Fraction = Fraction(1)
+    limit_cores: bool = True
+    pass_device_specs: bool = False
+    mode: str = "hami-core"
+    without_uuids: frozenset[str] = frozenset()
+    without_indices: frozenset[int] = frozenset()
+
+    @property
+    def oversubscribed(self) -> bool:
+        return self.memory_scaling > 1 and self.mode != "mig"
+
+    def units(self, total_bytes: int) -> int:
+        """Memory units that a card of that many bytes registers (spec 2.7)."""
+        mib = total_bytes // MIB
+        scaled = mib if self.mode == "mig" else floor(mib * self.memory_scaling)
+        return scaled // self.factor
+
+    @property
+    def cores_per_card(self) -> int:
+        return int(100 * self.core_scaling)
+
+    def leaves_out(self, index: int, uuid: str) -> bool:
+        """Whether the administrator took this card out by its UUID or NVML index."""
+        return index in self.without_indices or uuid in self.without_uuids
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The three flags of the command line that count only when given (0: not given)."""
+
+    split: int = 0
+    factor: int = 0
+    core_scaling: float = 0.0
+
+
+def needed_factor(entries: int, factor: int, limit: int = 60_000) -> int:
+    """The ``gpuMemoryFactor`` at which a memory device list would be short enough (spec 5.1)."""
+    return max(1, -(-factor * entries // limit))
+
+
+
+def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Flags | None = None) -> Sharing:
+    """The values in force: node entries over flags over the device ConfigMap (spec 2.1)."""
+    flags = flags or Flags()
+    split = flags.split or config.device_split_count
+    memory_scaling, core_scaling = config.device_memory_scaling, flags.core_scaling or config.device_core_scaling
+    mode, uuids, indices = "hami-core", set[str](), set[int]()
+    for entry in entries:
+        split = entry.split or split
+        memory_scaling = entry.memory_scaling or memory_scaling
+        core_scaling = entry.core_scaling or core_scaling
+        mode = entry.mode or mode
+        uuids |= entry.without_uuids
+        indices |= entry.without_indices
+    return Sharing(
+        number=config.resource_count_name,
+        memory=config.resource_memory_name,
+        cores=config.resource_core_name,
+        split=split,
+        factor=flags.factor or config.gpu_memory_factor or 1,
+        memory_scaling=Fraction(str(memory_scaling)),
+        core_scaling=Fraction(str(core_scaling)),
+        limit_cores=not config.disable_core_limit,
+        pass_device_specs=config.pass_device_specs,
+        mode=mode,
+        without_uuids=frozenset(uuids),
+        without_indices=frozenset(indices),
+    )

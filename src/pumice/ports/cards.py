@@ -1,0 +1,81 @@
+"""The cards of this machine, as the node side needs them. NVML answers it (``pumice.adapters.nvml``).
+
+Every call blocks and may take long on a sick card, so callers run it in a thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pumice.model.refusal import Unavailable
+
+
+class CardsUnavailable(Unavailable):
+    """The driver did not answer at all (no library, no driver, no card); the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What does not change about one card while it is in the machine.
+
+    ``index`` is NVML's, ``minor`` the number of ``/dev/nvidia<minor>`` (-1 unknown), ``memory`` bytes as NVML reports
+    them, ``mig`` whether MIG mode is on now, ``numa`` -1 when unknown.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory: int
+    minor: int = -1
+    mig: bool = False
+    numa: int = -1
+    bus_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardReading:
+    """What one card measures now: bytes and percent."""
+
+    index: int
+    uuid: str
+    memory_used: int
+    memory_total: int
+    utilization: int
+    memory_utilization: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CardEvent:
+    """A critical error that the driver reported. ``uuid`` is empty when it could not be told which card it was."""
+
+    uuid: str
+    xid: int
+
+
+class Cards(Protocol):
+    """One machine's cards. Only ``facts`` raises (CardsUnavailable); single sick cards are left out of the answers."""
+
+    def facts(self) -> tuple[CardFacts, ...]:
+        """Every card that the driver enumerates, in NVML order."""
+        ...
+
+    def readings(self) -> tuple[CardReading, ...]:
+        """What each card measures; a card that does not answer is left out."""
+        ...
+
+    def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
+        """Listen for critical errors on these cards. Returns what went wrong, by UUID: ``unsupported`` means that the
+        card has no such events and counts as healthy, any other text that it is sick."""
+        ...
+
+    def events(self) -> tuple[CardEvent, ...]:
+        """Errors since the last call, without waiting."""
+        ...
+
+    def answers(self, uuid: str) -> bool:
+        """Whether the card can be found, tells its memory and asks for no recovery."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,90 @@
+"""The shared region of a container as values: what ``libvgpu.so`` writes and monitors read (spec hami-core 3).
+
+The user's container writes the file, so every number here is a claim; readers have already clamped counts and dropped
+what cannot be true (``pumice.adapters.region``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pumice.model.refusal import PumiceError
+
+MAX_DEVICES = 16
+MAX_SLOTS = 1024
+
+
+class BadRegion(PumiceError):
+    """The file is no region that we can read: the text says why. ``early`` when it may simply not be ready yet."""
+
+    def __init__(self, text: str, early: bool = False) -> None:
+        super().__init__(text)
+        self.early = early
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What one process (or a sum of them) uses of one device: bytes, and percent of the SMs."""
+
+    context: int = 0
+    module: int = 0
+    data: int = 0
+    offset: int = 0
+    total: int = 0
+    sm: int = 0
+
+    def __add__(self, other: DeviceUse) -> DeviceUse:
+        return DeviceUse(self.context + other.context, self.module + other.module, self.data + other.data,
+                         self.offset + other.offset, self.total + other.total, self.sm + other.sm)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDevice:
+    """One device of the region: ``index`` in the container, ``limit`` bytes (0 none), ``sm_limit`` percent."""
+
+    index: int
+    uuid: str
+    limit: int
+    sm_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionProcess:
+    """One live slot. ``use`` has an entry for every device index that the process has touched."""
+
+    slot: int
+    pid: int
+    host_pid: int
+    status: int
+    use: dict[int, DeviceUse]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSnapshot:
+    """One reading. ``version`` is ``0``, ``1.1`` or ``1.2``; ``last_kernel`` is Unix seconds, 0 when unknown."""
+
+    version: str
+    devices: tuple[RegionDevice, ...]
+    processes: tuple[RegionProcess, ...]
+    priority: int = 1
+    recent_kernel: int = 0
+    utilization_switch: int = 0
+    last_kernel: int = 0
+
+    def used(self, device: int) -> DeviceUse:
+        """The sum over all processes for one device index."""
+        return sum((p.use[device] for p in self.processes if device in p.use), DeviceUse())
+
+
+class Regions(Protocol):
+    """Where the regions of one node's containers lie."""
+
+    def containers(self) -> dict[tuple[str, str], Path]:
+        """Directories by (pod UID, container name)."""
+        ...
+
+    def read(self, directory: Path) -> RegionSnapshot | None:
+        """The region in one directory; None when no process has used the card yet. Raises BadRegion."""
+        ...
