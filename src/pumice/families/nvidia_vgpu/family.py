@@ -1,0 +1,114 @@
+"""The vGPU family behind the engine's seam: each method is one step of the protocol, told elsewhere in this folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk, constraints_of, containers_of
+from pumice.families.nvidia_vgpu.fit import Draft, fit_node, hopeless
+from pumice.families.nvidia_vgpu.inventory import Facts, inventory_of
+from pumice.families.nvidia_vgpu.mig import Catalogue, mask_of
+from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
+from pumice.families.nvidia_vgpu.replay import replay_pod
+from pumice.families.nvidia_vgpu.vector import counters_suffice, rank_nodes
+from pumice.families.rules import matching_rules
+from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
+from pumice.families.settings import Settings
+from pumice.model.cards import Grant, Usage
+from pumice.model.refusal import Misfit, Refusal
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.nvidia_vgpu import group_key, render_binding
+from pumice.wire.objects import Node, Pod
+
+ASKS_REMEMBERED = 100_000
+
+
+class NvidiaVgpu:
+    """HAMi-core and MIG under one configuration. Stateless but for caches; a new configuration makes a new object."""
+
+    name = "nvidia-vgpu"
+
+    def __init__(self, config: DeviceConfig | None = None, settings: Settings | None = None) -> None:
+        self.config = (config or DeviceConfig()).nvidia
+        self.settings = settings or Settings(vgpu=True)
+        self.catalogue = Catalogue(self.config, builtin=self.settings.mig_catalogue)
+        self._asks: dict[Any, Ask] = {}
+        self._choose = None
+
+    def resources(self) -> frozenset[str]:
+        c = self.config
+        return frozenset((c.resource_count_name, c.resource_memory_name, c.resource_core_name))
+
+    def parameters(self) -> frozenset[str]:
+        name = self.config.resource_memory_percentage_name
+        return frozenset((name,) if name else ())
+
+    def ask(self, pod: Pod) -> Ask | Refusal | None:
+        containers = containers_of(pod, self.config, partial=self.settings.partial_requests)
+        if isinstance(containers, Refusal):
+            return containers
+        if not containers:
+            return None
+        constraints: dict[str, Any] = constraints_of(pod, self.settings.policy)
+        want = VgpuAsk(containers, rules=matching_rules(self.settings.rules, pod.metadata.labels), **constraints)
+        key = want.key()
+        known = self._asks.get(key)
+        if known is None:
+            if len(self._asks) >= ASKS_REMEMBERED:
+                self._asks.clear()
+            known = self._asks[key] = Ask(self.name, key, want)
+        return known
+
+    def inventory(self, node: Node) -> Inventory | None:
+        s = self.settings
+        return inventory_of(
+            node, self.config, self.catalogue, short_entries=s.short_entries, unadvertised=s.unadvertised_nodes
+        )
+
+    def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
+        return replay_pod(self.name, pod, node, inventory)
+
+    def marks(self, pod: Pod) -> Marks:
+        meta = pod.metadata
+        return Marks(group_key(meta.namespace, meta.annotations), matching_rules(self.settings.rules, meta.labels))
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        facts: Facts = inventory.config
+        geometry = facts.geometries[card] if card < len(facts.geometries) else None
+        if geometry is None:
+            return -1
+        return geometry.state(usage.group, mask_of(usage.slots))
+
+    def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
+        want: VgpuAsk = ask.detail
+        if not cards.inventory.cards:
+            return no_devices(cards.node)
+        outcome = fit_node(self.name, want, cards, self._choose)
+        if isinstance(outcome, Fit):
+            return outcome
+        draft = outcome if isinstance(outcome, Draft) else None
+        return explain_node(want, cards, draft, hopeless(want, cards, self._choose))
+
+    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        want: VgpuAsk = ask.detail
+        return rank_nodes(want, columns) if counters_suffice(want, columns) else None
+
+    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
+        return render_binding(grant.node, grant.containers, now_ns)
+
+    def quota(self, ask: Ask) -> dict[str, int]:
+        """Cards, and memory and cores times cards. What a percentage comes to is known only on a card: not counted."""
+        want: VgpuAsk = ask.detail
+        c = self.config
+        memory = sum(x.count * x.memory for x in want.containers if x.percent == UNSET)
+        return {
+            c.resource_count_name: sum(x.count for x in want.containers),
+            c.resource_memory_name: memory,
+            c.resource_core_name: sum(x.count * x.cores for x in want.containers),
+        }
+
+    def no_devices(self, node: str) -> Misfit:
+        return no_devices(node)

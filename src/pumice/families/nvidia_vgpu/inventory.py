@@ -1,0 +1,113 @@
+"""The cards of one node as its annotations state them (spec deviceshare-nvidia 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pumice.families.nvidia_vgpu.mig import Catalogue, Geometry
+from pumice.families.seam import Inventory
+from pumice.model.cards import Card, Mode
+from pumice.wire import names
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.nvidia_vgpu import parse_list, parse_register, parse_topology
+from pumice.wire.objects import Node
+from pumice.wire.quantity import parse_quantity
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the family remembers per node. ``memo`` caches per ask which cards can ever serve it (fit.py)."""
+
+    geometries: tuple[Geometry | None, ...]
+    by_uuid: Mapping[str, int]
+    types: tuple[str, ...]  # lower case
+    total: int
+    shares: int
+    links: bool  # whether the node says how its cards are connected
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False)
+
+
+def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, short_entries: bool,
+                 unadvertised: bool) -> Inventory | None:  # fmt: skip
+    """None without a register annotation; no cards but a problem where the node is not usable (section 4.2)."""
+    notes = node.metadata.annotations
+    text = notes.get(names.NODE_VGPU_REGISTER)
+    if not text:
+        return None
+    name = node.metadata.name
+    missing = _not_allocatable(node, config, unadvertised)
+    if missing:
+        return inventory((), (f"node {name} offers no {' and no '.join(missing)} (status.allocatable)",))
+    register = parse_register(text, short_entries=short_entries)
+    problems = [f"node {name}: {problem}" for problem in register.problems]
+    cards = _placed(register.cards, notes.get(names.CARD_TOPOLOGY, ""))
+    cards = _cordoned(cards, parse_list(notes.get(names.CORDONED_CARDS)))
+    geometries = tuple(catalogue.of(card.type) if card.mode is Mode.MIG else None for card in cards)
+    usable = []
+    for card, geometry in zip(cards, geometries, strict=True):
+        if card.mode is Mode.MIG and geometry is None and not card.blocked:
+            reason = f"no MIG geometry for model {card.type!r}"
+            problems.append(f"node {name}: {reason} (card {card.uuid}); name it under knownMigGeometries")
+            card = replace(card, blocked=f"{reason} on node {name}")
+        usable.append(card)
+    return inventory(tuple(usable), tuple(problems), geometries)
+
+
+def inventory(cards: tuple[Card, ...], problems: tuple[str, ...] = (),
+              geometries: tuple[Geometry | None, ...] = ()) -> Inventory:  # fmt: skip
+    """An inventory with what fit needs beside the cards."""
+    facts = Facts(
+        geometries=geometries or (None,) * len(cards),
+        by_uuid={card.uuid: card.index for card in cards},
+        types=tuple(card.type.lower() for card in cards),
+        total=sum(card.total for card in cards) or 1,
+        shares=sum(card.shares for card in cards) or 1,
+        links=any(card.links or card.numa >= 0 for card in cards),
+    )
+    return Inventory(cards, problems, facts)
+
+
+def _not_allocatable(node: Node, config: NvidiaConfig, unadvertised: bool) -> list[str]:
+    """The configured resources that the node does not offer (D-06); by option only the number is required."""
+    wanted = [config.resource_count_name]
+    if not unadvertised:
+        wanted += [config.resource_core_name, config.resource_memory_name]
+    return [name for name in wanted if not _positive(node.status.allocatable.get(name, 0))]
+
+
+def _positive(text: str | int | float) -> bool:
+    try:
+        return parse_quantity(text) > 0
+    except ValueError:
+        return False
+
+
+def _cordoned(cards: tuple[Card, ...], listed: tuple[str, ...]) -> tuple[Card, ...]:
+    """``pumice.io/cordoned-cards`` names cards by UUID or index, ``*`` all of them; they keep their pods."""
+    if not listed:
+        return cards
+    marked = set(listed)
+    return tuple(
+        replace(card, blocked=CORDONED) if not card.blocked and marked & {card.uuid, str(card.index), "*"} else card
+        for card in cards
+    )
+
+
+CORDONED = "cordoned"
+
+
+def _placed(cards: tuple[Card, ...], topology: str) -> tuple[Card, ...]:
+    if not topology:
+        return cards
+    index = {card.uuid: card.index for card in cards}
+    places = {place.uuid: place for place in parse_topology(topology)}
+    placed = []
+    for card in cards:
+        place = places.get(card.uuid)
+        if place is not None:
+            links = tuple((index[peer], width) for peer, width in place.links if peer in index)
+            card = replace(card, numa=place.numa, links=links)
+        placed.append(card)
+    return tuple(placed)

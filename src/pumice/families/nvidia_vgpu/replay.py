@@ -1,0 +1,64 @@
+"""What a bound pod already holds, by its annotations (spec deviceshare-nvidia 5.3, 8.4, 11)."""
+
+from __future__ import annotations
+
+from pumice.families.nvidia_vgpu.inventory import Facts
+from pumice.families.seam import Inventory
+from pumice.model.cards import Card, Grant, Piece
+from pumice.model.refusal import Refusal
+from pumice.wire import names
+from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
+from pumice.wire.objects import Pod
+
+
+def replay_pod(family: str, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
+    """None when the pod holds nothing here: no annotation, not bound to this node, or a set written for another one
+    (D-46). Cards that the node does not register are not charged. Every container counts (D-21)."""
+    notes = pod.metadata.annotations
+    text = notes.get(names.VGPU_IDS)
+    if not text or pod.spec.node_name != node or notes.get(names.VGPU_NODE, node) != node:
+        return None
+    facts: Facts = inventory.config
+    decoded = parse_pod_devices(text)
+    who = pod.key
+    doubts = [
+        Refusal(doubt.field, f"pod {who}: {doubt.text}") for doubt in decoded.doubts if doubt.field in facts.by_uuid
+    ]
+    containers = []
+    for devices in decoded.containers:
+        pieces = []
+        for device in devices:
+            index = facts.by_uuid.get(device.uuid)
+            if index is None:
+                continue
+            piece, doubt = _piece(device, inventory.cards[index], facts)
+            if doubt:
+                doubts.append(Refusal(device.uuid, f"pod {who}: {doubt}"))
+            if piece is not None:
+                pieces.append(piece)
+        containers.append(tuple(pieces))
+    if not any(containers):
+        return doubts[0] if len(doubts) == 1 else Grant(family, node, (), tuple(doubts)) if doubts else None
+    return Grant(family, node, tuple(containers), tuple(doubts))
+
+
+def _piece(device: PodDevice, card: Card, facts: Facts) -> tuple[Piece | None, str]:
+    """(what to charge, what is doubtful about it)."""
+    geometry = facts.geometries[card.index]
+    if device.slot < 0:
+        piece = Piece(card.index, card.uuid, device.memory, device.cores, device.memory)
+        return piece, f"holds {card.uuid} as a whole although it is in MIG mode" if card.mode == "mig" else ""
+    if geometry is None:
+        piece = Piece(card.index, card.uuid, device.memory, device.cores, device.memory)
+        return piece, f"holds {device.id} but the card has no MIG geometry"
+    number = geometry.index.get(device.group)
+    if number is None:
+        return None, f"holds {device.id} but no group {device.group!r} is configured for {card.type}"
+    group = geometry.groups[number]
+    if device.slot >= len(group.memory):
+        return None, f"holds {device.id} but group {device.group!r} has only the slots 0 to {len(group.memory) - 1}"
+    slot = group.slot(device.slot)
+    piece = Piece(card.index, card.uuid, slot.memory, device.cores, device.memory, slot)
+    if device.memory > slot.memory:
+        return piece, f"holds {device.id} with memory {device.memory}, more than the slot's {slot.memory} today"
+    return piece, ""

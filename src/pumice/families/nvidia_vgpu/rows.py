@@ -1,0 +1,107 @@
+"""Which cards of a node can ever serve a request, worked out once per (node, ask) and remembered.
+
+The walk over cards (fit.py) then compares plain integers only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pumice.families.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
+from pumice.families.nvidia_vgpu.inventory import CORDONED, Facts
+from pumice.families.nvidia_vgpu.mig import Geometry
+from pumice.model.cards import Card, Mode
+from pumice.model.refusal import CardMisfit, Short
+
+MEMO_LIMIT = 512  # asks remembered per node; a cluster has fewer classes of pods at a time
+
+
+class Row(NamedTuple):
+    """One card that a container may use. ``need`` in memory units; ``need_mib`` and ``geometry`` matter for MIG."""
+
+    card: int
+    total: int
+    limit: int
+    need: int
+    need_mib: int
+    geometry: Geometry | None
+
+
+@dataclass(slots=True)
+class Rows:
+    """Per sharing mode that the pod may use here, per container, the cards; ``hopeless`` is worked out on demand."""
+
+    ask: VgpuAsk
+    cards: tuple[Card, ...]
+    modes: tuple[tuple[Mode, tuple[tuple[Row, ...], ...]], ...]
+    hopeless: bool | None = None
+
+
+def rows_of(ask: VgpuAsk, cards: tuple[Card, ...], facts: Facts) -> Rows:
+    """The remembered rows; ask and cards are checked by identity: both may have been replaced (a quarantined card)."""
+    found: Rows | None = facts.memo.get(id(ask))
+    if found is not None and found.ask is ask and found.cards is cards:
+        return found
+    if len(facts.memo) >= MEMO_LIMIT:
+        facts.memo.clear()
+    rows = facts.memo[id(ask)] = _rows(ask, cards, facts)
+    return rows
+
+
+def _rows(ask: VgpuAsk, cards: tuple[Card, ...], facts: Facts) -> Rows:
+    modes = []
+    for mode in (Mode.HAMI_CORE, Mode.MIG):
+        usable = [card for card in cards if card.mode is mode and unusable(ask, card, facts.types[card.index]) is None]
+        if usable:
+            modes.append((mode, tuple(_of_container(c, usable, facts) for c in ask.containers)))
+    return Rows(ask, cards, tuple(modes))
+
+
+def _of_container(ask: ContainerAsk, cards: list[Card], facts: Facts) -> tuple[Row, ...]:
+    rows = []
+    for card in cards:
+        need, need_mib = needs(ask, card, facts.geometries[card.index])
+        if need <= card.total and ask.cores <= 100:
+            geometry = facts.geometries[card.index]
+            if geometry is None or need_mib <= geometry.largest:
+                rows.append(Row(card.index, card.total, card.shares, need, need_mib, geometry))
+    return tuple(rows)
+
+
+def needs(ask: ContainerAsk, card: Card, geometry: Geometry | None) -> tuple[int, int]:
+    """(memory units, MiB to look for in the geometry). A whole MIG card is its largest slot (D-24)."""
+    need = ask.need(card.total)
+    if geometry is None:
+        return need, 0
+    if ask.percent == 100:
+        need = min(need, geometry.largest // geometry.factor)
+    return need, need * geometry.factor
+
+
+def unusable(ask: VgpuAsk, card: Card, lower_type: str) -> CardMisfit | None:
+    """Why the card can never serve the pod, whatever is booked on it; None when it can."""
+    if ask.mode is not None and ask.mode != card.mode.value:
+        return CardMisfit(card.uuid, Short.MODE, detail=f"card is in mode {card.mode.value}, wanted {ask.mode!r}")
+    if card.blocked:
+        short = Short.CORDON if card.blocked == CORDONED else Short.QUARANTINE
+        return CardMisfit(card.uuid, short, detail=card.blocked)
+    if not card.healthy:
+        return CardMisfit(card.uuid, Short.HEALTH, detail="card is registered as unhealthy")
+    if card.uuid in ask.nouse_uuids or (ask.use_uuids and card.uuid not in ask.use_uuids):
+        return CardMisfit(card.uuid, Short.UUID, detail="excluded by the pod's UUID lists")
+    return None if type_allowed(ask, card.type, lower_type) else CardMisfit(
+        card.uuid, Short.TYPE, detail=f"type {card.type!r} is excluded by the pod's type lists"
+    )  # fmt: skip
+
+
+def type_allowed(ask: VgpuAsk, card_type: str, lower_type: str) -> bool:
+    """Check h of section 7: the lists compare without regard to case, the vendor word with it."""
+    if "NVIDIA" not in card_type:
+        return False
+    if ask.use_types:
+        return any(item in lower_type for item in ask.use_types)
+    return not any(item in lower_type for item in ask.nouse_types)
+
+
+__all__ = ["UNSET", "Row", "Rows", "needs", "rows_of", "type_allowed", "unusable"]
