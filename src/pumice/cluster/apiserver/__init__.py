@@ -1,0 +1,18 @@
+"""The embedded API server: Kubernetes' API over SQLite, for one machine.
+
+    storage = open_storage(path)
+    api = ApiServer(storage, clock, dice)
+    served = await serve(api, "127.0.0.1", 6443, tls, {token: User("kubernetes-admin", groups=("system:masters",))})
+
+The rooms: ``storage`` (objects and history), ``registry`` (kinds as data), ``schema`` (what their fields are), ``strategies`` and
+``admission`` (rules), ``objects`` (the steps of a write), ``patch``, ``verbs`` and ``subresources`` (requests), ``tables``,
+``discovery`` and ``openapi`` (what kubectl reads), ``server`` (one entrance without sockets), ``transport`` and ``tunnel`` (sockets).
+"""
+
+from pumice.cluster.apiserver.exchange import ADMIN, Request, Response, User
+from pumice.cluster.apiserver.pki import Pki
+from pumice.cluster.apiserver.server import ApiServer
+from pumice.cluster.apiserver.storage import Storage, open_storage
+from pumice.cluster.apiserver.transport import Served, serve
+
+__all__ = ["ADMIN", "ApiServer", "Pki", "Request", "Response", "Served", "Storage", "User", "open_storage", "serve"]

@@ -1,0 +1,100 @@
+"""Rules of a write that look at other objects: the namespace must be there, a priority class gives a priority, and so on.
+
+This is the wall at which admission webhooks and policies of the cluster's users will join.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.errors import forbidden, not_found
+from pumice.cluster.apiserver.registry import Kind
+
+Json = dict[str, Any]
+
+_CLASSES = "scheduling.k8s.io/priorityclasses"
+_FOREVER = ("default", "kube-system", "kube-public", "kube-node-lease")
+_UNREADY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def on_create(backend: Backend, kind: Kind, value: Json) -> None:
+    """Raises Forbidden or NotFound, or completes the object."""
+    if kind.namespaced:
+        _namespace(backend, kind, value)
+    if kind.id == ("", "Pod"):
+        _priority(backend, value)
+        _tolerations(value["spec"])
+        _service_account(backend, value)
+    elif kind.id == ("scheduling.k8s.io", "PriorityClass"):
+        _one_default(backend, value)
+
+
+def on_delete(kind: Kind, name: str) -> None:
+    if kind.id == ("", "Namespace") and name in _FOREVER:
+        raise forbidden(kind.group, kind.plural, name, "this namespace may not be deleted")
+
+
+def _namespace(backend: Backend, kind: Kind, value: Json) -> None:
+    name = value["metadata"]["namespace"]
+    namespace = backend.storage.get("v1/namespaces", "", name)
+    if namespace is None:
+        raise not_found("", "namespaces", name)
+    if b'"phase":"Terminating"' in namespace.data and namespace.value()["status"].get("phase") == "Terminating":
+        why = f"unable to create new content in namespace {name} because it is being terminated"
+        problem = forbidden(kind.group, kind.plural, value["metadata"].get("name", ""), why)
+        problem.details["causes"] = [
+            {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated", "field": "metadata.namespace"}
+        ]
+        raise problem
+
+
+def _priority(backend: Backend, value: Json) -> None:
+    """spec.priority and preemptionPolicy from the class named, or from the default class ("Pod Priority and Preemption")."""
+    spec, name = value["spec"], value["spec"].get("priorityClassName", "")
+    found: Json | None = None
+    if name:
+        found = backend.read(_CLASSES, "", name)
+        if found is None:
+            raise forbidden("", "pods", value["metadata"]["name"], f"no PriorityClass with name {name} was found")
+    else:
+        defaults = [c.value() for c in backend.storage.list(_CLASSES) if b'"globalDefault":true' in c.data]
+        found = min(defaults, key=lambda c: c.get("value", 0), default=None)
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    priority = found.get("value", 0) if found else 0
+    if spec.get("priority", priority) != priority:
+        why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission " \
+              f"controller computed {priority} from the given PriorityClass name"
+        raise forbidden("", "pods", value["metadata"]["name"], why)
+    spec["priority"] = priority
+    policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
+    spec.setdefault("preemptionPolicy", policy)
+
+
+def _tolerations(spec: Json) -> None:
+    """Five minutes of grace on a node that is not ready or not reachable (DefaultTolerationSeconds)."""
+    have = spec.get("tolerations") or []
+    for key in _UNREADY:
+        if not any(t.get("key", key) in (key, "") and t.get("effect", "NoExecute") in ("NoExecute", "") for t in have):
+            have.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    spec["tolerations"] = have
+
+
+def _service_account(backend: Backend, value: Json) -> None:
+    spec = value["spec"]
+    spec.setdefault("serviceAccountName", "default")
+    spec.setdefault("serviceAccount", spec["serviceAccountName"])
+    name, namespace = spec["serviceAccountName"], value["metadata"]["namespace"]
+    if name != "default" and backend.storage.get("v1/serviceaccounts", namespace, name) is None:
+        why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise forbidden("", "pods", value["metadata"]["name"], why)
+
+
+def _one_default(backend: Backend, value: Json) -> None:
+    if not value.get("globalDefault"):
+        return
+    for other in backend.storage.list(_CLASSES):
+        if other.value().get("globalDefault"):
+            why = f"PriorityClass {other.name} is already marked as default. Only one default can exist"
+            raise forbidden("scheduling.k8s.io", "priorityclasses", value["metadata"]["name"], why)

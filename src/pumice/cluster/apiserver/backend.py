@@ -1,0 +1,58 @@
+"""What every verb works with: storage, kinds, rules, time and dice, bundled once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from pumice.cluster.apiserver.registry import Kind, Registry
+from pumice.cluster.apiserver.storage import Index, Storage, Stored
+from pumice.cluster.apiserver.strategies import DEFAULT, builtin_strategies
+from pumice.cluster.apiserver.strategies.base import Strategy
+from pumice.ports.clock import Clock
+
+Json = dict[str, Any]
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: generated names spell nothing
+
+
+class Backend:
+    """Storage and registry with the rules between them. All look-ups are synchronous and see staged writes."""
+
+    def __init__(self, storage: Storage, registry: Registry, clock: Clock, dice: Random) -> None:
+        self.storage, self.registry, self.clock, self.dice = storage, registry, clock, dice
+        self.strategies: dict[tuple[str, str], Strategy] = dict(builtin_strategies())
+        self._by_shelf: dict[str, Strategy] = {
+            kind.storage: self.strategy(kind) for kind in registry if kind.group != "events.k8s.io"
+        }
+        storage.indexer = self.index
+
+    def strategy(self, kind: Kind) -> Strategy:
+        return self.strategies.get(kind.id, DEFAULT)
+
+    def use(self, kind: Kind, strategy: Strategy) -> None:
+        """Rules of a custom kind."""
+        self.strategies[kind.id] = strategy
+        self._by_shelf[kind.storage] = strategy
+
+    def index(self, shelf: str, value: Json) -> Index:
+        metadata = value.get("metadata") or {}
+        fields: Mapping[str, str] = self._by_shelf.get(shelf, DEFAULT).fields(value)
+        own = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
+        return metadata.get("labels") or {}, {**own, **fields}
+
+    def read(self, shelf: str, namespace: str, name: str) -> Json | None:
+        stored: Stored | None = self.storage.get(shelf, namespace, name)
+        return stored.value() if stored else None
+
+    def now(self, after: float = 0.0) -> str:
+        """The time as metav1.Time, ``after`` seconds from now."""
+        return datetime.fromtimestamp(int(self.clock.now() + after), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def uid(self) -> str:
+        return str(uuid.UUID(int=self.dice.getrandbits(128), version=4))
+
+    def name_from(self, prefix: str) -> str:
+        return prefix[:58] + "".join(self.dice.choice(_SUFFIX) for _ in range(5))

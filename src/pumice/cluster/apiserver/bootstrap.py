@@ -1,0 +1,38 @@
+"""Objects that every cluster has from its first second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.cluster.apiserver.objects import Objects, WriteOptions
+
+Json = dict[str, Any]
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_OPTIONS = WriteOptions(manager="kube-apiserver")
+
+
+def ensure(objects: Objects) -> None:
+    """Creates what is missing; what is there stays as it is."""
+    for name in NAMESPACES:
+        _make(objects, "", "v1", "namespaces", {"metadata": {"name": name}})
+    for name, priority in _SYSTEM.items():
+        _make(objects, "scheduling.k8s.io", "v1", "priorityclasses", {
+            "metadata": {"name": name}, "value": priority,
+            "description": "Used for system critical pods.",
+        })  # fmt: skip
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
+    _make(objects, "rbac.authorization.k8s.io", "v1", "clusterroles", {"metadata": {"name": "cluster-admin"}, "rules": rules})
+    _make(objects, "rbac.authorization.k8s.io", "v1", "clusterrolebindings", {
+        "metadata": {"name": "cluster-admin"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:masters"}],
+    })  # fmt: skip
+
+
+def _make(objects: Objects, group: str, version: str, plural: str, value: Json) -> None:
+    kind = objects.backend.registry.find(group, version, plural)
+    assert kind is not None
+    if objects.storage.get(kind.storage, "", value["metadata"]["name"]) is None:
+        objects.create(kind, "", {"apiVersion": kind.api_version, "kind": kind.kind, **value}, _OPTIONS)

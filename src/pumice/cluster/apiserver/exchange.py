@@ -1,0 +1,175 @@
+"""Requests and responses without sockets: what the transport hands in and gets back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request, unsupported_media_type
+
+Json = dict[str, Any]
+encode = msgspec.json.Encoder().encode
+decode_json = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks, as authentication found it."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
+ADMIN = User("kubernetes-admin", groups=("system:masters", "system:authenticated"))
+
+
+@dataclass(slots=True)
+class Request:
+    """One call. ``headers`` have lower-case names; a query parameter may occur more than once."""
+
+    method: str
+    path: str
+    query: Mapping[str, list[str]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    user: User = ADMIN
+    warnings: list[str] = field(default_factory=list)  # become Warning headers of the response
+
+    def param(self, name: str, default: str = "") -> str:
+        values = self.query.get(name)
+        return values[0] if values else default
+
+    def flag(self, name: str) -> bool:
+        return self.param(name).lower() in ("true", "1")
+
+    def number(self, name: str) -> int | None:
+        text = self.param(name)
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise bad_request(f"strconv.ParseInt: parsing {name} {text!r}: invalid syntax") from None
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def manager(self) -> str:
+        """The field manager: as asked, else the program's name from the user agent (Kubernetes does the same)."""
+        asked = self.param("fieldManager")
+        return asked or self.headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
+
+    def value(self) -> Json:
+        """The body as an object. Raises BadRequest or UnsupportedMediaType."""
+        value = decode_body(self.body, self.content_type)
+        if not isinstance(value, dict):
+            raise bad_request("the body is not an object")
+        return value
+
+
+def decode_body(body: bytes, content_type: str) -> Any:
+    """JSON or YAML, by content type; none counts as JSON."""
+    if "protobuf" in content_type or "cbor" in content_type:
+        raise unsupported_media_type(f"the body of the request was in an unknown format - accepted media types include: "
+                                     f"application/json, application/yaml (got {content_type})")
+    try:
+        if "yaml" in content_type and not body.lstrip().startswith(b"{"):
+            import yaml
+
+            return yaml.load(body, Loader=_loader())
+        return decode_json(body) if body else {}
+    except Exception as problem:
+        raise bad_request(f"couldn't get version/kind; json parse error: {problem}") from None
+
+
+def _loader() -> Any:
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        """Times stay text, as JSON has none."""
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in Loader.yaml_implicit_resolvers.items()
+    }
+    return Loader
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """A connection that the transport carries to a kubelet: where to, and with which of its paths."""
+
+    url: str
+    node: str
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer: a body, or a stream of chunks, or a tunnel."""
+
+    code: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    stream: AsyncIterator[bytes] | None = None
+    tunnel: Tunnel | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def json(self) -> Json:
+        return decode_json(self.body)  # type: ignore[no-any-return]
+
+
+def reply(value: Json, code: int = 200) -> Response:
+    return Response(code, encode(value))
+
+
+def failure(problem: ApiFailure) -> Response:
+    response = Response(problem.code, encode(problem.status()))
+    if retry := problem.details.get("retryAfterSeconds"):
+        response.headers["Retry-After"] = str(retry)
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names: ``/apis/GROUP/VERSION[/namespaces/NS]/PLURAL[/NAME[/SUBRESOURCE[/REST]]]``."""
+
+    group: str
+    version: str
+    namespace: str
+    plural: str
+    name: str = ""
+    subresource: str = ""
+    rest: str = ""
+    watch: bool = False  # the old /watch/ prefix
+
+
+def target_of(path: str) -> Target | None:
+    """The resource that a path names, or None when it names none (discovery, health)."""
+    parts = [part for part in path.split("/") if part]
+    if len(parts) >= 3 and parts[0] == "api":
+        group, version, rest = "", parts[1], parts[2:]
+    elif len(parts) >= 4 and parts[0] == "apis":
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    watch = rest[0] == "watch" and len(rest) > 1
+    if watch:
+        rest = rest[1:]
+    namespace = ""
+    # /namespaces/NS/status and /namespaces/NS/finalize are subresources of the namespace itself.
+    if rest[0] == "namespaces" and len(rest) >= 3 and not (
+        not group and len(rest) == 3 and rest[2] in ("status", "finalize")
+    ):
+        namespace, rest = rest[1], rest[2:]
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 else ""
+    return Target(group, version, namespace, rest[0], name, subresource, "/".join(rest[3:]), watch)

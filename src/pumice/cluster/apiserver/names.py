@@ -1,0 +1,77 @@
+"""Formats of names, label keys and label values (Kubernetes "Object Names and IDs", "Labels and Selectors")."""
+
+from __future__ import annotations
+
+import re
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+DNS_LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
+    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+DNS_1035 = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
+    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+DNS_SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with "
+    "an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+QUALIFIED = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+LABEL_VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
+    "an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+def bad_label(text: str) -> str:
+    """Why the text is no DNS-1123 label; empty when it is one. The same for the functions below."""
+    if len(text) > 63:
+        return "must be no more than 63 characters"
+    return "" if _LABEL.fullmatch(text) else DNS_LABEL
+
+
+def bad_1035_label(text: str) -> str:
+    if len(text) > 63:
+        return "must be no more than 63 characters"
+    return "" if _LABEL_1035.fullmatch(text) else DNS_1035
+
+
+def bad_subdomain(text: str) -> str:
+    if len(text) > 253:
+        return "must be no more than 253 characters"
+    return "" if _SUBDOMAIN.fullmatch(text) else DNS_SUBDOMAIN
+
+
+def bad_path_segment(text: str) -> str:
+    """RBAC and a few other names are only kept out of URL syntax."""
+    if text in (".", ".."):
+        return f"may not be '{text}'"
+    return next((f"may not contain '{sign}'" for sign in "/%" if sign in text), "")
+
+
+def bad_qualified(key: str) -> str:
+    """A label or annotation key or a resource name: ``[PREFIX/]NAME``."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (not prefix or bad_subdomain(prefix)):
+        return f"prefix part {bad_subdomain(prefix) if prefix else 'must be non-empty'}"
+    if not name:
+        return "name part must be non-empty"
+    if len(name) > 63:
+        return "name part must be no more than 63 characters"
+    return "" if _QUALIFIED.fullmatch(name) else QUALIFIED
+
+
+def bad_label_value(value: str) -> str:
+    if len(value) > 63:
+        return "must be no more than 63 characters"
+    return "" if not value or _QUALIFIED.fullmatch(value) else LABEL_VALUE

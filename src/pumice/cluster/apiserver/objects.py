@@ -1,0 +1,293 @@
+"""Create, update and delete objects of any kind: the steps that every write goes through, without HTTP.
+
+Everything between the read of an object and the staging of its new state runs without a pause, so no writer can come between;
+optimistic concurrency guards only against what the client saw earlier.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.cluster.apiserver import admission
+from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.errors import (
+    STALE,
+    ApiFailure,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    invalid_value,
+    not_found,
+)
+from pumice.cluster.apiserver.patch.managed import record_write
+from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.schema.decode import decode
+from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
+from pumice.cluster.apiserver.storage import Stored
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a write was asked for."""
+
+    manager: str = "unknown"
+    user: str = ""
+    dry_run: bool = False
+    validation: str = "Ignore"  # fieldValidation: Strict, Warn, Ignore
+    warn: Callable[[str], None] = lambda text: None
+
+
+class Objects:
+    """Writes through one backend. Returned objects are what was stored (or would have been, for a dry run)."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend, self.storage = backend, backend.storage
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def stored(self, kind: Kind, namespace: str, name: str) -> Stored:
+        found = self.storage.get(kind.storage, namespace, name)
+        if found is None:
+            raise not_found(kind.group, kind.plural, name)
+        return found
+
+    def parse(self, kind: Kind, value: Json, options: WriteOptions) -> Json:
+        """A client's object in clean form. Raises BadRequest for a wrong type, and for unknown fields when validation is strict."""
+        said = (value.get("apiVersion", kind.api_version), value.get("kind", kind.kind))
+        if said != (kind.api_version, kind.kind):
+            raise bad_request(
+                f"the API version in the data ({said[0]}) does not match the expected API version ({kind.api_version})"
+                if said[0] != kind.api_version
+                else f"the kind in the data ({said[1]}) does not match the expected kind ({kind.kind})"
+            )
+        unknown: list[str] = []
+        clean = decode(kind.shape, value, unknown, kind.kind)
+        report_unknown(unknown, options)
+        clean["apiVersion"], clean["kind"] = kind.api_version, kind.kind
+        if not isinstance(clean.get("metadata"), dict):
+            clean["metadata"] = {}
+        return clean
+
+    # -- create ----------------------------------------------------------------------------------------------------
+
+    def create(self, kind: Kind, namespace: str, value: Json, options: WriteOptions) -> Json:
+        """Stores a parsed object. Raises AlreadyExists, Invalid, Forbidden or NotFound (its namespace)."""
+        backend, strategy = self.backend, self.backend.strategy(kind)
+        metadata = value["metadata"]
+        self._place(kind, namespace, metadata)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._free_name(kind, namespace, metadata["generateName"])
+        for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            if key == "resourceVersion" and metadata.get(key) not in (None, "", "0"):
+                raise ApiFailure(500, "InternalError", "resourceVersion should not be set on objects to be created")
+            metadata.pop(key, None)
+        metadata["uid"], metadata["creationTimestamp"] = backend.uid(), backend.now()
+        if strategy.counts_generation:
+            metadata["generation"] = 1
+        else:
+            metadata.pop("generation", None)
+        strategy.default(value)
+        if kind.status and kind.id != ("", "Node"):
+            value.pop("status", None)
+        strategy.prepare_create(value)
+        admission.on_create(backend, kind, value)
+        problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name) + strategy.validate(value)
+        if problems:
+            raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
+        if self.storage.get(kind.storage, namespace, metadata["name"]) is not None:
+            raise already_exists(kind.group, kind.plural, metadata["name"])
+        self._manage(kind, value, None, options, "")
+        if not options.dry_run:
+            self.storage.put(kind.storage, namespace, metadata["name"], value, expect=0)
+        return value
+
+    def _place(self, kind: Kind, namespace: str, metadata: Json) -> None:
+        if not kind.namespaced:
+            metadata.pop("namespace", None)
+            return
+        if metadata.get("namespace", namespace) != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        metadata["namespace"] = namespace
+
+    def _free_name(self, kind: Kind, namespace: str, prefix: str) -> str:
+        for _ in range(8):
+            name = self.backend.name_from(prefix)
+            if self.storage.get(kind.storage, namespace, name) is None:
+                return name
+        raise already_exists(kind.group, kind.plural, prefix)
+
+    # -- update ----------------------------------------------------------------------------------------------------
+
+    def update(
+        self, kind: Kind, namespace: str, name: str, value: Json, options: WriteOptions, subresource: str = ""
+    ) -> Json:
+        """Replaces a parsed object (or its status). Raises NotFound, Conflict, Invalid."""
+        stored = self.storage.get(kind.storage, namespace, name)
+        strategy = self.backend.strategy(kind)
+        if stored is None:
+            if strategy.create_on_update and not subresource:
+                value["metadata"].pop("resourceVersion", None)
+                return self.create(kind, namespace, value, options)
+            raise not_found(kind.group, kind.plural, name)
+        self._same_object(kind, namespace, name, value, stored)
+        old = stored.value()
+        # Identity and times are the server's: what a client leaves out (or gets wrong by omission) is kept.
+        metadata, before = value["metadata"], old["metadata"]
+        metadata["name"] = name
+        for key in ("uid", "namespace", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
+                    "generateName", "selfLink"):  # fmt: skip
+            if key in before:
+                metadata[key] = before[key]
+            elif key != "namespace":
+                metadata.pop(key, None)
+        if subresource == "status":
+            status = {"status": value["status"]} if "status" in value else {}
+            kept = {key: part for key, part in old.items() if key != "status"}
+            value = kept | {"metadata": before if kind.custom else metadata} | status
+            strategy.prepare_status_update(value, old)
+        else:
+            strategy.default(value)
+            if kind.status and subresource == "":
+                if "status" in old:
+                    value["status"] = old["status"]
+                else:
+                    value.pop("status", None)
+            strategy.prepare_update(value, old)
+        return self.replace(kind, stored, old, value, options, subresource)
+
+    def replace(
+        self, kind: Kind, stored: Stored, old: Json, value: Json, options: WriteOptions, subresource: str = ""
+    ) -> Json:
+        """The end of every update: validates, counts the generation, records the manager, stages. Nothing changed: nothing written."""
+        strategy, metadata = self.backend.strategy(kind), value["metadata"]
+        metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
+        problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name)
+        problems += validate_metadata_update(metadata, old["metadata"])
+        problems += strategy.validate(value)
+        if subresource not in ("status", "binding", "finalize", "ephemeralcontainers", "resize"):
+            problems += strategy.validate_update(value, old)
+        if problems:
+            raise invalid(kind.group, kind.kind, metadata["name"], problems)
+        if strategy.counts_generation and subresource != "status" and _desired(value) != _desired(old):
+            metadata["generation"] = old["metadata"].get("generation", 0) + 1
+        self._manage(kind, value, old, options, subresource)
+        if value == old:
+            return old
+        if self._finished(value):
+            if not options.dry_run:
+                self.storage.remove(stored.resource, stored.namespace, stored.name, value, expect=stored.revision)
+            return value
+        if not options.dry_run:
+            self.storage.put(stored.resource, stored.namespace, stored.name, value, expect=stored.revision)
+        return value
+
+    def _same_object(self, kind: Kind, namespace: str, name: str, value: Json, stored: Stored) -> None:
+        metadata = value["metadata"]
+        if metadata.get("name", name) != name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            )
+        if kind.namespaced and metadata.get("namespace", namespace) != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        seen = metadata.get("resourceVersion")
+        if seen and seen != "0":
+            if seen != str(stored.revision):
+                raise conflict(kind.group, kind.plural, name, STALE)
+        elif not self.backend.strategy(kind).unconditional_update:
+            problem = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(kind.group, kind.kind, name, [problem])
+        uid = metadata.get("uid")
+        if uid and uid != stored.value()["metadata"].get("uid"):
+            raise conflict(kind.group, kind.plural, name, f"Precondition failed: UID in precondition: {uid}, UID in object "
+                           f"meta: {stored.value()['metadata'].get('uid')}")  # fmt: skip
+
+    def _manage(self, kind: Kind, value: Json, old: Json | None, options: WriteOptions, subresource: str) -> None:
+        record_write(kind, value, old, options.manager, subresource, self.backend.now())
+
+    def _finished(self, value: Json) -> bool:
+        """An object whose deletion only waited for finalizers that are now gone."""
+        metadata = value["metadata"]
+        waiting = metadata.get("finalizers") or (value.get("kind") == "Namespace" and value.get("spec", {}).get("finalizers"))
+        return bool(metadata.get("deletionTimestamp")) and not waiting and not metadata.get("deletionGracePeriodSeconds")
+
+    # -- delete ----------------------------------------------------------------------------------------------------
+
+    def delete(self, kind: Kind, namespace: str, name: str, asked: Json, options: WriteOptions) -> tuple[Json, bool]:
+        """Deletes, or begins to. ``asked`` is a DeleteOptions object. Returns the object and whether it is gone."""
+        stored = self.stored(kind, namespace, name)
+        value = stored.value()
+        strategy, metadata = self.backend.strategy(kind), value["metadata"]
+        self._preconditions(kind, name, metadata, asked.get("preconditions") or {})
+        admission.on_delete(kind, name)
+        old = copy.deepcopy(value)
+        self._propagation(kind, metadata, asked)
+        grace = strategy.grace(value, asked.get("gracePeriodSeconds"))
+        holds = bool(metadata.get("finalizers")) or kind.id == ("", "Namespace")
+        if metadata.get("deletionTimestamp"):
+            left = metadata.get("deletionGracePeriodSeconds") or 0
+            if grace >= left and (grace or holds):
+                if metadata != old["metadata"] and not options.dry_run:
+                    self.storage.put(stored.resource, namespace, name, value, expect=stored.revision)
+                return value, False
+        if not grace and not holds:
+            if not options.dry_run:
+                self.storage.remove(stored.resource, namespace, name, value, expect=stored.revision)
+            return value, True
+        metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"] = self.backend.now(grace), grace
+        if strategy.counts_generation:
+            metadata["generation"] = metadata.get("generation", 0) + 1
+        if kind.id == ("", "Namespace"):
+            metadata.pop("deletionGracePeriodSeconds")
+            value.setdefault("status", {})["phase"] = "Terminating"
+        if self._finished(value):  # a namespace whose finalizers had left before
+            if not options.dry_run:
+                self.storage.remove(stored.resource, namespace, name, value, expect=stored.revision)
+            return value, True
+        if not options.dry_run:
+            self.storage.put(stored.resource, namespace, name, value, expect=stored.revision)
+        return value, False
+
+    def _preconditions(self, kind: Kind, name: str, metadata: Json, wanted: Json) -> None:
+        for key, field, word in (("uid", "uid", "UID"), ("resourceVersion", "resourceVersion", "ResourceVersion")):
+            if wanted.get(key) and wanted[key] != metadata.get(field):
+                raise conflict(kind.group, kind.plural, name, f"Precondition failed: {word} in precondition: {wanted[key]}, "
+                               f"{word} in object meta: {metadata.get(field)}")  # fmt: skip
+
+    def _propagation(self, kind: Kind, metadata: Json, asked: Json) -> None:
+        """What becomes of dependents is written down as a finalizer; the garbage collector acts on it."""
+        policy = asked.get("propagationPolicy")
+        if policy is None and asked.get("orphanDependents") is not None:
+            policy = "Orphan" if asked["orphanDependents"] else "Background"
+        if policy is None:
+            return
+        if policy not in ("Orphan", "Foreground", "Background"):
+            raise forbidden(kind.group, kind.plural, metadata["name"], f"invalid propagationPolicy {policy!r}")
+        finalizers = [f for f in metadata.get("finalizers") or [] if f not in ("orphan", "foregroundDeletion")]
+        if policy != "Background":
+            finalizers.append("orphan" if policy == "Orphan" else "foregroundDeletion")
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+
+
+def report_unknown(unknown: list[str], options: WriteOptions) -> None:
+    """Unknown fields, as fieldValidation asks: refused, warned of, or dropped in silence."""
+    if not unknown:
+        return
+    if options.validation == "Strict":
+        raise bad_request("strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown))
+    if options.validation == "Warn":
+        for path in unknown:
+            options.warn(f'unknown field "{path}"')
+
+
+def _desired(value: Json) -> Json:
+    return {key: part for key, part in value.items() if key not in ("metadata", "status")}

@@ -1,0 +1,107 @@
+"""JSON Patch (RFC 6902)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request
+
+
+def apply_json_patch(document: Any, operations: Any) -> Any:
+    """The patched copy. Raises BadRequest when the patch is malformed, Invalid (422) when it does not fit the document."""
+    if not isinstance(operations, list):
+        raise bad_request("a JSON patch is a list of operations")
+    result = copy.deepcopy(document)
+    for operation in operations:
+        if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
+            raise bad_request(f"a JSON patch operation needs op and path: {operation!r}")
+        result = _apply(result, operation)
+    return result
+
+
+def _apply(document: Any, operation: dict[str, Any]) -> Any:
+    op, path = operation.get("op"), _pointer(operation["path"])
+    match op:
+        case "add":
+            return _add(document, path, _value(operation))
+        case "remove":
+            _remove(document, path)
+            return document
+        case "replace":
+            if not path:
+                return _value(operation)
+            _get(document, path)
+            parent = _get(document, path[:-1])
+            parent[_index(parent, path[-1]) if isinstance(parent, list) else path[-1]] = _value(operation)
+            return document
+        case "move":
+            source = _pointer(operation.get("from", ""))
+            value = _get(document, source)
+            _remove(document, source)
+            return _add(document, path, value)
+        case "copy":
+            return _add(document, path, copy.deepcopy(_get(document, _pointer(operation.get("from", "")))))
+        case "test":
+            if _get(document, path) != operation.get("value"):
+                raise _misfit(f"testing value {operation['path']} failed: test failed")
+            return document
+    raise bad_request(f"unexpected JSON patch operation {op!r}")
+
+
+def _value(operation: dict[str, Any]) -> Any:
+    if "value" not in operation:
+        raise bad_request(f"the JSON patch operation on {operation['path']!r} has no value")
+    return copy.deepcopy(operation["value"])
+
+
+def _pointer(text: str) -> list[str]:
+    if text and not text.startswith("/"):
+        raise bad_request(f"the JSON pointer {text!r} does not start with /")
+    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+
+
+def _get(document: Any, path: list[str]) -> Any:
+    for part in path:
+        if isinstance(document, list):
+            document = document[_index(document, part)]
+        elif isinstance(document, dict) and part in document:
+            document = document[part]
+        else:
+            raise _misfit(f"doc is missing path: /{'/'.join(path)}: missing value")
+    return document
+
+
+def _add(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent = _get(document, path[:-1])
+    if isinstance(parent, list):
+        parent.insert(len(parent) if path[-1] == "-" else _index(parent, path[-1], len(parent)), value)
+    elif isinstance(parent, dict):
+        parent[path[-1]] = value
+    else:
+        raise _misfit(f"/{'/'.join(path[:-1])} is neither an object nor a list")
+    return document
+
+
+def _remove(document: Any, path: list[str]) -> None:
+    if not path:
+        raise _misfit("the whole document cannot be removed")
+    parent = _get(document, path[:-1])
+    if isinstance(parent, list):
+        del parent[_index(parent, path[-1])]
+    elif isinstance(parent, dict) and path[-1] in parent:
+        del parent[path[-1]]
+    else:
+        raise _misfit(f"unable to remove nonexistent key: {path[-1]}: missing value")
+
+
+def _index(items: list[Any], text: str, last: int | None = None) -> int:
+    if not text.isdigit() or int(text) > (len(items) - 1 if last is None else last):
+        raise _misfit(f"{text} is no index of a list of {len(items)}")
+    return int(text)
+
+
+def _misfit(message: str) -> ApiFailure:
+    return ApiFailure(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")

@@ -1,0 +1,127 @@
+"""The API server without sockets: a request comes in, a response or a stream goes out."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from pumice.cluster.apiserver import bootstrap, discovery
+from pumice.cluster.apiserver.auth import Tokens
+from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.errors import ApiFailure, method_not_allowed, no_such_path, unauthorized, unavailable
+from pumice.cluster.apiserver.exchange import ANONYMOUS, Request, Response, failure, reply, target_of
+from pumice.cluster.apiserver.objects import Objects
+from pumice.cluster.apiserver.openapi import OpenApi
+from pumice.cluster.apiserver.registry import builtin
+from pumice.cluster.apiserver.schema.shape import load_types
+from pumice.cluster.apiserver.storage import Storage
+from pumice.cluster.apiserver.subresources import answer as subresource_answer
+from pumice.cluster.apiserver.tables.render import Tables
+from pumice.cluster.apiserver.verbs import read, write
+from pumice.cluster.apiserver.verbs.context import Call
+from pumice.cluster.apiserver.verbs.watch import watch
+from pumice.cluster.apiserver.virtual import answer as virtual_answer
+from pumice.ports.clock import Clock, SystemClock
+
+Json = dict[str, Any]
+log = logging.getLogger(__name__)
+
+VERSION = {
+    "major": "1", "minor": "36", "gitVersion": "v1.36.0+pumice", "gitCommit": "", "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none (Python)", "compiler": "none", "platform": "linux/amd64",
+}  # fmt: skip
+_OPEN_TO_ALL = ("/healthz", "/livez", "/readyz", "/version")
+
+
+class ApiServer:
+    """Everything behind the socket. ``tokens`` is asked by the transport; ``handle`` trusts the user in the request."""
+
+    def __init__(self, storage: Storage, clock: Clock | None = None, dice: Random | None = None) -> None:
+        self.storage, self.clock, self.dice = storage, clock or SystemClock(), dice or Random()
+        self.tokens = Tokens(self.clock)
+        self.backend = Backend(storage, builtin(load_types()), self.clock, self.dice)
+        self.objects = Objects(self.backend)
+        self.tables = Tables(self.clock)
+        self.openapi = OpenApi(self.backend.registry)
+        self._ready = False
+
+    async def start(self) -> None:
+        """Makes what every cluster has (namespaces, priority classes, roles). To be awaited once, before the first request."""
+        bootstrap.ensure(self.objects)
+        await self.storage.durable()
+        self._ready = True
+
+    async def handle(self, request: Request) -> Response:
+        """Answers one request. A write is on disk when this returns; a stream in the response is for the caller to run."""
+        try:
+            if request.user is ANONYMOUS and not request.path.startswith(_OPEN_TO_ALL):
+                raise unauthorized()
+            if request.method == "GET":
+                await self.storage.durable()  # nobody may see what a crash could still take back
+                response = self._answer(request)
+            else:
+                response = self._answer(request)
+                await self.storage.durable()
+        except ApiFailure as problem:
+            response = failure(problem)
+        except sqlite3.Error as problem:
+            response = failure(unavailable(f"storage failed, restart the API server: {problem}"))
+        except Exception as problem:
+            log.exception("%s %s", request.method, request.path)
+            response = failure(ApiFailure(500, "InternalError", f"Internal error occurred: {problem!r}"))
+        response.warnings = request.warnings
+        return response
+
+    def _answer(self, request: Request) -> Response:
+        target = target_of(request.path)
+        if target is None:
+            return self._plain(request)
+        kind = self.backend.registry.find(target.group, target.version, target.plural)
+        if kind is None:
+            raise no_such_path()
+        call = Call(request, target, kind, self.backend, self.objects, self.tables, self.tokens)
+        if kind.virtual:
+            return virtual_answer(call)
+        if target.subresource:
+            return subresource_answer(call)
+        return _verb(call)(call)
+
+    def _plain(self, request: Request) -> Response:
+        path = request.path
+        if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/healthz/", "/livez/", "/readyz/")):
+            ok = self.storage.failed is None and (self._ready or path.startswith("/livez"))
+            return Response(200 if ok else 500, b"ok" if ok else b"not ready", content_type="text/plain")
+        if path == "/version":
+            return reply(VERSION)
+        if path == "/":
+            return reply({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]})
+        response = self.openapi.answer(request) or discovery.answer(self.backend.registry, request)
+        if response is None:
+            raise no_such_path()
+        return response
+
+
+def _verb(call: Call) -> Callable[[Call], Response]:
+    """The verb of a request on a resource. Raises MethodNotAllowed."""
+    request, target, kind = call.request, call.target, call.kind
+    match request.method:
+        case "GET" if target.watch or request.flag("watch"):
+            verb, action = "watch", watch
+        case "GET":
+            verb, action = ("get", read.get) if target.name else ("list", read.list_)
+        case "POST" if not target.name:
+            verb, action = "create", write.create
+        case "PUT" if target.name:
+            verb, action = "update", write.update
+        case "PATCH" if target.name:
+            verb, action = "patch", write.patch
+        case "DELETE":
+            verb, action = ("delete", write.delete) if target.name else ("deletecollection", write.delete_collection)
+        case _:
+            raise method_not_allowed(request.method)
+    if verb not in kind.verbs:
+        raise method_not_allowed(verb)
+    return action

@@ -1,0 +1,353 @@
+"""Objects on disk and in memory, under one revision that only grows.
+
+SQLite keeps one append-only log: a row per write, numbered by the revision. The current state is the newest row of each
+key; older rows are the history that watches and continued lists read, until compaction removes them. A restart therefore
+finds objects, revision and history as they were. Journal mode WAL with synchronous=NORMAL: an acknowledged write survives
+the death of the process (kill -9), a power cut may lose the last moments.
+
+Writes are staged in memory at once and reach the disk together at the end of the event loop's turn (one transaction for
+all of them). ``durable`` waits for that; watchers hear of a write only after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Json = dict[str, Any]
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+Index = tuple[Mapping[str, str], Mapping[str, str]]
+Indexer = Callable[[str, Json], Index]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Gone(Exception):
+    """The revision asked for is no longer (or not yet) in the history."""
+
+
+class Stale(Exception):
+    """The object is not at the revision that the writer saw."""
+
+
+class Stored:
+    """One object at one revision: its JSON, and labels and selectable fields for selectors (made at first use)."""
+
+    __slots__ = ("_index", "_indexer", "data", "name", "namespace", "resource", "revision")
+
+    def __init__(
+        self, resource: str, namespace: str, name: str, revision: int, data: bytes, indexer: Indexer
+    ) -> None:
+        self.resource, self.namespace, self.name = resource, namespace, name
+        self.revision, self.data = revision, data
+        self._indexer = indexer
+        self._index: Index | None = None
+
+    def value(self) -> Json:
+        """A fresh copy of the object, free to change."""
+        return _decode(self.data)  # type: ignore[no-any-return]
+
+    @property
+    def index(self) -> Index:
+        if self._index is None:
+            self._index = self._indexer(self.resource, self.value())
+        return self._index
+
+
+@dataclass(slots=True)
+class Event:
+    """A write as watchers see it. ``previous`` is what the key held before; a deletion's object is its last state."""
+
+    change: Change
+    revision: int
+    stored: Stored
+    previous: Stored | None
+    line: bytes | None = field(default=None, repr=False)
+
+
+class Shelf:
+    """All objects of one resource, in key order, and the recent events on them."""
+
+    __slots__ = ("events", "first", "keys", "objects", "waiters")
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Stored] = {}
+        self.keys: list[tuple[str, str]] = []
+        self.events: list[Event] = []
+        self.first = 0  # events before this index are forgotten
+        self.waiters: set[asyncio.Future[None]] = set()
+
+    def set(self, stored: Stored) -> None:
+        key = (stored.namespace, stored.name)
+        if key not in self.objects:
+            insort(self.keys, key)
+        self.objects[key] = stored
+
+    def remove(self, key: tuple[str, str]) -> None:
+        del self.objects[key]
+        del self.keys[bisect_left(self.keys, key)]
+
+    def forget_oldest(self) -> None:
+        self.events[self.first] = None  # type: ignore[call-overload] # free the bytes now, the slot later
+        self.first += 1
+        if self.first > 512 and self.first * 2 > len(self.events):
+            del self.events[: self.first]
+            self.first = 0
+
+
+class Storage:
+    """The log and the state that it amounts to. ``window`` bounds the history, in events and in bytes."""
+
+    def __init__(self, path: Path | str, window: int = 20_000, window_bytes: int = 24 << 20) -> None:
+        self._db = sqlite3.connect(str(path), isolation_level=None, check_same_thread=False)
+        self._window, self._window_bytes = window, window_bytes
+        self._shelves: dict[str, Shelf] = {}
+        self._history: deque[Event] = deque()
+        self._history_bytes = 0
+        self._pending: list[Event] = []
+        self._doomed: list[tuple[int]] = []
+        self._flushed: asyncio.Future[None] | None = None
+        self.failed: sqlite3.Error | None = None  # after a failed write memory is ahead of the disk: nothing more is served
+        self.revision = 0
+        self.oldest = 0  # watches may start at this revision or later
+        self.indexer: Indexer = _labels_only
+        self._open()
+
+    def _open(self) -> None:
+        self._db.executescript(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000;"
+            "CREATE TABLE IF NOT EXISTS log(revision INTEGER PRIMARY KEY, resource TEXT NOT NULL,"
+            " namespace TEXT NOT NULL, name TEXT NOT NULL, change TEXT NOT NULL, data BLOB NOT NULL);"
+            "CREATE TABLE IF NOT EXISTS facts(name TEXT PRIMARY KEY, value NOT NULL);"
+        )
+        # Revisions below `compacted` have lost rows; a reader that needs them must list again.
+        row = self._db.execute("SELECT value FROM facts WHERE name='compacted'").fetchone()
+        self.oldest = int(row[0]) if row else 0
+        for revision, resource, namespace, name, change, data in self._db.execute(
+            "SELECT revision, resource, namespace, name, change, data FROM log ORDER BY revision"
+        ):
+            stored = Stored(resource, namespace, name, revision, data, self._index)
+            event = self._enter(change, stored)
+            self.revision = revision
+            if revision > self.oldest:
+                self._remember(event)
+            else:
+                self._doom(event)  # left over from a process that died before it could
+        self.revision = max(self.revision, self.oldest)
+        self._trim()
+
+    def _index(self, resource: str, value: Json) -> Index:
+        return self.indexer(resource, value)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def get(self, resource: str, namespace: str, name: str) -> Stored | None:
+        shelf = self._shelves.get(resource)
+        return shelf.objects.get((namespace, name)) if shelf else None
+
+    def list(self, resource: str, namespace: str = "", after: tuple[str, str] | None = None) -> Iterator[Stored]:
+        """Objects in the order of namespace and name; of one namespace only when it is given, and behind ``after``."""
+        shelf = self._shelves.get(resource)
+        if not shelf:
+            return
+        keys, objects = shelf.keys, shelf.objects
+        start = bisect_left(keys, (namespace, ""))
+        if after is not None:
+            start = max(start, bisect_right(keys, after))
+        for key in keys[start:]:
+            if namespace and key[0] != namespace:
+                break
+            yield objects[key]
+
+    def list_at(self, resource: str, namespace: str, revision: int) -> list[Stored]:
+        """The list as it was at ``revision``. Raises Gone when the history does not reach that far."""
+        shelf = self._shelves.get(resource) or Shelf()
+        if revision > self.revision or revision < self.oldest:
+            raise Gone(revision)
+        then = {key: s for key, s in shelf.objects.items() if not namespace or key[0] == namespace}
+        for event in reversed(self._since(shelf, revision)):
+            key = (event.stored.namespace, event.stored.name)
+            if namespace and key[0] != namespace:
+                continue
+            if event.previous is None:
+                then.pop(key, None)
+            else:
+                then[key] = event.previous
+        return [then[key] for key in sorted(then)]
+
+    def count(self, resource: str) -> int:
+        shelf = self._shelves.get(resource)
+        return len(shelf.objects) if shelf else 0
+
+    def changes(self, resource: str, revision: int) -> list[Event]:
+        """Events after ``revision`` that are on disk. Raises Gone when some are forgotten."""
+        if revision < self.oldest:
+            raise Gone(revision)
+        return self._since(self._shelf(resource), revision)
+
+    @property
+    def settled(self) -> int:
+        """The newest revision that is on disk and has been told to watchers."""
+        return self._history[-1].revision if self._history else self.revision
+
+    def next_change(self, resource: str) -> asyncio.Future[None]:
+        """Done when the resource has a new event; cancel it when it is no longer wanted."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self._shelf(resource).waiters
+        waiters.add(waiter)
+        waiter.add_done_callback(waiters.discard)
+        return waiter
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def put(self, resource: str, namespace: str, name: str, value: Json, expect: int | None = None) -> Stored:
+        """Stages an object and gives it the next revision, also written into ``value``.
+
+        ``expect`` is the revision that the writer saw (0: the object must not exist); another raises Stale.
+        """
+        before = self.get(resource, namespace, name)
+        self._check(before, expect)
+        revision = self.revision + 1
+        value["metadata"]["resourceVersion"] = str(revision)
+        stored = Stored(resource, namespace, name, revision, _encode(value), self._index)
+        stored._index = self.indexer(resource, value)
+        self._stage("MODIFIED" if before else "ADDED", stored)
+        return stored
+
+    def remove(self, resource: str, namespace: str, name: str, value: Json, expect: int | None = None) -> Stored:
+        """Stages a deletion; ``value`` is the last state, as watchers will see it."""
+        self._check(self.get(resource, namespace, name), expect)
+        revision = self.revision + 1
+        value["metadata"]["resourceVersion"] = str(revision)
+        stored = Stored(resource, namespace, name, revision, _encode(value), self._index)
+        self._stage("DELETED", stored)
+        return stored
+
+    async def durable(self) -> None:
+        """Returns when everything staged so far is on disk. Raises sqlite3.Error when it could not be written."""
+        if self._flushed is not None:
+            await asyncio.shield(self._flushed)
+        if self.failed is not None:
+            raise self.failed
+
+    def flush(self) -> None:
+        """Writes what is staged, in one transaction, then tells watchers and waiting writers."""
+        flushed, self._flushed = self._flushed, None
+        pending, self._pending = self._pending, []
+        doomed, self._doomed = self._doomed, []
+        try:
+            self._write(pending, doomed)
+        except sqlite3.Error as problem:
+            self.failed = problem
+            if flushed is not None and not flushed.done():
+                flushed.set_result(None)
+            return
+        for event in pending:
+            shelf = self._remember(event)
+            for waiter in tuple(shelf.waiters):
+                if not waiter.done():
+                    waiter.set_result(None)
+            shelf.waiters.clear()
+        self._trim()
+        if flushed is not None and not flushed.done():
+            flushed.set_result(None)
+
+    def close(self) -> None:
+        if (self._pending or self._doomed) and self.failed is None:
+            self.flush()
+        self._db.close()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _check(self, before: Stored | None, expect: int | None) -> None:
+        if expect is not None and (before.revision if before else 0) != expect:
+            raise Stale(expect)
+
+    def _stage(self, change: Change, stored: Stored) -> None:
+        self.revision = stored.revision
+        self._pending.append(self._enter(change, stored))
+        if self._flushed is None:
+            loop = asyncio.get_running_loop()
+            self._flushed = loop.create_future()
+            loop.call_soon(self.flush)
+
+    def _enter(self, change: Change, stored: Stored) -> Event:
+        shelf = self._shelf(stored.resource)
+        key = (stored.namespace, stored.name)
+        previous = shelf.objects.get(key)
+        if change == "DELETED":
+            if previous is not None:
+                shelf.remove(key)
+        else:
+            shelf.set(stored)
+        return Event(change, stored.revision, stored, previous)
+
+    def _write(self, pending: list[Event], doomed: list[tuple[int]]) -> None:
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            db.executemany(
+                "INSERT INTO log VALUES(?,?,?,?,?,?)",
+                [
+                    (e.revision, e.stored.resource, e.stored.namespace, e.stored.name, e.change, e.stored.data)
+                    for e in pending
+                ],
+            )
+            if doomed:
+                db.executemany("DELETE FROM log WHERE revision=?", doomed)
+                db.execute("INSERT OR REPLACE INTO facts VALUES('compacted', ?)", (self.oldest,))
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+
+    def _remember(self, event: Event) -> Shelf:
+        shelf = self._shelf(event.stored.resource)
+        shelf.events.append(event)
+        self._history.append(event)
+        self._history_bytes += len(event.stored.data)
+        return shelf
+
+    def _trim(self) -> None:
+        """Forgets the oldest events beyond the window; their dead rows leave the disk with the next write."""
+        history = self._history
+        while len(history) > self._window or self._history_bytes > self._window_bytes:
+            event = history.popleft()
+            self._history_bytes -= len(event.stored.data)
+            self._shelf(event.stored.resource).forget_oldest()
+            self.oldest = event.revision
+            self._doom(event)
+
+    def _doom(self, event: Event) -> None:
+        if event.previous is not None:
+            self._doomed.append((event.previous.revision,))
+        if event.change == "DELETED":
+            self._doomed.append((event.revision,))
+
+    def _shelf(self, resource: str) -> Shelf:
+        shelf = self._shelves.get(resource)
+        if shelf is None:
+            shelf = self._shelves[resource] = Shelf()
+        return shelf
+
+    def _since(self, shelf: Shelf, revision: int) -> list[Event]:
+        start = bisect_right(shelf.events, revision, lo=shelf.first, key=lambda event: event.revision)
+        return shelf.events[start:]
+
+
+def _labels_only(resource: str, value: Json) -> Index:
+    return value.get("metadata", {}).get("labels") or {}, {}
+
+
+def open_storage(path: Path | str, window: int = 20_000) -> Storage:
+    """Opens or makes the database ``path`` (":memory:" for a test). Raises sqlite3.Error when it cannot."""
+    return Storage(path, window)

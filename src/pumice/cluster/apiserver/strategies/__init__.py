@@ -1,0 +1,18 @@
+"""Rules per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pumice.cluster.apiserver.strategies.base import Strategy
+
+DEFAULT = Strategy()
+
+
+def builtin_strategies() -> Mapping[tuple[str, str], Strategy]:
+    """Group and kind -> rules; a kind that is not named follows ``DEFAULT``."""
+    from pumice.cluster.apiserver.strategies import core, workloads
+    from pumice.cluster.apiserver.strategies.nodes import NodeStrategy
+    from pumice.cluster.apiserver.strategies.pods import PodStrategy
+
+    return {("", "Pod"): PodStrategy(), ("", "Node"): NodeStrategy(), **core.STRATEGIES, **workloads.STRATEGIES}

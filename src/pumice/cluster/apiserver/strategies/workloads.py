@@ -1,0 +1,242 @@
+"""Rules of the kinds that make pods: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, ReplicationController."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
+from pumice.cluster.apiserver.selectors import matches_selector
+from pumice.cluster.apiserver.strategies.base import Strategy, at, validate_labels
+from pumice.cluster.apiserver.strategies.podspec import default_pod_spec, validate_pod_spec
+
+Json = dict[str, Any]
+
+
+class WorkloadStrategy(Strategy):
+    """A selector, a pod template and usually a number of replicas."""
+
+    counts_generation = True
+    replicas: int | None = 1
+    fixed_policy = ("Always",)
+    template = "spec.template"
+    selector_immutable = True
+
+    def default(self, value: Json) -> None:
+        spec = value.setdefault("spec", {})
+        if self.replicas is not None:
+            spec.setdefault("replicas", self.replicas)
+        template = at(value, self.template)
+        if template is not None:
+            default_pod_spec(template.setdefault("spec", {}))
+
+    def prepare_create(self, value: Json) -> None:
+        value["status"] = {}
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        problems: list[FieldProblem] = []
+        replicas = at(value, "spec.replicas", 0)
+        if replicas < 0:
+            problems.append(invalid_value("spec.replicas", replicas, "must be greater than or equal to 0"))
+        template = at(value, self.template) or {}
+        problems += self.validate_selector(value, template)
+        problems += validate_labels(at(template, "metadata.labels") or {}, f"{self.template}.metadata.labels")
+        policy = at(template, "spec.restartPolicy")
+        if policy is not None and policy not in self.fixed_policy:
+            problems.append(unsupported(f"{self.template}.spec.restartPolicy", policy, self.fixed_policy))
+        problems += validate_pod_spec(template.get("spec") or {}, f"{self.template}.spec")
+        return problems
+
+    def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
+        selector = at(value, "spec.selector")
+        if not selector or not (selector.get("matchLabels") or selector.get("matchExpressions")):
+            if selector is None:
+                return [required("spec.selector"), invalid_value("spec.template.metadata.labels",
+                        at(template, "metadata.labels") or {}, "`selector` does not match template `labels`")]  # fmt: skip
+            return [invalid_value("spec.selector", selector, f"empty selector is invalid for {value['kind'].lower()}")]
+        labels = at(template, "metadata.labels") or {}
+        if not matches_selector(selector, labels):
+            return [invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")]
+        return []
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
+        if self.selector_immutable and at(value, "spec.selector") != at(old, "spec.selector"):
+            return [invalid_value("spec.selector", at(value, "spec.selector"), "field is immutable")]
+        return []
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    def default(self, value: Json) -> None:
+        super().default(value)
+        spec = value["spec"]
+        strategy = spec.setdefault("strategy", {})
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("progressDeadlineSeconds", 600)
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        problems = super().validate(value)
+        kind = at(value, "spec.strategy.type")
+        if kind not in ("Recreate", "RollingUpdate"):
+            problems.append(unsupported("spec.strategy.type", kind, ("Recreate", "RollingUpdate")))
+        elif kind == "Recreate" and at(value, "spec.strategy.rollingUpdate") is not None:
+            detail = "may not be specified when strategy `type` is 'Recreate'"
+            problems.append(FieldProblem("FieldValueForbidden", "spec.strategy.rollingUpdate", detail))
+        return problems
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    selectable = frozenset(("metadata.name", "metadata.namespace", "status.replicas"))
+
+    def prepare_create(self, value: Json) -> None:
+        value["status"] = {"replicas": 0}
+
+    def fields(self, value: Json) -> Mapping[str, str]:
+        return {"status.replicas": str(at(value, "status.replicas", 0))}
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    def default(self, value: Json) -> None:
+        super().default(value)
+        spec = value["spec"]
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        spec.setdefault("revisionHistoryLimit", 10)
+        update = spec.setdefault("updateStrategy", {})
+        update.setdefault("type", "RollingUpdate")
+        if update["type"] == "RollingUpdate":
+            update.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        keep = {"whenDeleted": "Retain", "whenScaled": "Retain"}
+        spec.setdefault("persistentVolumeClaimRetentionPolicy", keep)
+
+    def prepare_create(self, value: Json) -> None:
+        value["status"] = {"replicas": 0, "availableReplicas": 0}
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    replicas = None
+
+    def default(self, value: Json) -> None:
+        super().default(value)
+        spec = value["spec"]
+        spec.setdefault("revisionHistoryLimit", 10)
+        update = spec.setdefault("updateStrategy", {})
+        update.setdefault("type", "RollingUpdate")
+        if update["type"] == "RollingUpdate":
+            rolling = update.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", 1)
+            rolling.setdefault("maxSurge", 0)
+
+    def prepare_create(self, value: Json) -> None:
+        counters = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
+        value["status"] = dict.fromkeys(counters, 0)
+
+
+class JobStrategy(WorkloadStrategy):
+    replicas = None
+    fixed_policy = ("OnFailure", "Never")
+    selectable = frozenset(("metadata.name", "metadata.namespace", "status.successful"))
+
+    def default(self, value: Json) -> None:
+        super().default(value)
+        spec = value["spec"]
+        if spec.get("completions") is None and spec.get("parallelism") is None:
+            spec["completions"] = 1
+        spec.setdefault("parallelism", 1)
+        spec.setdefault("backoffLimit", 6)
+        spec.setdefault("completionMode", "NonIndexed")
+        spec.setdefault("suspend", False)
+        spec.setdefault("manualSelector", False)
+        spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
+
+    def prepare_create(self, value: Json) -> None:
+        """Pods of a Job are found by its uid, so that two Jobs of one name never share them."""
+        value["status"] = {}
+        spec, uid = value["spec"], value["metadata"]["uid"]
+        if spec.get("manualSelector"):
+            return
+        labels = spec.setdefault("template", {}).setdefault("metadata", {}).setdefault("labels", {})
+        name = value["metadata"]["name"]
+        labels |= {"controller-uid": uid, "job-name": name,
+                   "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}  # fmt: skip
+        spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
+        return super().validate_update(value, old) + [
+            invalid_value(f"spec.{field}", at(value, f"spec.{field}"), "field is immutable")
+            for field in ("template", "completionMode")
+            if at(value, f"spec.{field}") != at(old, f"spec.{field}") and not at(old, "spec.suspend")
+        ]
+
+    def fields(self, value: Json) -> Mapping[str, str]:
+        return {"status.successful": str(at(value, "status.succeeded", 0))}
+
+
+class CronJobStrategy(WorkloadStrategy):
+    replicas = None
+    fixed_policy = ("OnFailure", "Never")
+    template = "spec.jobTemplate.spec.template"
+    selector_immutable = False
+
+    def default(self, value: Json) -> None:
+        super().default(value)
+        spec = value["spec"]
+        spec.setdefault("concurrencyPolicy", "Allow")
+        spec.setdefault("suspend", False)
+        spec.setdefault("successfulJobsHistoryLimit", 3)
+        spec.setdefault("failedJobsHistoryLimit", 1)
+
+    def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
+        return [] if at(value, "spec.schedule") else [required("spec.schedule")]
+
+
+class ReplicationControllerStrategy(WorkloadStrategy):
+    returns_deleted = True
+    selector_immutable = False
+
+    def default(self, value: Json) -> None:
+        super().default(value)
+        labels = at(value, "spec.template.metadata.labels")
+        if labels and not value["spec"].get("selector"):
+            value["spec"]["selector"] = dict(labels)
+
+    def prepare_create(self, value: Json) -> None:
+        value["status"] = {"replicas": 0}
+
+    def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
+        selector = at(value, "spec.selector")
+        if not selector:
+            return [required("spec.selector")]
+        labels = at(template, "metadata.labels") or {}
+        if not matches_selector({"matchLabels": selector}, labels):
+            return [invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")]
+        return []
+
+
+class BudgetStrategy(Strategy):
+    counts_generation = True
+
+    def prepare_create(self, value: Json) -> None:
+        counters = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+        value["status"] = dict.fromkeys(counters, 0)
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        spec = value.get("spec") or {}
+        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+            return [invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
+        return []
+
+
+STRATEGIES: Mapping[tuple[str, str], Strategy] = {
+    ("apps", "Deployment"): DeploymentStrategy(),
+    ("apps", "ReplicaSet"): ReplicaSetStrategy(),
+    ("apps", "StatefulSet"): StatefulSetStrategy(),
+    ("apps", "DaemonSet"): DaemonSetStrategy(),
+    ("batch", "Job"): JobStrategy(),
+    ("batch", "CronJob"): CronJobStrategy(),
+    ("", "ReplicationController"): ReplicationControllerStrategy(),
+    ("policy", "PodDisruptionBudget"): BudgetStrategy(),
+}

@@ -1,0 +1,113 @@
+"""Tables: what kubectl prints, made by the server (Kubernetes "API concepts", "Receiving resources as Tables")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.cluster.apiserver.exchange import encode
+from pumice.cluster.apiserver.registry import Column, Kind
+from pumice.cluster.apiserver.tables.cells import age, duration_since
+from pumice.cluster.apiserver.tables.kinds import PRINTERS, Printer
+from pumice.cluster.apiserver.tables.paths import find_first
+from pumice.ports.clock import Clock
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """``include`` says how much of each object comes along: None, Metadata or Object."""
+
+    version: str
+    include: str = "Metadata"
+
+
+class Tables:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def many(self, kind: Kind, values: Sequence[Json], metadata: Json, view: TableView, columns: bool = True) -> bytes:
+        printer = _printer(kind)
+        now = self._clock.now()
+        table: Json = {
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{view.version}",
+            "metadata": metadata,
+            "columnDefinitions": [_definition(c) for c in printer.columns] if columns else None,
+            "rows": [_row(printer.cells(value, now), value, view) for value in values],
+        }
+        return encode(table)
+
+    def single(self, kind: Kind, value: Json, view: TableView, columns: bool = True) -> bytes:
+        revision = value.get("metadata", {}).get("resourceVersion", "")
+        return self.many(kind, [value], {"resourceVersion": revision}, view, columns)
+
+    def bookmark(self, revision: str, view: TableView) -> bytes:
+        """A bookmark inside a watch of Tables: one row whose object carries nothing but the revision."""
+        value = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}",
+                 "metadata": {"resourceVersion": revision}}  # fmt: skip
+        return encode({"kind": "Table", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": {"resourceVersion": revision},
+                       "columnDefinitions": None, "rows": [{"cells": [], "object": value}]})  # fmt: skip
+
+
+def _definition(column: Column) -> Json:
+    return {"name": column.name, "type": column.type, "format": column.format or ("name" if column.name == "Name" else ""),
+            "description": column.description, "priority": column.priority}  # fmt: skip
+
+
+def _row(cells: list[Any], value: Json, view: TableView) -> Json:
+    row: Json = {"cells": cells}
+    if view.include == "Object":
+        row["object"] = value
+    elif view.include != "None":
+        row["object"] = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}",
+                         "metadata": value.get("metadata", {})}  # fmt: skip
+    return row
+
+
+def _printer(kind: Kind) -> Printer:
+    if kind.custom is not None:
+        return _custom_printer(kind.custom.columns)
+    return PRINTERS.get(kind.id) or _DEFAULT
+
+
+_NAME = Column("Name", "string", "", format="name", description="Name of the object within its namespace")
+_AGE = Column("Age", "string", "", description="Time since the object was created")
+
+
+def _default_cells(value: Json, now: float) -> list[Any]:
+    metadata = value.get("metadata", {})
+    return [metadata.get("name", ""), age(metadata, now)]
+
+
+_DEFAULT = Printer((_NAME, _AGE), _default_cells)
+
+
+def _custom_printer(columns: Sequence[Column]) -> Printer:
+    """Columns of a CRD; without any, name and age."""
+    if not columns:
+        return _DEFAULT
+    cells: list[Callable[[Json, float], Any]] = [_custom_cell(column) for column in columns]
+
+    def row(value: Json, now: float) -> list[Any]:
+        return [value.get("metadata", {}).get("name", ""), *(cell(value, now) for cell in cells)]
+
+    return Printer((_NAME, *columns), row)
+
+
+def _custom_cell(column: Column) -> Callable[[Json, float], Any]:
+    def cell(value: Json, now: float) -> Any:
+        found = find_first(value, column.path)
+        if column.type == "date":
+            return duration_since(found, now) if isinstance(found, str) else "<unknown>"
+        if column.type == "integer":
+            return found if isinstance(found, int) and not isinstance(found, bool) else None
+        if column.type == "boolean" or column.type == "number":
+            return found
+        if found is None:
+            return ""
+        return found if isinstance(found, str) else encode(found).decode()
+
+    return cell

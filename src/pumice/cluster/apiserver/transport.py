@@ -1,0 +1,139 @@
+"""The socket: aiohttp with TLS and bearer tokens, a thin shell around ``ApiServer.handle``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from pumice.cluster.apiserver.errors import unauthorized
+from pumice.cluster.apiserver.exchange import Request, Response, User, failure
+from pumice.cluster.apiserver.server import ApiServer
+from pumice.cluster.apiserver.tunnel import Tunnels
+
+log = logging.getLogger(__name__)
+BODY_LIMIT = 3 * 1024 * 1024  # of kube-apiserver
+
+
+@dataclass(slots=True)
+class Served:
+    """A listening server. ``url`` is where it listens; ``close`` ends all connections."""
+
+    url: str
+    port: int
+    _runner: web.AppRunner
+    _tunnels: Tunnels
+
+    async def close(self) -> None:
+        await self._tunnels.close()
+        await self._runner.cleanup()
+
+
+async def serve(
+    api: ApiServer,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    tokens: Mapping[str, User] | None = None,
+) -> Served:
+    """Listens until closed. Port 0 takes a free one. Raises OSError when the port is taken."""
+    api.tokens.add(tokens or {})
+    await api.start()
+    shell = _Shell(api)
+    server = web.Server(shell.serve, request_factory=_request, access_log=None, keepalive_timeout=3600)
+    app_runner = web.ServerRunner(server, shutdown_timeout=1)
+    await app_runner.setup()
+    site = web.TCPSite(app_runner, host, port, ssl_context=tls, backlog=512)
+    await site.start()
+    actual = app_runner.addresses[0][1]
+    scheme = "https" if tls else "http"
+    return Served(f"{scheme}://{host}:{actual}", actual, app_runner, shell.tunnels)  # type: ignore[arg-type]
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=BODY_LIMIT)
+
+
+class _Shell:
+    def __init__(self, api: ApiServer) -> None:
+        self.api, self.tunnels = api, Tunnels()
+
+    async def serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        user = self.api.tokens.user(_authorization(http))
+        if user is None:
+            return _plain(failure(unauthorized()))
+        request = await _read(http, user)
+        if isinstance(request, web.Response):
+            return request
+        response = await self.api.handle(request)
+        if response.tunnel is not None:
+            return await self.tunnels.carry(http, response.tunnel)
+        if response.stream is not None:
+            return await _stream(http, response)
+        return _plain(response)
+
+
+def _authorization(http: web.BaseRequest) -> str:
+    header = http.headers.get("Authorization", "")
+    if header:
+        return header
+    # A browser cannot set headers on a WebSocket; Kubernetes lets it send the token as a subprotocol.
+    for protocol in http.headers.get("Sec-WebSocket-Protocol", "").split(","):
+        if protocol.strip().startswith("base64url.bearer.authorization.k8s.io."):
+            import base64
+
+            encoded = protocol.strip().rpartition(".")[2]
+            return "Bearer " + base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+    return ""
+
+
+async def _read(http: web.BaseRequest, user: User) -> Request | web.Response:
+    body = b""
+    if http.body_exists:
+        try:
+            body = await http.read()
+        except web.HTTPRequestEntityTooLarge:
+            from pumice.cluster.apiserver.errors import ApiFailure
+
+            message = f"Request entity too large: limit is {BODY_LIMIT}"
+            return _plain(failure(ApiFailure(413, "RequestEntityTooLarge", message)))
+    query: dict[str, list[str]] = {}
+    for key, value in http.query.items():
+        query.setdefault(key, []).append(value)
+    headers = {key.lower(): value for key, value in http.headers.items()}
+    return Request(http.method, http.path, query, headers, body, user)
+
+
+def _headers(response: Response) -> dict[str, str]:
+    headers = {"Content-Type": response.content_type, "Cache-Control": "no-cache, private", **response.headers}
+    return headers
+
+
+def _plain(response: Response) -> web.Response:
+    result = web.Response(status=response.code, body=response.body, headers=_headers(response))
+    for warning in response.warnings:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        result.headers.add("Warning", f'299 - "{text}"')
+    return result
+
+
+async def _stream(http: web.BaseRequest, response: Response) -> web.StreamResponse:
+    result = web.StreamResponse(status=response.code, headers=_headers(response))
+    result.enable_chunked_encoding()
+    assert response.stream is not None
+    stream = response.stream
+    try:
+        await result.prepare(http)
+        async for chunk in stream:
+            await result.write(chunk)
+        await result.write_eof()
+    except (ConnectionError, asyncio.CancelledError):
+        pass  # the client went away, or the server stops
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]
+    return result

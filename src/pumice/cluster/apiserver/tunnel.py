@@ -1,0 +1,105 @@
+"""Carries logs, exec and attach between a client and a kubelet: plain HTTP for logs, WebSocket frames for the others.
+
+SPDY, which Kubernetes is leaving, is refused with 400; kubectl 1.31 and later use WebSockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+
+import aiohttp
+from aiohttp import WSMsgType, web
+
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request
+from pumice.cluster.apiserver.exchange import Tunnel, failure
+
+log = logging.getLogger(__name__)
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
+
+
+class Tunnels:
+    """One client session for all kubelets."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # Kubelets of this machine sign their own certificates; the connection never leaves it.
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            connector = aiohttp.TCPConnector(ssl=context, limit=0)
+            timeout = aiohttp.ClientTimeout(total=None, connect=5, sock_read=None)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def carry(self, http: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
+        upgrade = http.headers.get("Upgrade", "").lower()
+        try:
+            if upgrade == "websocket":
+                return await self._websocket(http, tunnel)
+            if upgrade:
+                return _refused(bad_request(f"unable to upgrade: {upgrade} is not spoken here; use WebSockets (kubectl 1.31 or later)"))
+            if "/containerLogs/" not in tunnel.url:
+                return _refused(bad_request("you must specify at least 1 of stdin, stdout, stderr, over an upgraded connection"))
+            return await self._http(http, tunnel)
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            return _refused(ApiFailure(500, "InternalError", f"error dialing backend: {tunnel.node}: {problem}"))
+
+    async def _http(self, http: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
+        async with self._client().get(tunnel.url) as answer:
+            if answer.status != 200:
+                text = (await answer.text()).strip()
+                reason = "NotFound" if answer.status == 404 else "BadRequest"
+                return _refused(ApiFailure(answer.status, reason, text or f"the kubelet answered {answer.status}"))
+            kind = answer.headers.get("Content-Type", "text/plain")
+            result = web.StreamResponse(status=200, headers={"Content-Type": kind})
+            result.enable_chunked_encoding()
+            await result.prepare(http)
+            try:
+                async for chunk in answer.content.iter_any():
+                    await result.write(chunk)
+                await result.write_eof()
+            except (ConnectionError, asyncio.CancelledError):
+                answer.close()
+            return result
+
+    async def _websocket(self, http: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
+        offered = [p.strip() for p in http.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        spoken = [p for p in PROTOCOLS if p in offered]
+        async with self._client().ws_connect(tunnel.url, protocols=spoken, max_msg_size=0, autoping=True) as kubelet:
+            chosen = (kubelet.protocol,) if kubelet.protocol else ()
+            client = web.WebSocketResponse(protocols=chosen, max_msg_size=0)
+            await client.prepare(http)
+            pumps = [asyncio.ensure_future(_pump(client, kubelet)), asyncio.ensure_future(_pump(kubelet, client))]
+            try:
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+                await client.close()
+            return client
+
+
+Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+
+
+async def _pump(source: Socket, sink: Socket) -> None:
+    async for message in source:
+        if message.type == WSMsgType.BINARY:
+            await sink.send_bytes(message.data)
+        elif message.type == WSMsgType.TEXT:
+            await sink.send_str(message.data)
+        else:
+            return
+
+
+def _refused(problem: ApiFailure) -> web.Response:
+    response = failure(problem)
+    return web.Response(status=response.code, body=response.body, headers={"Content-Type": "application/json"})

@@ -1,0 +1,1 @@
+"""The verbs of resources: each module answers requests of one kind."""

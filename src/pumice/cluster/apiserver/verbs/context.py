@@ -1,0 +1,90 @@
+"""One request on a resource, with everything that the verbs need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.cluster.apiserver.auth import Tokens
+from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.errors import bad_request
+from pumice.cluster.apiserver.exchange import Request, Response, Target, encode
+from pumice.cluster.apiserver.objects import Objects, WriteOptions
+from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.tables.render import Tables, TableView
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Call:
+    """A request, the kind and object that its path names, and the means to answer."""
+
+    request: Request
+    target: Target
+    kind: Kind
+    backend: Backend
+    objects: Objects
+    tables: Tables
+    tokens: Tokens
+
+    @property
+    def options(self) -> WriteOptions:
+        request = self.request
+        dry_run = request.query.get("dryRun", [])
+        if any(value != "All" for value in dry_run):
+            raise bad_request("dryRun: Unsupported value: only \"All\" is supported")
+        validation = request.param("fieldValidation", "Warn")
+        if validation not in ("Strict", "Warn", "Ignore"):
+            raise bad_request(f"fieldValidation: Unsupported value: {validation!r}")
+        return WriteOptions(
+            manager=request.manager,
+            user=request.user.name,
+            dry_run=bool(dry_run),
+            validation=validation,
+            warn=request.warnings.append,
+        )
+
+    def show(self, value: Json, code: int = 200) -> Response:
+        """The object as the client wants it: in this kind's version, as JSON or as a one-row Table."""
+        value = to_version(self.kind, value)
+        if view := table_view(self.request):
+            return Response(code, self.tables.single(self.kind, value, view))
+        return Response(code, encode(value))
+
+
+def table_view(request: Request) -> TableView | None:
+    """How the client wants its Table, or None when its Accept header prefers plain objects."""
+    for part in request.headers.get("accept", "").split(","):
+        fields = dict(f.strip().partition("=")[::2] for f in part.split(";")[1:])
+        if fields.get("as") == "Table" and fields.get("g") == "meta.k8s.io":
+            if fields.get("v") in ("v1", "v1beta1"):
+                return TableView(fields["v"], request.param("includeObject", "Metadata"))
+        elif part.strip().startswith(("application/json", "*/*")):
+            return None
+    return None
+
+
+def metadata_view(request: Request) -> bool:
+    """Whether the client wants PartialObjectMetadata."""
+    return "as=PartialObjectMetadata" in request.headers.get("accept", "").partition(",")[0]
+
+
+def to_version(kind: Kind, value: Json) -> Json:
+    """A stored object as this version of its kind shows it."""
+    if value.get("apiVersion") == kind.api_version:
+        return value
+    if kind.kind == "Event" and not kind.custom:
+        from pumice.cluster.apiserver.events import to_core, to_events_v1
+
+        return to_events_v1(value) if kind.group else to_core(value)
+    return {**value, "apiVersion": kind.api_version}
+
+
+def from_version(kind: Kind, value: Json) -> Json:
+    """A client's object as it is stored."""
+    if kind.kind == "Event" and kind.group == "events.k8s.io":
+        from pumice.cluster.apiserver.events import to_core
+
+        return to_core(value)
+    return value

@@ -1,0 +1,170 @@
+"""get and list, with paging and the meanings of resourceVersion (Kubernetes "API concepts")."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable
+
+import msgspec
+
+from pumice.cluster.apiserver.errors import bad_request, expired
+from pumice.cluster.apiserver.exchange import Response, encode
+from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.selectors import Matcher, field_selector, label_selector
+from pumice.cluster.apiserver.storage import Gone, Stored
+from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
+
+
+def get(call: Call) -> Response:
+    stored = call.objects.stored(call.kind, call.target.namespace, call.target.name)
+    if table_view(call.request) or call.kind.api_version != own_version(call.kind, stored) or metadata_view(call.request):
+        if metadata_view(call.request):
+            return Response(200, encode(metadata_only(stored)))
+        return call.show(stored.value())
+    return Response(200, stored.data)
+
+
+def own_version(kind: Kind, stored: Stored) -> str:
+    """The apiVersion that the stored bytes show."""
+    if kind.kind == "Event" and not kind.custom:
+        return "v1"
+    if kind.custom is None:
+        return kind.api_version
+    return kind.custom.storage_version
+
+
+def metadata_only(stored: Stored) -> dict[str, object]:
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": stored.value()["metadata"]}
+
+
+class Filter:
+    """The selectors of a list or watch."""
+
+    def __init__(self, call: Call) -> None:
+        request, strategy = call.request, call.backend.strategy(call.kind)
+        self.labels: Matcher | None = label_selector(request.param("labelSelector"))
+        text = request.param("fieldSelector")
+        if call.kind.group == "events.k8s.io":
+            text = text.replace("regarding.", "involvedObject.")
+        known = strategy.selectable if call.kind.custom is None else strategy.selectable | call.kind.custom.selectable
+        self.fields: Matcher | None = field_selector(text, known) if text else None
+        self.name = call.target.name  # a watch on one object
+        self.namespace = call.target.namespace
+
+    @property
+    def empty(self) -> bool:
+        return self.labels is None and self.fields is None and not self.name
+
+    def __call__(self, stored: Stored) -> bool:
+        if self.namespace and stored.namespace != self.namespace:
+            return False
+        if self.name and stored.name != self.name:
+            return False
+        if self.labels is None and self.fields is None:
+            return True
+        labels, fields = stored.index
+        return (self.labels is None or self.labels(labels)) and (self.fields is None or self.fields(fields))
+
+
+def list_(call: Call) -> Response:
+    request, storage = call.request, call.backend.storage
+    wanted = Filter(call)
+    limit = request.number("limit") or 0
+    if request.param("continue"):
+        at, after = _resume(request.param("continue"))
+        items: Iterable[Stored] = (s for s in _snapshot(call, at) if (s.namespace, s.name) > after)
+        revision = at
+    else:
+        revision = storage.revision
+        asked, match = request.param("resourceVersion"), request.param("resourceVersionMatch")
+        _check_match(asked, match, bool(limit))
+        if match == "Exact":
+            revision = _number(asked)
+            items = _snapshot(call, revision)
+        else:
+            if asked and _number(asked) > revision:
+                raise _too_large(asked, revision)
+            items = storage.list(call.kind.storage, call.target.namespace)
+    chosen = [stored for stored in items if wanted(stored)]
+    token, remaining = "", 0
+    if limit and len(chosen) > limit:
+        remaining = len(chosen) - limit
+        chosen = chosen[:limit]
+        token = _token(revision, chosen[-1])
+    return _respond(call, chosen, revision, token, remaining if wanted.empty else 0)
+
+
+def _snapshot(call: Call, revision: int) -> Iterable[Stored]:
+    try:
+        return call.backend.storage.list_at(call.kind.storage, call.target.namespace, revision)
+    except Gone:
+        raise expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+            "the continue parameter, or list at a newer resourceVersion."
+        ) from None
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text or 0)
+    except ValueError:
+        raise bad_request(f"resourceVersion: Invalid value: {text!r}: must be a number") from None
+
+
+def _check_match(asked: str, match: str, limited: bool) -> None:
+    if match and not asked:
+        raise bad_request("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise bad_request(f"resourceVersionMatch: Unsupported value: {match!r}")
+    if match == "Exact" and asked == "0":
+        raise bad_request('resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    if limited and asked not in ("", "0") and not match:
+        return
+
+
+def _too_large(asked: str, revision: int) -> Exception:
+    from pumice.cluster.apiserver.errors import ApiFailure
+
+    details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+               "retryAfterSeconds": 1}  # fmt: skip
+    return ApiFailure(504, "Timeout", f"Too large resource version: {asked}, current: {revision}", details)
+
+
+def _token(revision: int, last: Stored) -> str:
+    inside = encode({"v": 1, "rv": revision, "after": [last.namespace, last.name]})
+    return base64.urlsafe_b64encode(inside).decode().rstrip("=")
+
+
+def _resume(token: str) -> tuple[int, tuple[str, str]]:
+    try:
+        value = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(value["rv"]), (str(value["after"][0]), str(value["after"][1]))
+    except (binascii.Error, msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError, UnicodeDecodeError):
+        raise bad_request("continue key is not valid: it was not made by this server") from None
+
+
+def _respond(call: Call, chosen: list[Stored], revision: int, token: str, remaining: int) -> Response:
+    kind, metadata = call.kind, {"resourceVersion": str(revision)}
+    if token:
+        metadata["continue"] = token
+    if view := table_view(call.request):
+        return Response(200, call.tables.many(kind, [to_version(kind, s.value()) for s in chosen], metadata, view))
+    head: dict[str, object] = {**metadata}
+    if token and remaining:
+        head["remainingItemCount"] = remaining
+    api_version, list_kind = kind.api_version, kind.list_kind
+    if metadata_view(call.request):
+        api_version, list_kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
+        bodies = [encode(metadata_only(s)) for s in chosen]
+    else:
+        bodies = [body_of(kind, s) for s in chosen]
+    start = encode({"kind": list_kind, "apiVersion": api_version, "metadata": head})[:-1]
+    return Response(200, start + b',"items":[' + b",".join(bodies) + b"]}")
+
+
+def body_of(kind: Kind, stored: Stored) -> bytes:
+    """The object's bytes in this version of the kind; those of storage, untouched, whenever they fit."""
+    if own_version(kind, stored) == kind.api_version:
+        return stored.data
+    return encode(to_version(kind, stored.value()))

@@ -1,0 +1,145 @@
+"""watch: the changes of a resource as a stream of JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request, expired
+from pumice.cluster.apiserver.exchange import Response, encode
+from pumice.cluster.apiserver.storage import Event, Gone, Stored
+from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
+from pumice.cluster.apiserver.verbs.read import Filter, body_of, metadata_only
+
+BOOKMARK_EVERY = 60.0
+DEFAULT_TIMEOUT = 1800.0  # between the 30 and 60 minutes of kube-apiserver's --min-request-timeout
+
+
+def watch(call: Call) -> Response:
+    """Starts a stream. An unusable resourceVersion is told inside of it (410 Gone as an ERROR event)."""
+    request, storage = call.request, call.backend.storage
+    wanted = Filter(call)
+    text, match = request.param("resourceVersion"), request.param("resourceVersionMatch")
+    initial = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None
+    if initial is not None and match != "NotOlderThan":
+        raise bad_request("resourceVersionMatch: Forbidden: sendInitialEvents requires resourceVersionMatch=NotOlderThan")
+    try:
+        asked = int(text or 0)
+    except ValueError:
+        raise bad_request(f"resourceVersion: Invalid value: {text!r}: must be a number") from None
+    if initial and not request.flag("allowWatchBookmarks"):
+        raise bad_request("sendInitialEvents: Forbidden: sendInitialEvents requires allowWatchBookmarks")
+    if initial is None:
+        initial = asked == 0  # no version or "0": current objects come first as ADDED
+    elif initial is False and asked == 0:
+        asked = storage.revision
+    problem = None if initial or asked <= storage.revision else _future(asked, storage.revision)
+    stream = _refuse(problem) if problem else _stream(call, wanted, asked, initial)
+    return Response(200, stream=stream, content_type="application/json")
+
+
+def _future(asked: int, revision: int) -> ApiFailure:
+    return ApiFailure(504, "Timeout", f"Too large resource version: {asked}, current: {revision}")
+
+
+async def _refuse(problem: ApiFailure) -> AsyncIterator[bytes]:
+    yield encode({"type": "ERROR", "object": problem.status()}) + b"\n"
+
+
+async def _stream(call: Call, wanted: Filter, revision: int, initial: bool) -> AsyncIterator[bytes]:
+    storage, shelf = call.backend.storage, call.kind.storage
+    clock, lines = call.backend.clock, _Lines(call)
+    bookmarks = call.request.flag("allowWatchBookmarks")
+    timeout = float(call.request.number("timeoutSeconds") or DEFAULT_TIMEOUT)
+    end = clock.monotonic() + timeout
+    if initial:
+        revision = storage.revision
+        first = [lines.line("ADDED", stored) for stored in storage.list(shelf, wanted.namespace) if wanted(stored)]
+        if call.request.flag("sendInitialEvents"):
+            first.append(lines.bookmark(revision, initial_end=True))
+        if first:
+            yield b"".join(first)
+    next_bookmark = clock.monotonic() + BOOKMARK_EVERY
+    while True:
+        try:
+            events = storage.changes(shelf, revision)
+        except Gone:
+            message = f"too old resource version: {revision} ({storage.oldest})"
+            yield encode({"type": "ERROR", "object": expired(message).status()}) + b"\n"
+            return
+        if events:
+            chunk = b"".join(filter(None, (lines.of(event, wanted) for event in events)))
+            revision = events[-1].revision
+            if chunk:
+                yield chunk
+            continue
+        now = clock.monotonic()
+        if now >= end:
+            return
+        if bookmarks and now >= next_bookmark:
+            next_bookmark = now + BOOKMARK_EVERY
+            # Everything up to the last flushed write has been sent, so that revision is safe to resume from.
+            revision = max(revision, storage.settled)
+            yield lines.bookmark(revision)
+        await _wait(call, min(end, next_bookmark if bookmarks else end) - now)
+
+
+async def _wait(call: Call, seconds: float) -> None:
+    """Until the resource changes, at most so long (by the server's clock)."""
+    change = call.backend.storage.next_change(call.kind.storage)
+    pause = asyncio.ensure_future(call.backend.clock.sleep(max(0.0, seconds)))
+    try:
+        await asyncio.wait((change, pause), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        change.cancel()
+        pause.cancel()
+
+
+class _Lines:
+    """Turns events into lines, in the form that this client wants."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.kind = call, call.kind
+        self.view, self.bare = table_view(call.request), metadata_view(call.request)
+        self._columns_sent = False
+        self._shareable = not self.view and not self.bare and (call.kind.custom is None and call.kind.group != "events.k8s.io")
+
+    def of(self, event: Event, wanted: Filter) -> bytes | None:
+        """The line for this client; a change into or out of the selection is an ADDED or DELETED. None: not its concern."""
+        if event.change == "DELETED":
+            before = event.previous
+            return self.line("DELETED", event.stored, event) if before is not None and wanted(before) else None
+        if wanted.empty and (not wanted.namespace or event.stored.namespace == wanted.namespace):
+            return self.line(event.change, event.stored, event)
+        now = wanted(event.stored)
+        then = event.previous is not None and wanted(event.previous)
+        if now:
+            change = "MODIFIED" if then else "ADDED"
+            return self.line(change, event.stored, event if change == event.change else None)
+        if then:
+            return self.line("DELETED", event.stored)
+        return None
+
+    def line(self, change: str, stored: Stored, event: Event | None = None) -> bytes:
+        if event is not None and self._shareable:
+            if event.line is None:
+                event.line = b'{"type":"%s","object":%s}\n' % (change.encode(), stored.data)
+            return event.line
+        if self.view:
+            value = to_version(self.kind, stored.value())
+            body = self.call.tables.single(self.kind, value, self.view, columns=not self._columns_sent)
+            self._columns_sent = True
+        elif self.bare:
+            body = encode(metadata_only(stored))
+        else:
+            body = body_of(self.kind, stored)
+        return b'{"type":"%s","object":%s}\n' % (change.encode(), body)
+
+    def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
+        metadata: dict[str, object] = {"resourceVersion": str(revision)}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        value = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
+        if self.view:
+            return b'{"type":"BOOKMARK","object":%s}\n' % self.call.tables.bookmark(str(revision), self.view)
+        return encode({"type": "BOOKMARK", "object": value}) + b"\n"

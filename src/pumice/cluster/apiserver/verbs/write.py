@@ -1,0 +1,130 @@
+"""create, update, patch, delete and deletecollection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request, invalid, required, unsupported_media_type
+from pumice.cluster.apiserver.exchange import Response, decode_body, encode, reply
+from pumice.cluster.apiserver.patch.apply import apply
+from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
+from pumice.cluster.apiserver.patch.merge_patch import apply_merge_patch
+from pumice.cluster.apiserver.patch.strategic import apply_strategic_patch
+from pumice.cluster.apiserver.verbs.context import Call, from_version, to_version
+from pumice.cluster.apiserver.verbs.read import Filter
+
+Json = dict[str, Any]
+
+
+def create(call: Call) -> Response:
+    kind, options = call.kind, call.options
+    value = call.objects.parse(kind, call.request.value(), options)
+    namespace = call.target.namespace
+    if kind.namespaced and not namespace:
+        raise bad_request("an empty namespace may not be set during creation")
+    return call.show(call.objects.create(kind, namespace, from_version(kind, value), options), 201)
+
+
+def update(call: Call, subresource: str = "") -> Response:
+    kind, target, options = call.kind, call.target, call.options
+    existed = call.backend.storage.get(kind.storage, target.namespace, target.name) is not None
+    value = from_version(kind, call.objects.parse(kind, call.request.value(), options))
+    result = call.objects.update(kind, target.namespace, target.name, value, options, subresource)
+    return call.show(result, 200 if existed else 201)
+
+
+def patch(call: Call, subresource: str = "") -> Response:
+    kind, target, options = call.kind, call.target, call.options
+    content_type = call.request.content_type
+    body = decode_body(call.request.body, content_type)
+    if content_type == "application/apply-patch+yaml":
+        if not isinstance(body, dict):
+            raise bad_request("the patch is not an object")
+        if not call.request.param("fieldManager"):
+            raise invalid("meta.k8s.io", "PatchOptions", "", [required("fieldManager", "is required for apply patch")])
+        result, created = apply(call.objects, kind, target.namespace, target.name, body, options, subresource,
+                                force=call.request.flag("force"))  # fmt: skip
+        return call.show(result, 201 if created else 200)
+    stored = call.objects.stored(kind, target.namespace, target.name)
+    current = to_version(kind, stored.value())
+    match content_type:
+        case "application/json-patch+json":
+            patched = apply_json_patch(current, body)
+        case "application/merge-patch+json":
+            patched = apply_merge_patch(current, _object(body))
+        case "application/strategic-merge-patch+json":
+            if kind.custom is not None:
+                raise unsupported_media_type(
+                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, "
+                    "application/merge-patch+json, application/apply-patch+yaml"
+                )
+            patched = apply_strategic_patch(current, _object(body), kind.shape)
+        case other:
+            raise unsupported_media_type(f"the body of the request was in an unknown format - accepted media types include: "
+                                         f"application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, "
+                                         f"application/strategic-merge-patch+json (got {other or 'none'})")  # fmt: skip
+    if not isinstance(patched, dict):
+        raise bad_request("the patch leaves no object")
+    value = from_version(kind, call.objects.parse(kind, patched, options))
+    if not value["metadata"].get("resourceVersion"):
+        value["metadata"]["resourceVersion"] = str(stored.revision)
+    return call.show(call.objects.update(kind, target.namespace, target.name, value, options, subresource))
+
+
+def _object(body: Any) -> Json:
+    if not isinstance(body, dict):
+        raise bad_request("the patch is not an object")
+    return body
+
+
+def delete_options(call: Call) -> Json:
+    """From the body, and from the query parameters of clients that send no body."""
+    asked: Json = call.request.value() if call.request.body else {}
+    for key in ("propagationPolicy",):
+        if call.request.param(key):
+            asked[key] = call.request.param(key)
+    if (grace := call.request.number("gracePeriodSeconds")) is not None:
+        asked["gracePeriodSeconds"] = grace
+    if "orphanDependents" in call.request.query:
+        asked["orphanDependents"] = call.request.flag("orphanDependents")
+    grace_period = asked.get("gracePeriodSeconds")
+    if grace_period is not None and not isinstance(grace_period, int):
+        raise bad_request("gracePeriodSeconds must be a number")
+    if asked.get("dryRun"):
+        call.request = _with_dry_run(call)
+    return asked
+
+
+def _with_dry_run(call: Call) -> Any:
+    request = call.request
+    request.query = {**request.query, "dryRun": ["All"]}
+    return request
+
+
+def delete(call: Call) -> Response:
+    kind, target = call.kind, call.target
+    asked = delete_options(call)
+    value, gone = call.objects.delete(kind, target.namespace, target.name, asked, call.options)
+    if gone and not call.backend.strategy(kind).returns_deleted:
+        group = {"group": kind.group} if kind.group else {}
+        details = {"name": target.name, **group, "kind": kind.plural, "uid": value["metadata"].get("uid", "")}
+        return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+    return call.show(value)
+
+
+def delete_collection(call: Call) -> Response:
+    kind, wanted = call.kind, Filter(call)
+    asked = delete_options(call)
+    chosen = [s for s in call.backend.storage.list(kind.storage, call.target.namespace) if wanted(s)]
+    deleted: list[Json] = []
+    for stored in chosen:
+        try:
+            value, _ = call.objects.delete(kind, stored.namespace, stored.name, asked, call.options)
+        except ApiFailure as problem:
+            if problem.code == 404 or (problem.code == 403 and kind.kind == "Namespace"):
+                continue
+            raise
+        deleted.append(to_version(kind, value))
+    head = {"kind": kind.list_kind, "apiVersion": kind.api_version,
+            "metadata": {"resourceVersion": str(call.backend.storage.revision)}}  # fmt: skip
+    return Response(200, encode({**head, "items": deleted}))
