@@ -1,6 +1,6 @@
 """The layout of a machine's shared state: a mirror of ``native/machine/include/machine/state.h``.
 
-The header explains the fields; ``tests/unit/machine/test_layout.py`` compares every offset and size with the C
+The header explains the fields; ``tests/unit/machine/test_machine_layout.py`` compares every offset and size with the C
 compiler's.
 """
 
