@@ -1,0 +1,89 @@
+"""Builders: the fixtures of spec nvidia-device-plugin 21."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pumice.node.answer import Handout
+from pumice.node.desk import Desk
+from pumice.node.inventory import share
+from pumice.node.pods import NodePod
+from pumice.node.sharing import MIB, Sharing
+from pumice.ports.cards import CardFacts
+from pumice.wire import names
+from pumice.wire.objects import convert
+
+NODE = "node-a"
+A = "GPU-0a0a0a0a-0000-4000-8000-000000000001"
+B = "GPU-0a0a0a0a-0000-4000-8000-000000000002"
+UID = "7c1f4e0e-6a0b-4b0e-9f7e-3d3c1c2b1a00"
+
+
+def card(index: int, uuid: str, name: str = "Tesla V100-SXM2-32GB", mib: int = 32768, **more: Any) -> CardFacts:
+    return CardFacts(index, uuid, name, mib * MIB, minor=more.pop("minor", index), **more)
+
+
+CARDS = (card(0, A), card(1, B))
+
+
+def container(name: str, number: int = 0, memory: int = 0, cores: int = 0, **more: Any) -> dict[str, Any]:
+    limits = {names.VGPU_NUMBER: number, names.VGPU_MEMORY: memory, names.VGPU_CORES: cores}
+    return {"name": name, "resources": {"limits": {key: str(value) for key, value in limits.items() if value}}, **more}
+
+
+def pod_object(
+    name: str,
+    devices: str | None,
+    *containers: dict[str, Any],
+    left: str | None = None,
+    time: int = 1760000000,
+    phase: str = "Pending",
+    uid: str = "",
+    node: str = NODE,
+    inits: tuple[dict[str, Any], ...] = (),
+    annotations: dict[str, str] | None = None,
+    **meta: Any,
+) -> dict[str, Any]:
+    """A bound pod as the scheduler leaves it; ``devices`` None: one that the scheduler never saw."""
+    notes = {}
+    if devices is not None:
+        notes = {
+            names.VGPU_NODE: node,
+            names.VGPU_TIME: str(time),
+            names.VGPU_IDS: devices,
+            names.DEVICES_TO_ALLOCATE: devices if left is None else left,
+            names.BIND_PHASE: "allocating",
+            names.BIND_TIME: str(time),
+        }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "ns1",
+            "uid": uid or f"uid-{name}",
+            "creationTimestamp": "2026-08-20T10:00:00Z",
+            "annotations": {**notes, **(annotations or {})},
+            **meta,
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": list(containers) or [container("train", 1, 3000, 50)],
+            "initContainers": list(inits),
+        },
+        "status": {"phase": phase},
+    }
+
+
+def pod(*args: Any, **named: Any) -> NodePod:
+    return convert(NodePod, pod_object(*args, **named))
+
+
+def desk(sharing: Sharing | None = None, cards: tuple[CardFacts, ...] = CARDS, **handout: Any) -> Desk:
+    sharing = sharing or Sharing()
+    return Desk(NODE, sharing, Handout(**handout), random.Random(1), share(cards, sharing))
+
+
+def gives(uuid: str, memory: int = 3000, cores: int = 50) -> str:
+    return f"{uuid},NVIDIA,{memory},{cores}:"

@@ -1,0 +1,245 @@
+"""Whose turn it is, and what it gets (spec nvidia-device-plugin 11.2, 12, 21.2 to 21.7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from pumice.node.desk import Desk, Refuse, Repeat, Serve
+from pumice.node.effects import PatchPod, Tell
+from pumice.node.pods import NodePod
+from pumice.node.sharing import Sharing
+from pumice.wire import names
+from tests.unit.node.build import CARDS, UID, A, B, card, container, desk, gives, pod
+
+FAILED = {names.BIND_PHASE: "failed", names.VGPU_TIME: "18446744073709551615"}
+SERVED = {names.BIND_PHASE: "success", names.VGPU_TIME: "18446744073709551615"}
+REF = Sharing()
+
+
+def serve(at: Desk, pods: list[NodePod], ids: list[str]) -> Serve:
+    """One call that must be served; the pod object is changed as the API server would."""
+    decision = at.allocate(pods, ids)
+    assert isinstance(decision, Serve), decision
+    if decision.patch is not None:
+        decision.work.pod.metadata.annotations.update(decision.patch.annotations)
+    at.settled(decision)
+    return decision
+
+
+def test_one_container_with_one_card_gets_its_limits_and_the_library():
+    one = pod("p1", gives(A), uid=UID)
+    got = serve(desk(), [one], [f"{B}-4"])
+    env = dict(got.answer.env)
+    cache = env.pop("CUDA_DEVICE_MEMORY_SHARED_CACHE")
+    assert cache.startswith("/tmp/vgpu/")
+    assert cache.endswith(".cache")
+    assert env == {
+        "NVIDIA_VISIBLE_DEVICES": A,
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+        "CUDA_DEVICE_SM_LIMIT": "50",
+    }
+    assert [(m.container_path, m.host_path, m.read_only) for m in got.answer.mounts] == [
+        ("/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/libvgpu.so", True),
+        ("/tmp/vgpu", f"/usr/local/vgpu/vgpu/containers/{UID}_train", False),
+        ("/tmp/vgpulock", "/tmp/vgpulock", False),
+        ("/etc/ld.so.preload", "/usr/local/vgpu/ld.so.preload", True),
+    ]
+    assert got.patch == PatchPod("ns1", "p1", UID, {names.DEVICES_TO_ALLOCATE: "", **SERVED})
+    assert got.finished
+    assert one.annotations[names.VGPU_IDS] == gives(A)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "devices", "expected"),
+    [
+        (replace(REF, factor=10), gives(A, 300), {"CUDA_DEVICE_MEMORY_LIMIT_0": "3000m"}),
+        (REF, gives(A, 32768, 0), {"CUDA_DEVICE_MEMORY_LIMIT_0": "32768m", "CUDA_DEVICE_SM_LIMIT": "0"}),
+        (replace(REF, factor=10), gives(A, 3276, 0), {"CUDA_DEVICE_MEMORY_LIMIT_0": "32760m"}),
+        (replace(REF, memory_scaling=Fraction(9, 5)), gives(A), {"CUDA_OVERSUBSCRIBE": "true"}),
+        (replace(REF, core_scaling=Fraction(9, 5)), gives(A), {"CUDA_OVERSUBSCRIBE": None}),
+        (replace(REF, limit_cores=False), gives(A), {"GPU_CORE_UTILIZATION_POLICY": "disable"}),
+    ],
+)
+def test_the_limits_follow_the_configuration(sharing, devices, expected):
+    env = serve(desk(sharing), [pod("p", devices)], ["x"]).answer.env
+    assert {key: env.get(key) for key in expected} == expected
+
+
+def test_two_cards_are_numbered_as_the_container_will_see_them():
+    two = pod("p", gives(B, 1000, 0) + gives(A, 2000, 0), container("c", 2))
+    env = serve(desk(), [two], ["x", "y"]).answer.env
+    assert env["NVIDIA_VISIBLE_DEVICES"] == f"{A},{B}"
+    assert (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_MEMORY_LIMIT_1"]) == ("2000m", "1000m")
+
+
+def test_containers_without_cards_do_not_shift_the_others():
+    three = pod(
+        "p", f"{gives(B, 2000, 0)}{gives(A, 2000, 0)};{gives(B, 3000, 0)}",
+        container("c0", 2, 2000), container("c1"), container("c2", 1, 3000),
+    )  # fmt: skip
+    at = desk()
+    first = serve(at, [three], ["x", "y"])
+    assert (first.work.container.name, first.finished) == ("c0", False)
+    assert three.annotations[names.DEVICES_TO_ALLOCATE] == f";{gives(B, 3000, 0)}"
+    assert three.annotations[names.BIND_PHASE] == "allocating"
+    second = serve(at, [three], ["z"])
+    assert (second.work.container.name, second.answer.env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == ("c2", "3000m")
+    assert three.annotations[names.DEVICES_TO_ALLOCATE] == ";"
+    assert three.annotations[names.BIND_PHASE] == "success"
+
+
+def test_the_next_segment_counts_and_not_the_total_of_the_pod():
+    """Upstream compares the request with the pod's total (defect D1)."""
+    two = pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    assert desk().allocate([two], ["x", "y"]) is None
+    at = desk()
+    assert [serve(at, [two], [i]).work.container.name for i in ("x", "y")] == ["a", "b"]
+
+
+def test_a_served_segment_is_not_handed_out_again_while_the_cache_is_late():
+    two = pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    at, late = desk(), pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    serve(at, [two], ["x"])
+    assert serve(at, [late], ["y"]).work.container.name == "b"
+    assert at.allocate([pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))], ["z"]) is None
+
+
+def test_after_a_restart_the_annotations_say_what_is_left():
+    two = pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    serve(desk(), [two], ["x"])
+    assert serve(desk(), [two], ["y"]).work.container.name == "b"
+    assert desk().allocate([two], ["z"]) is None
+
+
+def test_the_oldest_of_equal_pods_is_served_first_and_ended_ones_never():
+    p0 = pod("p0", gives(A), time=50, phase="Failed", annotations={names.BIND_PHASE: "failed"})
+    p1, p2 = pod("p1", gives(A), time=100), pod("p2", gives(B), time=200)
+    at = desk()
+    assert [serve(at, [p2, p0, p1], [i]).work.pod.key for i in "xy"] == ["ns1/p1", "ns1/p2"]
+
+
+def test_a_pod_half_served_goes_before_an_older_one():
+    old = pod("old", gives(A), time=1)
+    half = pod("half", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1), left=f";{gives(B)}", time=9)
+    assert serve(desk(), [old, half], ["x"]).work.pod.key == "ns1/half"
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        pod("gone", gives(A), deletionTimestamp="2026-08-20T10:00:00Z"),
+        pod("done", gives(A), phase="Running"),
+        pod("elsewhere", gives(A), node="node-b"),
+        pod("stale", gives(A), annotations={names.VGPU_NODE: "node-b"}),
+        pod("failed", gives(A), annotations={names.BIND_PHASE: "failed"}),
+        pod("served", gives(A), left=""),
+        pod("never placed", None),
+    ],
+    ids=lambda p: p.metadata.name,
+)
+def test_pods_that_do_not_wait_here_are_no_candidates(unfit):
+    assert desk().allocate([unfit], ["x"]) is None
+
+
+def test_the_ids_that_were_proposed_tie_the_call_to_the_pod():
+    first, second = pod("first", gives(A), time=1), pod("second", gives(B), time=2)
+    at = desk()
+    ids = at.prefer([second], [f"{A}-0", f"{B}-3", f"{B}-1"], [], 1)
+    assert ids == [f"{B}-1"]
+    assert serve(at, [first, second], ids).work.pod.key == "ns1/second"
+
+
+def test_preferred_ids_are_those_of_the_scheduled_cards():
+    two = pod("p", gives(B, 2000, 0) + gives(A, 2000, 0), container("c", 2))
+    available = [f"{uuid}-{i}" for uuid in (B, A) for i in (9, 10, 2)]
+    assert sorted(desk().prefer([two], available, [], 2)) == [f"{A}-2", f"{B}-2"]
+    assert desk().prefer([two], available, [f"{B}-9"], 2) == [f"{B}-9", f"{A}-2"]
+    assert desk().prefer([], available, [], 2) == [f"{A}-2", f"{A}-9"]
+
+
+def test_an_init_container_borrows_the_cards_and_consumes_nothing():
+    p = pod("p", gives(A), inits=(container("init", 1),))
+    at = desk()
+    assert serve(at, [p], ["x"]).work.container.name == "init"
+    assert p.annotations[names.DEVICES_TO_ALLOCATE] == gives(A)
+    app = serve(at, [p], ["x"])
+    assert (app.work.container.name, app.finished) == ("train", True)
+
+
+def test_a_container_with_memory_alone_is_passed_over_with_a_warning():
+    p = pod("p", f"{gives(A)};{gives(B)}", container("memory", 0, 3000), container("gpu", 1, 3000))
+    got = serve(desk(), [p], ["x"])
+    assert (got.work.container.name, got.finished, p.annotations[names.DEVICES_TO_ALLOCATE]) == ("gpu", True, ";")
+    assert [note.reason for note in got.notes if isinstance(note, Tell)] == ["VGPUPartlyServed"]
+
+
+def test_a_repeated_call_gets_the_same_answer():
+    p = pod("p", gives(A))
+    at = desk()
+    first = serve(at, [p], ["x"])
+    again = at.allocate([p], ["x"])
+    assert isinstance(again, Repeat)
+    assert again.answer == first.answer
+    assert at.allocate([p], ["y"]) is None
+
+
+@pytest.mark.parametrize(
+    ("devices", "cards", "reason"),
+    [
+        (f"{A},NVIDIA,3000:", CARDS, "has 3 fields instead of 4"),
+        (f"{A},NVIDIA,-5,30:", CARDS, "has no unsigned memory and cores"),
+        (f"{gives(A)};{gives(B)}", CARDS, "has 2 parts but 1 containers ask for vGPUs"),
+        (gives("GPU-elsewhere"), CARDS, "card GPU-elsewhere is not on this node"),
+        (f"{A}[group2-3],NVIDIA,8000,0:", (card(0, A, mig=True),), "is in MIG mode (asked for group2-3)"),
+        (gives(A), (card(0, A, mig=True),), "is in MIG mode"),
+    ],
+)
+def test_what_cannot_be_honoured_fails_that_pod_with_the_reason(devices, cards, reason):
+    decision = desk(cards=cards).allocate([pod("p", devices)], ["x"])
+    assert isinstance(decision, Refuse)
+    assert decision.reason.startswith("pod ns1/p: ")
+    assert reason in decision.reason
+    patch, event = decision.effects
+    assert patch == PatchPod("ns1", "p", "uid-p", FAILED)
+    assert isinstance(event, Tell)
+    assert reason in event.message
+
+
+def test_the_user_can_switch_the_library_off():
+    off = container("train", 1, env=[{"name": "CUDA_DISABLE_CONTROL", "value": "false"}])
+    loose = serve(desk(), [pod("p", gives(A), off)], ["x"]).answer
+    strict = serve(desk(strict_disable=True), [pod("p", gives(A), off)], ["x"]).answer
+    assert [m.container_path for m in loose.mounts][-1] == "/tmp/vgpulock"
+    assert [m.container_path for m in strict.mounts][-1] == "/etc/ld.so.preload"
+
+
+def test_cdi_and_volume_mounts_hide_the_cards_from_images_that_ask_for_all():
+    cri = serve(desk(strategies=("cdi-cri",)), [pod("p", gives(A))], ["x"]).answer
+    assert cri.cdi == (f"k8s.device-plugin.nvidia.com/gpu={A}",)
+    assert cri.env["NVIDIA_VISIBLE_DEVICES"] == "void"
+    notes = serve(desk(strategies=("cdi-annotations",)), [pod("p", gives(A))], ["x"]).answer.annotations
+    assert [key.startswith("cdi.k8s.io/nvidia-device-plugin_") for key in notes] == [True]
+    volumes = serve(desk(strategies=("volume-mounts",)), [pod("p", gives(A))], ["x"]).answer
+    assert volumes.env["NVIDIA_VISIBLE_DEVICES"] == "/var/run/nvidia-container-devices"
+    assert volumes.mounts[0].container_path == f"/var/run/nvidia-container-devices/{A}"
+
+
+def test_device_specs_name_the_nodes_that_exist():
+    at = desk(device_specs=True, dev_root="/host", present=frozenset({"/dev/nvidiactl"}))
+    nodes = serve(at, [pod("p", gives(B))], ["x"]).answer.nodes
+    assert [(n.container_path, n.host_path) for n in nodes] == [
+        ("/dev/nvidiactl", "/host/dev/nvidiactl"),
+        ("/dev/nvidia1", "/host/dev/nvidia1"),
+    ]
+
+
+def test_a_pod_that_died_while_allocating_is_marked_and_forgotten():
+    dead = pod("dead", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    at = desk()
+    serve(at, [dead], ["x"])
+    dead.status.phase = "Failed"
+    assert at.sweep([dead]) == [PatchPod("ns1", "dead", "uid-dead", FAILED)]
+    assert at.allocate([dead], ["y"]) is None

@@ -1,0 +1,298 @@
+"""The plugin against a kubelet on a real socket: registration, allocation, restarts of either side, health."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pumice.apps import device_plugin
+from pumice.model.refusal import BadInput
+from pumice.ports.cards import CardEvent
+from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import ApiError
+from pumice.wire import names
+from tests.unit.node.build import CARDS, NODE, A, B, container, gives, pod_object
+from tests.unit.node.world import FakeKubelet, LittleCluster, TestCards, until
+
+NUMBER = names.VGPU_NUMBER
+
+
+class FastClock(SystemClock):
+    """Time that passes fifty times as fast, for pauses of seconds."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 50)
+
+
+@dataclass
+class World:
+    cluster: LittleCluster
+    kubelet: FakeKubelet
+    cards: TestCards
+    settings: device_plugin.Settings
+    root: Path
+
+    @asynccontextmanager
+    async def plugin(self, **changes: Any) -> AsyncIterator[None]:
+        stop, ready = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(
+            device_plugin.run(
+                replace(self.settings, **changes), cluster=self.cluster, clock=FastClock(), dice=random.Random(7),
+                stop=stop, ready=ready, cards=self.cards,
+            )
+        )  # fmt: skip
+        waiter = asyncio.create_task(ready.wait())
+        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        waiter.cancel()
+        try:
+            if task.done():
+                task.result()
+            assert ready.is_set()
+            yield
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 10)
+
+
+def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
+    async def play() -> None:
+        with tempfile.TemporaryDirectory(prefix="pumice") as folder:  # a socket path has at most 107 bytes
+            root = Path(folder)
+            (root / "plugins").mkdir()
+            (root / "lib.so").write_bytes(b"\x7fELF first")
+            cluster = LittleCluster()
+            cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
+            world = World(
+                cluster, FakeKubelet(root / "plugins"), TestCards(*CARDS),
+                device_plugin.Settings(
+                    NODE, device_plugin_dir=root / "plugins", hook_path=root / "hook", lock_dir=root / "lock",
+                    library=root / "lib.so", node_config=root / "none.json",
+                ), root,
+            )  # fmt: skip
+            await world.kubelet.start()
+            try:
+                await test(world)
+            finally:
+                await world.kubelet.stop()
+
+    def run() -> None:
+        asyncio.run(play())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@in_a_world
+async def test_the_kubelet_and_the_node_object_learn_of_the_cards(world):
+    async with world.plugin():
+        devices = await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        assert all(devices.values())
+        assert world.kubelet.registered == [NUMBER]
+        assert world.kubelet.options[NUMBER].get_preferred_allocation_available
+        notes = world.cluster.notes("nodes", NODE)
+        assert notes[names.NODE_VGPU_REGISTER].startswith(f"{A},10,32768,NVIDIA-Tesla V100-SXM2-32GB,true,hami-core:")
+        assert notes[names.NODE_VGPU_HANDSHAKE].startswith("Reported ")
+        status = world.cluster.objects["nodes", NODE]["status"]
+        assert status["capacity"] == status["allocatable"] == {names.VGPU_MEMORY: "65536", names.VGPU_CORES: "200"}
+        assert (world.root / "hook/libvgpu.so").read_bytes() == b"\x7fELF first"
+        assert (world.root / "hook/ld.so.preload").read_text() == "/usr/local/vgpu/libvgpu.so"
+
+
+@in_a_world
+async def test_a_pod_gets_what_the_scheduler_wrote(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        node = world.cluster.objects["nodes", NODE]
+        node["metadata"]["annotations"]["hamivgpu"] = "2026-08-20T10:00:00Z"
+        world.cluster.put("nodes", node)
+        world.cluster.put("pods", pod_object("p", gives(B), uid="u1"))
+        answer = await world.kubelet.allocate(NUMBER, 1)
+        assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == B
+        assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+        hosts = {m.container_path: m.host_path for m in answer.mounts}
+        assert hosts["/tmp/vgpu"] == str(world.root / "hook/vgpu/containers/u1_train")
+        assert Path(hosts["/tmp/vgpu"]).stat().st_mode & 0o7777 == 0o1777
+        assert (world.root / "lock").stat().st_mode & 0o7777 == 0o1777
+        notes = world.cluster.notes("pods", "p")
+        assert notes[names.BIND_PHASE] == "success"
+        assert notes[names.VGPU_TIME] == "18446744073709551615"
+        assert notes[names.DEVICES_TO_ALLOCATE] == ""
+        await until(lambda: "hamivgpu" not in world.cluster.notes("nodes", NODE))
+
+
+@in_a_world
+async def test_a_binding_that_arrives_after_the_call_is_waited_for(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        call = asyncio.create_task(world.kubelet.allocate(NUMBER, 1, [f"{A}-0"]))
+        await asyncio.sleep(0)
+        world.cluster.put("pods", pod_object("late", gives(A)))
+        assert (await call).envs["NVIDIA_VISIBLE_DEVICES"] == A
+
+
+@in_a_world
+async def test_a_call_without_a_pod_is_refused_and_no_pod_is_touched(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put("pods", pod_object("p", gives(A)))
+        before = len(world.cluster.patches)
+        with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 2 vGPUs"):
+            await world.kubelet.allocate(NUMBER, 2)
+        assert [body for plural, _, body in world.cluster.patches[before:] if plural == "pods"] == []
+
+
+@in_a_world
+async def test_a_pod_that_cannot_be_patched_is_failed_with_the_reason(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put("pods", pod_object("p", gives(A), uid="u1"))
+        await until(lambda: True)
+        world.cluster.refuse = [ApiError(500, "InternalError", "etcd is away")] * 3
+        with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: its annotations could not be written"):
+            await world.kubelet.allocate(NUMBER, 1)
+        assert world.cluster.notes("pods", "p")[names.BIND_PHASE] == "failed"
+        assert world.cluster.events[-1]["reason"] == "VGPUAllocationFailed"
+
+
+@in_a_world
+async def test_a_kubelet_that_starts_again_is_registered_with_again(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        await world.kubelet.stop()
+        await world.kubelet.start()
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put("pods", pod_object("p", gives(A)))
+        assert (await world.kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == A
+    assert world.kubelet.registered == [NUMBER, NUMBER]
+
+
+@in_a_world
+async def test_the_end_of_the_stream_means_register_again(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.kubelet._tasks[0].cancel()
+        await until(lambda: world.kubelet.registered == [NUMBER, NUMBER])
+
+
+@in_a_world
+async def test_a_kubelet_that_comes_later_is_found(world):
+    await world.kubelet.stop()
+    (world.root / "plugins/kubelet.sock").unlink(missing_ok=True)
+
+    async def start_later() -> None:
+        await until(lambda: (world.root / "plugins/nvidia-vgpu-number.sock").exists())
+        await world.kubelet.start()
+
+    starting = asyncio.create_task(start_later())
+    async with world.plugin():
+        await starting
+        assert len(await world.kubelet.until(NUMBER, lambda d: len(d) == 20)) == 20
+
+
+@in_a_world
+async def test_a_sick_card_is_told_to_everybody_and_recovers(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cards.well = False
+        world.cards.pending = [CardEvent(A, 79), CardEvent(B, 31)]
+        devices = await world.kubelet.until(NUMBER, lambda d: not all(d.values()))
+        assert {unit for unit, healthy in devices.items() if not healthy} == {f"{A}-{i}" for i in range(10)}
+        await until(lambda: ",false," in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
+        assert world.cluster.objects["nodes", NODE]["status"]["allocatable"][names.VGPU_MEMORY] == "32768"
+        world.cluster.put("pods", pod_object("p", gives(A)))
+        with pytest.raises(grpc.aio.AioRpcError, match=f"card {A} is unhealthy"):
+            await world.kubelet.allocate(NUMBER, 1)
+
+
+@in_a_world
+async def test_a_plugin_killed_between_two_containers_goes_on_where_it_was(world):
+    both = pod_object("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    world.cluster.put("pods", both)
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        assert (await world.kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == A
+    world.kubelet.lists.clear()
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        assert (await world.kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == B
+        with pytest.raises(grpc.aio.AioRpcError):
+            await world.kubelet.allocate(NUMBER, 1)
+
+
+@in_a_world
+async def test_a_pod_left_behind_by_a_killed_plugin_is_marked_at_the_start(world):
+    world.cluster.put("pods", pod_object("p", gives(A), phase="Failed"))
+    node = world.cluster.objects["nodes", NODE]
+    node["metadata"]["annotations"]["hamivgpu"] = "2026-08-20T10:00:00Z"
+    world.cluster.put("nodes", node)
+    async with world.plugin():
+        await until(lambda: world.cluster.notes("pods", "p")[names.BIND_PHASE] == "failed")
+        await until(lambda: "hamivgpu" not in world.cluster.notes("nodes", NODE))
+        assert world.cluster.notes("pods", "p")[names.VGPU_IDS] == gives(A)
+
+
+@in_a_world
+async def test_upstreams_way_lists_a_device_per_unit_unless_the_list_is_too_long(world):
+    async with world.plugin(advertise="devices"):
+        await world.kubelet.until(names.VGPU_CORES, lambda d: len(d) == 200)
+        assert names.VGPU_MEMORY not in world.kubelet.registered
+        assert "capacity" not in world.cluster.objects["nodes", NODE]["status"]
+    world.kubelet.registered.clear()
+    config = {"nvidia": {"gpuMemoryFactor": 2}}
+    world.cluster.put("configmaps", {
+        "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"},
+        "data": {names.DEVICE_CONFIG_KEY: str(config)},
+    })  # fmt: skip
+    async with world.plugin(advertise="devices"):
+        await world.kubelet.until(names.VGPU_MEMORY, lambda d: len(d) == 32768)
+        answer = await world.kubelet.allocate(names.VGPU_MEMORY, 3, [f"{A}-memory-{i}" for i in range(3)])
+        assert not answer.envs
+        assert not answer.mounts
+
+
+@in_a_world
+async def test_a_library_in_use_is_replaced_by_a_new_file(world):
+    async with world.plugin():
+        pass
+    installed = world.root / "hook/libvgpu.so"
+    with installed.open("rb") as in_use:
+        async with world.plugin():
+            assert installed.stat().st_ino == world.root.joinpath("hook/libvgpu.so").stat().st_ino
+        (world.root / "lib.so").write_bytes(b"\x7fELF second")
+        async with world.plugin():
+            pass
+        assert in_use.read() == b"\x7fELF first"
+    assert installed.read_bytes() == b"\x7fELF second"
+    assert installed.stat().st_mode & 0o777 == 0o755
+
+
+@in_a_world
+async def test_a_config_map_that_cannot_be_meant_is_one_line(world):
+    world.cluster.put("configmaps", {
+        "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"},
+        "data": {names.DEVICE_CONFIG_KEY: "nvidia:\n  deviceSplitCount: many\n"},
+    })  # fmt: skip
+    with pytest.raises(BadInput, match="ConfigMap kube-system/volcano-vgpu-device-config: line 2: nvidia.deviceSplit"):
+        async with world.plugin():
+            pass
+
+
+@in_a_world
+async def test_a_folder_that_is_no_kubelets_is_one_line(world):
+    with pytest.raises(BadInput, match="no such folder; is this the kubelet's"):
+        async with world.plugin(device_plugin_dir=world.root / "nothing"):
+            pass
+    with pytest.raises(BadInput, match="a socket path has at most 107 bytes"):
+        deep = world.root / ("x" * 120)
+        deep.mkdir()
+        async with world.plugin(device_plugin_dir=deep):
+            pass
