@@ -90,6 +90,12 @@ class ProcessRuntime:
     def running(self) -> frozenset[str]:
         return frozenset(self._listeners)
 
+    def adopt(self, container_id: str, on_exit: Callable[[Exit], None]) -> bool:
+        if container_id not in self._listeners:
+            return False
+        self._listeners[container_id] = on_exit
+        return True
+
     async def start(self, spec: ContainerSpec, on_exit: Callable[[Exit], None]) -> int:
         for mount in spec.mounts:
             if not os.path.exists(mount.source):

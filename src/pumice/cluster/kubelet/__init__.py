@@ -1,0 +1,8 @@
+"""The kubelet twin: one node's agent that speaks the device plugin protocol and runs pods as local processes.
+
+It does what ``spec real-kubelet`` observed of kubelet 1.36. Where it departs, the place says so:
+
+* containers are processes of this machine's own root (``cluster.runtime``), on its network;
+* the containers of a node end with the cluster's process; when it comes back they are restarted, and a pod that held
+  devices waits for its device plugin instead of being refused.
+"""

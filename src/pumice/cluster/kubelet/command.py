@@ -1,0 +1,75 @@
+"""From a container of a pod to the spec that a runtime starts. Pure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pumice.cluster.kubelet.environment import expand
+from pumice.cluster.kubelet.settings import KubeletSettings
+
+Json = Mapping[str, Any]
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+IDLE = ("sleep", "infinity")  # images are not unpacked, so their default command is unknown
+
+
+def is_own_image(image: str, names: Sequence[str]) -> bool:
+    """True for Pumice's own image: the full name, or its last part, without tag and digest."""
+    bare = image.partition("@")[0]
+    head, slash, tail = bare.rpartition("/")
+    tail = tail.partition(":")[0]
+    return f"{head}{slash}{tail}" in names or tail in names or image in names
+
+
+def base_environment(settings: KubeletSettings, pod: Json, container: Json) -> dict[str, str]:
+    """What every container finds, below everything the pod or a plugin says."""
+    home = "/root" if os.geteuid() == 0 else os.path.expanduser("~")
+    out = {"PATH": PATH, "HOSTNAME": hostname(pod), "HOME": home, **settings.container_env}
+    if settings.api_host:
+        out |= {"KUBERNETES_SERVICE_HOST": settings.api_host, "KUBERNETES_SERVICE_PORT": str(settings.api_port),
+                "KUBERNETES_PORT": f"tcp://{settings.api_host}:{settings.api_port}"}
+    if is_own_image(container.get("image") or "", settings.pumice_images):
+        out["PATH"] = f"{Path(sys.executable).parent}:{PATH}"
+        out["NODE_NAME"] = settings.node
+        if settings.kubeconfig:
+            out["KUBECONFIG"] = str(settings.kubeconfig)
+    return out
+
+
+def command_line(settings: KubeletSettings, container: Json, env: Mapping[str, str]) -> tuple[str, ...]:
+    """command and args with ``$(NAME)`` expanded. Without either a container sleeps.
+
+    Pumice's own image has the entry point ``pumice``.
+    """
+    command = [expand(word, env) for word in container.get("command") or ()]
+    args = [expand(word, env) for word in container.get("args") or ()]
+    if command:
+        return (*command, *args)
+    if is_own_image(container.get("image") or "", settings.pumice_images):
+        return (*own_program(), *args)
+    return tuple(args) or IDLE
+
+
+def own_program() -> tuple[str, ...]:
+    """The installed ``pumice`` command."""
+    script = Path(sys.executable).parent / "pumice"
+    return (str(script),) if script.exists() else (sys.executable, "-c", "from pumice.cli.main import main; main()")
+
+
+def hostname(pod: Json) -> str:
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63]
+
+
+def hosts_file(pod: Json, pod_ip: str, machine: str) -> str:
+    """/etc/hosts of a pod: the machine's, the pod's own name, and hostAliases."""
+    lines = [machine.rstrip("\n"), f"{pod_ip}\t{hostname(pod)}"]
+    lines += [f"{alias['ip']}\t{' '.join(alias.get('hostnames') or ())}" for alias in pod["spec"].get("hostAliases") or ()]
+    return "\n".join(lines) + "\n"
+
+
+def user_and_group(pod: Json, container: Json) -> tuple[int | None, int | None]:
+    context = {**(pod["spec"].get("securityContext") or {}), **(container.get("securityContext") or {})}
+    return context.get("runAsUser"), context.get("runAsGroup")

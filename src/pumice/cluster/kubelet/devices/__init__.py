@@ -1,0 +1,1 @@
+"""The device manager: plugins, their lists, who holds which device."""

@@ -1,0 +1,141 @@
+"""Reading container logs in CRI format, as ``kubectl logs`` asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from pumice.ports.clock import Clock
+
+_FOLLOW_PAUSE = 0.1  # log files have no event of their own; a tenth of a second reads as "at once"
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """``tail``: -1 is everything. ``since``: Unix seconds. ``limit``: bytes, 0 is no limit."""
+
+    follow: bool = False
+    tail: int = -1
+    timestamps: bool = False
+    since: float = 0.0
+    limit: int = 0
+    stream: str = ""  # empty: both
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    stamp: bytes
+    stream: bytes
+    partial: bool
+    text: bytes
+
+
+def parse_line(raw: bytes) -> Line | None:
+    parts = raw.rstrip(b"\n").split(b" ", 3)
+    if len(parts) < 3:
+        return None
+    return Line(parts[0], parts[1], parts[2] == b"P", parts[3] if len(parts) > 3 else b"")
+
+
+async def read_log(path: Path, options: LogOptions, live: Callable[[], bool], clock: Clock) -> AsyncIterator[bytes]:
+    """Pieces of the log as plain text. With ``follow`` until the container ends and everything is told."""
+    left = options.limit or None
+    async for piece in _pieces(path, options, live, clock):
+        if left is not None:
+            piece = piece[:left]
+            left -= len(piece)
+        if piece:
+            yield piece
+        if left == 0:
+            return
+
+
+async def _pieces(path: Path, options: LogOptions, live: Callable[[], bool], clock: Clock) -> AsyncIterator[bytes]:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(path, "rb"))
+        rotated = path.with_name(path.name + ".1")
+        older = [_wanted(rotated, options)] if rotated.exists() else []
+        lines = [*(line for source in older for line in source), *_read(file, options)]
+        if options.tail >= 0:
+            lines = list(_tail(lines, options.tail))
+        for start in range(0, len(lines), 512):
+            yield b"".join(_render(line, options) for line in lines[start : start + 512])
+            await asyncio.sleep(0)
+        rest = b""
+        while options.follow:
+            alive = live()  # asked before reading: what was written before the end is then always read
+            data = file.read(_CHUNK)
+            if data:
+                *whole, rest = (rest + data).split(b"\n")
+                parsed = [parse_line(raw) for raw in whole]
+                yield b"".join(_render(line, options) for line in parsed if line and _passes(line, options))
+            elif _replaced(path, file):
+                file = stack.enter_context(open(path, "rb"))
+            elif not alive:
+                return
+            else:
+                await clock.sleep(_FOLLOW_PAUSE)
+
+
+def _wanted(path: Path, options: LogOptions) -> list[Line]:
+    with open(path, "rb") as file:
+        return list(_read(file, options))
+
+
+def _read(file: BinaryIO, options: LogOptions) -> Iterator[Line]:
+    while True:
+        place = file.tell()
+        raw = file.readline()
+        if not raw.endswith(b"\n"):
+            file.seek(place)  # a line that is still being written: left for ``follow``
+            return
+        line = parse_line(raw)
+        if line and _passes(line, options):
+            yield line
+
+
+def _passes(line: Line, options: LogOptions) -> bool:
+    if options.stream and line.stream.decode() != options.stream:
+        return False
+    return not options.since or _seconds(line.stamp) >= options.since
+
+
+def _tail(lines: list[Line], count: int) -> Iterator[Line]:
+    """The last ``count`` whole lines; a split line counts once."""
+    kept: deque[Line] = deque()
+    whole = 0
+    for line in reversed(lines):
+        if not line.partial:
+            whole += 1
+            if whole > count:
+                break
+        kept.appendleft(line)
+    yield from kept
+
+
+def _render(line: Line, options: LogOptions) -> bytes:
+    head = line.stamp + b" " if options.timestamps else b""
+    return head + line.text + (b"" if line.partial else b"\n")
+
+
+def _seconds(stamp: bytes) -> float:
+    whole, _, fraction = stamp.decode().rstrip("Z").partition(".")
+    return datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp() + float(f"0.{fraction or 0}")
+
+
+def _replaced(path: Path, file: BinaryIO) -> bool:
+    """True after a rotation."""
+
+
+    try:
+        return os.stat(path).st_ino != os.fstat(file.fileno()).st_ino
+    except OSError:
+        return False

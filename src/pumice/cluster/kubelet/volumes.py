@@ -1,0 +1,208 @@
+"""Pod volumes as folders of this machine: emptyDir, hostPath, configMap, secret, downwardAPI, projected."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pumice.cluster.kubelet.environment import ConfigMissing, field_value, resource_value
+from pumice.cluster.kubelet.settings import KubeletSettings
+from pumice.cluster.runtime.spec import Mount
+from pumice.ports.cluster import ApiError, Cluster, Resource
+
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+SECRETS = Resource("", "v1", "secrets")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+ROOT_CA = "kube-root-ca.crt"
+_MADE_BY_TYPE = {"", "DirectoryOrCreate", "FileOrCreate"}
+Json = Mapping[str, Any]
+Files = dict[str, tuple[bytes, int]]  # path -> (content, mode)
+
+
+class VolumeNotReady(Exception):
+    """A volume cannot be set up now; tried again, event FailedMount."""
+
+
+class ConfigReader:
+    """Contents of ConfigMaps and Secrets of one namespace, None where missing."""
+
+    def __init__(self, cluster: Cluster, settings: KubeletSettings, namespace: str) -> None:
+        self.cluster, self.settings, self.namespace = cluster, settings, namespace
+
+    async def config_map(self, name: str) -> dict[str, bytes] | None:
+        obj = await self._get(CONFIG_MAPS, name)
+        if obj is None:
+            authority = self.settings.ca_certificate
+            return {"ca.crt": authority.read_bytes()} if name == ROOT_CA and authority else None
+        data = {key: str(value).encode() for key, value in (obj.get("data") or {}).items()}
+        return {**data, **_decoded(obj.get("binaryData") or {})}
+
+    async def secret(self, name: str) -> dict[str, bytes] | None:
+        obj = await self._get(SECRETS, name)
+        return None if obj is None else _decoded(obj.get("data") or {})
+
+    async def token(self, account: str, audience: str, seconds: int) -> bytes:
+        spec: dict[str, Any] = {"expirationSeconds": max(600, seconds)}
+        if audience:
+            spec["audiences"] = [audience]
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = await self.cluster.create(SERVICE_ACCOUNTS, body, self.namespace, subresource="token", name=account)
+        return str(answer["status"]["token"]).encode()
+
+    async def _get(self, resource: Resource, name: str) -> dict[str, Any] | None:
+        try:
+            return await self.cluster.get(resource, name, self.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise VolumeNotReady(f"{resource.plural} {name}: {error}") from error
+
+
+def _decoded(table: Mapping[str, str]) -> dict[str, bytes]:
+    try:
+        return {key: base64.b64decode(value or "") for key, value in table.items()}
+    except (binascii.Error, ValueError) as error:
+        raise VolumeNotReady(f"not base64: {error}") from error
+
+
+class PodVolumes:
+    """The volumes of one pod below ``D/nodes/NODE/pods/UID``; ``remove`` deletes them with their content."""
+
+    def __init__(self, settings: KubeletSettings, reader: ConfigReader, pod: Json, facts: Mapping[str, str]) -> None:
+        self.settings, self.reader, self.pod, self.facts = settings, reader, pod, facts
+        self.directory: Path = settings.pods_dir / pod["metadata"]["uid"]
+        self._places: dict[str, Path] = {}
+
+    async def set_up(self) -> None:
+        """Raises VolumeNotReady."""
+        for volume in self.pod["spec"].get("volumes") or ():
+            try:
+                self._places[volume["name"]] = await self._set_up(volume)
+            except (ConfigMissing, VolumeNotReady) as error:
+                raise VolumeNotReady(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
+            except (ApiError, OSError) as error:
+                raise VolumeNotReady(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
+
+    def mounts(self, container: Json) -> list[Mount]:
+        return [self._mount(mount) for mount in container.get("volumeMounts") or ()]
+
+    def remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _mount(self, mount: Json) -> Mount:
+        place = self._places[mount["name"]]
+        if sub := mount.get("subPath"):
+            base = place
+            place = base / str(sub)
+            if not place.resolve().is_relative_to(base.resolve()):
+                raise ConfigMissing(f"subPath {sub!r} leads out of volume {mount['name']!r}")
+            if not place.exists() and self._is_own(base):
+                place.mkdir(parents=True)
+        return Mount(str(place), mount["mountPath"], bool(mount.get("readOnly")))
+
+    def _is_own(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.settings.data_dir.resolve())
+
+    async def _set_up(self, volume: Json) -> Path:
+        place = self.directory / "volumes" / str(volume["name"])
+        if "hostPath" in volume:
+            return self._host_path(volume["hostPath"])
+        if "emptyDir" in volume:
+            place.mkdir(parents=True, exist_ok=True)
+            place.chmod(0o777)
+            return place
+        for key in ("configMap", "secret", "downwardAPI"):
+            if key in volume:
+                source = volume[key] or {}
+                _write_files(place, await self._files(key, source, source.get("defaultMode")))
+                return place
+        if "projected" in volume:
+            projected, files = volume["projected"] or {}, Files()
+            for source in projected.get("sources") or ():
+                for key, value in source.items():
+                    files.update(await self._files(key, value or {}, projected.get("defaultMode")))
+            _write_files(place, files)
+            return place
+        kind = next((key for key in volume if key != "name"), "nothing")
+        raise VolumeNotReady(f"volumes of kind {kind} are not supported by this cluster")
+
+    def _host_path(self, source: Json) -> Path:
+        """The host's own path; one that the machine lacks is this node's own folder in the data dir."""
+        path, kind = host_path(self.settings, source["path"]), source.get("type") or ""
+        if not path.exists():
+            if not self._is_own(path):
+                path = self.settings.directory / "root" / source["path"].lstrip("/")
+            if not path.exists():
+                if kind not in _MADE_BY_TYPE:
+                    raise VolumeNotReady(f"hostPath type check failed: {source['path']} is not a {kind.lower()}")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch() if kind == "FileOrCreate" else path.mkdir()
+        return path
+
+    async def _files(self, kind: str, source: Json, default_mode: int | None) -> Files:
+        mode = source.get("defaultMode") or default_mode or 0o644
+        match kind:
+            case "configMap" | "secret":
+                return await self._config_files(kind, source, mode)
+            case "downwardAPI":
+                return self._downward_files(source, mode)
+            case "serviceAccountToken":
+                account = self.pod["spec"].get("serviceAccountName") or "default"
+                token = await self.reader.token(account, source.get("audience") or "",
+                                                int(source.get("expirationSeconds") or 3600))
+                return {source["path"]: (token, mode)}
+        raise VolumeNotReady(f"projected source {kind} is not supported by this cluster")
+
+    async def _config_files(self, kind: str, source: Json, mode: int) -> Files:
+        name = source.get("secretName") or source.get("name") or ""
+        data = await (self.reader.secret(name) if kind == "secret" else self.reader.config_map(name))
+        if data is None:
+            if source.get("optional"):
+                return {}
+            raise ConfigMissing(f'{kind.lower()} "{name}" not found')
+        items = source.get("items")
+        if not items:
+            return {key: (value, mode) for key, value in data.items()}
+        out: Files = {}
+        for item in items:
+            if item["key"] in data:
+                out[item["path"]] = (data[item["key"]], item.get("mode") or mode)
+            elif not source.get("optional"):
+                raise ConfigMissing(f"references non-existent {kind.lower()} key: {item['key']}")
+        return out
+
+    def _downward_files(self, source: Json, mode: int) -> Files:
+        out: Files = {}
+        for item in source.get("items") or ():
+            if ref := item.get("fieldRef"):
+                text = field_value(self.pod, ref["fieldPath"], self.facts)
+            else:
+                text = resource_value({}, self.pod, item["resourceFieldRef"])
+            out[item["path"]] = (text.encode(), item.get("mode") or mode)
+        return out
+
+
+def host_path(settings: KubeletSettings, path: str) -> Path:
+    """A host path as this node has it: its kubelet directory and further prefixes lie in the data dir."""
+    table = {"/var/lib/kubelet": str(settings.kubelet_dir), **settings.host_paths}
+    for prefix, place in sorted(table.items(), key=lambda row: -len(row[0])):
+        if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
+            return Path(place + path[len(prefix.rstrip("/")) :])
+    return Path(path)
+
+
+def _write_files(place: Path, files: Files) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for name, (content, mode) in files.items():
+        path = place / name
+        if not Path(os.path.normpath(path)).is_relative_to(place):
+            raise VolumeNotReady(f"{name!r} leads out of the volume")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(mode)

@@ -1,0 +1,488 @@
+"""One pod's life on the node: volumes, containers in order, restarts, probes, the end. One task per pod."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import uuid as uuids
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pumice.cluster.kubelet import command
+from pumice.cluster.kubelet.devices.manager import DeviceManager
+from pumice.cluster.kubelet.devices.plugin import PluginError
+from pumice.cluster.kubelet.environment import ConfigMissing, build_environment
+from pumice.cluster.kubelet.events import EventRecorder
+from pumice.cluster.kubelet.probes import make_probe, watch_probe
+from pumice.cluster.kubelet.records import Ended, Record, next_step, records_of
+from pumice.cluster.kubelet.settings import KubeletSettings
+from pumice.cluster.kubelet.status import PodFacts, pod_status
+from pumice.cluster.kubelet.status_writer import StatusWriter
+from pumice.cluster.kubelet.volumes import ConfigReader, PodVolumes, VolumeNotReady, host_path
+from pumice.cluster.runtime.spec import ContainerSpec, Exit, Mount, Runtime, StartFailed
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster
+
+log = logging.getLogger("pumice.kubelet")
+Json = Mapping[str, Any]
+VOLUME_RETRY = 2.0
+DEFAULT_GRACE = 30.0
+
+
+@dataclass(slots=True)
+class NodeTools:
+    """What every worker of a node shares."""
+
+    settings: KubeletSettings
+    cluster: Cluster
+    clock: Clock
+    runtime: Runtime
+    devices: DeviceManager
+    events: EventRecorder
+    writer: StatusWriter
+
+
+class PodWorker:
+    """Made at admission. ``update`` tells a new version of the pod, ``forget`` that it is gone from the API."""
+
+    def __init__(self, tools: NodeTools, pod: dict[str, Any], facts: PodFacts) -> None:
+        self.tools, self.pod, self.facts = tools, pod, facts
+        self.uid: str = pod["metadata"]["uid"]
+        self.records = records_of(pod)
+        self.over = ""
+        self._by_name = {record.name: record for record in self.records}
+        self._specs = {c["name"]: c for c in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]}
+        self._gone = False
+        self._wake = asyncio.Event()
+        self._probes: dict[str, list[asyncio.Task[None]]] = {}
+        self._restart_requests: set[str] = set()
+        self._volumes: PodVolumes | None = None
+        self._reason = self._message = ""
+
+    # -- what others tell ---------------------------------------------------------------------------------------
+
+    def update(self, pod: dict[str, Any]) -> None:
+        self.pod = pod
+        self._wake.set()
+
+    def forget(self) -> None:
+        """The object is gone (forced deletion): kill and write nothing."""
+        self._gone = True
+        self._wake.set()
+
+    async def wait_for_deletion(self) -> None:
+        while not self.terminating:
+            self._wake.clear()
+            await self._wake.wait()
+
+    def restore(self, now: float) -> None:
+        """Take over what an earlier twin wrote: adopt containers that still run, count the others as lost."""
+        status = self.pod.get("status") or {}
+        shown = {s["name"]: s for s in (*(status.get("initContainerStatuses") or ()),
+                                        *(status.get("containerStatuses") or ()))}
+        for record in self.records:
+            if record.name in shown:
+                self._restore(record, shown[record.name], now)
+
+    def _restore(self, record: Record, shown: Json, now: float) -> None:
+        record.restarts = int(shown.get("restartCount") or 0)
+        record.container_id = str(shown.get("containerID") or "").removeprefix("pumice://")
+        state, last = shown.get("state") or {}, (shown.get("lastState") or {}).get("terminated")
+        record.last = ended_from(last) if last else None
+        if running := state.get("running"):
+            started = _seconds(running.get("startedAt"))
+            if self.tools.runtime.adopt(record.container_id, lambda ended: self._on_exit(record, ended)):
+                record.state, record.started_at, record.started, record.ready = "running", started, True, True
+                self._start_probes(record, self._specs[record.name])
+            else:
+                record.on_ended(Ended(137, "ContainerStatusUnknown", "The container ended with the cluster's process",
+                                      started_at=started, finished_at=now, container_id=record.container_id))
+        elif terminated := state.get("terminated"):
+            record.state, record.ended = "terminated", ended_from(terminated)
+
+    def container_id(self, name: str) -> str:
+        record = self._by_name.get(name)
+        return record.container_id if record and record.state == "running" else ""
+
+    def container_names(self) -> list[str]:
+        return list(self._by_name)
+
+    def log_file(self, name: str, *, previous: bool = False) -> Path | None:
+        """The log of the present or the previous run; None when there was none."""
+        record = self._by_name.get(name)
+        if record is None or not record.ever_ran:
+            return None
+        run = record.restarts - (1 if previous else 0)
+        if record.state == "waiting" and not previous:
+            run = record.restarts
+        return self._log_path(name, run) if run >= 0 else None
+
+    def is_live(self, name: str) -> bool:
+        record = self._by_name.get(name)
+        return record is not None and record.state == "running"
+
+    @property
+    def terminating(self) -> bool:
+        return self._gone or bool(self.pod["metadata"].get("deletionTimestamp"))
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            if not self.terminating:
+                await self._set_up()
+            while not self.terminating and not self.over:
+                await self._step()
+            if self.terminating:
+                await self._terminate()
+        finally:
+            for name in list(self._probes):
+                self._stop_probes(name)
+
+    async def _set_up(self) -> None:
+        reader = ConfigReader(self.tools.cluster, self.tools.settings, self.pod["metadata"].get("namespace", "default"))
+        volumes = self._volumes = PodVolumes(self.tools.settings, reader, self.pod, self._downward())
+        while not self.terminating:
+            try:
+                await volumes.set_up()
+            except VolumeNotReady as error:
+                self._event("Warning", "FailedMount", str(error))
+                self.publish()
+                await self._wait(self.tools.clock.now() + VOLUME_RETRY)
+            else:
+                return
+
+    async def _step(self) -> None:
+        now = self.tools.clock.now()
+        deadline = self._active_deadline()
+        if deadline is not None and now >= deadline:
+            await self._exceed_deadline()
+            return
+        self._wake.clear()
+        step = next_step(self.records, self._policy, now)
+        for name in self._restart_requests & {r.name for r in self.records if r.state == "running"}:
+            step.stop.append(name)
+        self._restart_requests.clear()
+        for name in step.backing_off:
+            self._show_back_off(name)
+        for name in step.stop:
+            await self._stop([name], self._grace(), "Killing", "Stopping container {name}")
+        for name in step.start:
+            await self._start(name)
+        if step.done:
+            self._finish(step.done)
+        self.publish()
+        if step.start or step.stop or step.done:
+            return  # look again at once: starting one container may allow the next
+        times = [t for t in (step.wake_at, deadline) if t is not None]
+        await self._wait(min(times) if times else None)
+
+    def _finish(self, phase: str) -> None:
+        self.over = phase
+        self._wake.set()
+
+    async def _exceed_deadline(self) -> None:
+        self._event("Normal", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+        await self._stop_all(self._grace())
+        self._reason, self._message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+        self._finish("Failed")
+        self.publish()
+
+    # -- starting a container -------------------------------------------------------------------------------------
+
+    async def _start(self, name: str) -> None:
+        record, container, tools = self._by_name[name], self._specs[name], self.tools
+        ident = uuids.uuid4().hex
+        try:
+            await tools.devices.pre_start(self.uid, name)
+            spec = await self._container_spec(ident, record, container)
+        except (ConfigMissing, VolumeNotReady, PluginError, OSError) as error:
+            text = str(error)
+            if isinstance(error, PluginError):
+                text = f"device plugin PreStartContainer rpc failed with err: {text}"
+            record.on_not_created("CreateContainerConfigError", text, tools.clock.now())
+            self._event("Warning", "Failed", f"Error: {text}", name)
+            return
+        try:
+            await tools.runtime.start(spec, lambda ended: self._on_exit(record, ended))
+        except StartFailed as error:
+            self._start_failed(record, ident, error)
+            return
+        probed = any(container.get(kind) for kind in ("startupProbe", "readinessProbe"))
+        record.on_started(ident, tools.clock.now(), probed=probed)
+        if record.state == "running":
+            record.started = not container.get("startupProbe")
+        self._event("Normal", "Created", f"Created container: {name}", name)
+        self._event("Normal", "Started", f"Started container {name}", name)
+        if tools.runtime.isolation == "none":
+            self._event("Warning", "NoMountNamespace", "mount namespaces are refused on this machine "
+                        f"({tools.runtime.isolation_note}): the container gets LD_PRELOAD and host paths instead", name)
+        self._start_probes(record, container)
+
+    def _start_failed(self, record: Record, ident: str, error: StartFailed) -> None:
+        now = self.tools.clock.now()
+        self._event("Warning", "Failed" if error.transient else error.reason, f"Error: {error.message}", record.name)
+        if error.transient:
+            record.on_not_created(error.reason, error.message, now)
+            return
+        if record.ever_ran:
+            record.restarts += 1
+        record.container_id = ident
+        record.on_ended(Ended(128, error.reason, error.message, finished_at=now, container_id=ident))
+
+    async def _container_spec(self, ident: str, record: Record, container: Json) -> ContainerSpec:
+        settings, name = self.tools.settings, record.name
+        maps, secrets = await self._references(container)
+        answers = self.tools.devices.answers(self.uid, name)
+        env = build_environment(
+            container, self.pod, facts=self._downward(), base=command.base_environment(settings, self.pod, container),
+            plugins=[answer.envs for answer in answers], maps=maps, secrets=secrets)
+        mounts = self._volumes.mounts(container) if self._volumes else []
+        taken = {mount.target for mount in mounts}
+        for answer in answers:
+            for device in answer.devices:
+                if not Path(device.host_path).exists():
+                    raise StartFailed("CreateContainerError", f"lstat {device.host_path}: no such file or directory",
+                                      transient=True)
+            for mount in (*answer.mounts, *(d for d in answer.devices if d.container_path != d.host_path)):
+                if mount.container_path not in taken:  # one path twice: the first wins
+                    taken.add(mount.container_path)
+                    place = host_path(settings, mount.host_path)
+                    mounts.append(Mount(str(place), mount.container_path, mount.read_only))
+        if self.tools.runtime.isolation in ("mount", "user") and "/etc/hosts" not in taken:
+            mounts.append(Mount(str(self._hosts()), "/etc/hosts"))
+        user, group = command.user_and_group(self.pod, container)
+        run = record.restarts + 1 if record.ever_ran else 0
+        meta = self.pod["metadata"]
+        return ContainerSpec(
+            id=ident, argv=command.command_line(settings, container, env), env=env,
+            log_path=str(self._log_path(name, run)), mounts=tuple(mounts),
+            working_dir=container.get("workingDir") or "", hostname=command.hostname(self.pod), user=user, group=group,
+            about={"namespace": meta.get("namespace", ""), "pod": meta["name"], "container": name},
+        )  # fmt: skip
+
+    async def _references(self, container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The ConfigMaps and Secrets that a container's env names, as text."""
+        named: dict[str, set[str]] = {"configMap": set(), "secret": set()}
+        sources = [*(container.get("envFrom") or ()), *(e.get("valueFrom") or {} for e in container.get("env") or ())]
+        for source in sources:
+            for key, ref in source.items():
+                for kind, names in named.items():
+                    if key in (f"{kind}Ref", f"{kind}KeyRef") and ref:
+                        names.add(ref["name"])
+        reader = ConfigReader(self.tools.cluster, self.tools.settings, self.pod["metadata"].get("namespace", "default"))
+        maps = {name: _as_text(await reader.config_map(name)) for name in sorted(named["configMap"])}
+        secrets = {name: _as_text(await reader.secret(name)) for name in sorted(named["secret"])}
+        return maps, secrets
+
+    def _downward(self) -> dict[str, str]:
+        facts = self.facts
+        return {"status.podIP": facts.pod_ip, "status.podIPs": facts.pod_ip, "status.hostIP": facts.host_ip,
+                "status.hostIPs": facts.host_ip, "spec.nodeName": self.tools.settings.node,
+                "spec.serviceAccountName": self.pod["spec"].get("serviceAccountName") or "default"}
+
+    def _hosts(self) -> Path:
+        path = self.tools.settings.pods_dir / self.uid / "etc-hosts"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            machine = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
+            path.write_text(command.hosts_file(self.pod, self.facts.pod_ip, machine))
+        return path
+
+    def _log_path(self, name: str, run: int) -> Path:
+        meta = self.pod["metadata"]
+        folder = f"{meta.get('namespace', 'default')}_{meta['name']}_{self.uid}"
+        return self.tools.settings.logs_dir / folder / name / f"{run}.log"
+
+    # -- a container's end ------------------------------------------------------------------------------------------
+
+    def _on_exit(self, record: Record, ended: Exit) -> None:
+        if record.container_id and record.container_id != ended.id:
+            return
+        self._stop_probes(record.name)
+        reason = "Completed" if ended.code == 0 else "Error"
+        record.container_id = ended.id
+        record.on_ended(Ended(ended.code, reason, signal=int(ended.signal), started_at=record.started_at,
+                              finished_at=self.tools.clock.now(), container_id=ended.id))
+        self._wake.set()
+
+    def _show_back_off(self, name: str) -> None:
+        meta = self.pod["metadata"]
+        if self._by_name[name].wait_for_restart(f"{meta['name']}_{meta.get('namespace', '')}({self.uid})"):
+            self._event("Warning", "BackOff", f"Back-off restarting failed container {name} in pod "
+                        f"{meta['name']}_{meta.get('namespace', '')}({self.uid})", name)
+
+    async def _stop(self, names: list[str], grace: float, reason: str, text: str) -> None:
+        """preStop, TERM, and KILL after ``grace`` seconds, all of ``names`` side by side."""
+        running = [self._by_name[n] for n in names if self._by_name[n].state == "running"]
+        for record in running:
+            self._stop_probes(record.name)
+            self._event("Normal", reason, text.format(name=record.name), record.name)
+        if grace > 0:
+            await asyncio.gather(*(self._pre_stop(record, grace) for record in running))
+            for record in running:
+                if record.state == "running":
+                    await self.tools.runtime.signal(record.container_id, signal.SIGTERM)
+        deadline = self.tools.clock.now() + grace
+        while any(r.state == "running" for r in running):
+            if self._gone or self.tools.clock.now() >= deadline:
+                for record in running:
+                    if record.state == "running":
+                        await self.tools.runtime.signal(record.container_id, signal.SIGKILL)
+                await self._wait(None if self._gone else self.tools.clock.now() + 1.0)
+                continue
+            await self._wait(deadline)
+            if self.terminating:  # a second deletion may shorten the grace period
+                deadline = min(deadline, self.tools.clock.now() + self._grace()) if self._grace() < grace else deadline
+
+    async def _pre_stop(self, record: Record, grace: float) -> None:
+        hook = ((self._specs[record.name].get("lifecycle") or {}).get("preStop")) or {}
+        if sleep := (hook.get("sleep") or {}).get("seconds"):
+            await self.tools.clock.sleep(min(float(sleep), grace))
+        elif hook:
+            container = self._specs[record.name]
+            attempt = make_probe({**hook, "timeoutSeconds": grace}, container, self.facts.pod_ip, self.tools.runtime,
+                                 record.container_id)
+            if text := await attempt():
+                self._event("Warning", "FailedPreStopHook", f"PreStopHook failed: {text}", record.name)
+
+    async def _stop_all(self, grace: float) -> None:
+        """Containers first, then the sidecars, within one grace period."""
+        began = self.tools.clock.now()
+        for sidecars in (False, True):
+            running = [r.name for r in self.records if r.state == "running" and (r.kind == "sidecar") == sidecars]
+            if running:
+                left = max(0.0, grace - (self.tools.clock.now() - began))
+                await self._stop(running, left, "Killing", "Stopping container {name}")
+
+    async def _terminate(self) -> None:
+        await self._stop_all(0.0 if self._gone else self._grace())
+        if not self.over:
+            apps = [r for r in self.records if r.kind == "app"]
+            for record in self.records:
+                if record.state == "waiting" and record.last is not None:
+                    record.state, record.ended, record.last = "terminated", record.last, None
+            self.over = "Failed" if any(not app.succeeded for app in apps) else "Succeeded"
+        if not self._gone:
+            self.publish()
+        if self._volumes is not None:
+            await asyncio.to_thread(self._volumes.remove)
+
+    # -- probes -----------------------------------------------------------------------------------------------------
+
+    def _start_probes(self, record: Record, container: Json) -> None:
+        if record.kind == "init" or record.state != "running":
+            return
+        if startup := container.get("startupProbe"):
+            self._probe(record, container, "Startup", startup)
+        else:
+            self._start_later_probes(record, container)
+
+    def _start_later_probes(self, record: Record, container: Json) -> None:
+        if readiness := container.get("readinessProbe"):
+            self._probe(record, container, "Readiness", readiness)
+        else:
+            record.ready = True
+        if liveness := container.get("livenessProbe"):
+            self._probe(record, container, "Liveness", liveness)
+
+    def _probe(self, record: Record, container: Json, kind: str, probe: Json) -> None:
+        attempt = make_probe(probe, container, self.facts.pod_ip, self.tools.runtime, record.container_id)
+
+        def report(good: bool, text: str) -> None:
+            self._on_probe(record, container, kind, good, text)
+
+        task = asyncio.create_task(watch_probe(probe, attempt, self.tools.clock, report), name=f"{kind} {record.name}")
+        self._probes.setdefault(record.name, []).append(task)
+
+    def _on_probe(self, record: Record, container: Json, kind: str, good: bool, text: str) -> None:
+        if not good:
+            self._event("Warning", "Unhealthy", f"{kind} probe failed: {text}", record.name)
+        match kind, good:
+            case "Readiness", _ if record.ready != good:
+                record.ready = good
+                self._wake.set()
+            case "Startup", True if not record.started:
+                record.started = True
+                self._stop_probes(record.name)
+                self._start_later_probes(record, container)
+                self._wake.set()
+            case ("Liveness" | "Startup"), False:
+                self._event("Normal", "Killing", f"Container {record.name} failed {kind.lower()} probe, "
+                            "will be restarted", record.name)
+                self._restart_requests.add(record.name)
+                self._wake.set()
+
+    def _stop_probes(self, name: str) -> None:
+        for task in self._probes.pop(name, ()):
+            if task is not asyncio.current_task():
+                task.cancel()
+
+    # -- small things -----------------------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """Tell the API server how things stand; the writer drops what it has written already."""
+        if self._gone:
+            return
+        health = {r.name: self.tools.devices.health(self.uid, r.name) for r in self.records}
+        status = pod_status(self.pod, self.records, self.facts, self.tools.clock.now(), health=health, over=self.over,
+                            reason=self._reason, message=self._message)
+        self.tools.writer.write(self.pod, status)
+
+    @property
+    def _policy(self) -> str:
+        return str(self.pod["spec"].get("restartPolicy") or "Always")
+
+    def _grace(self) -> float:
+        meta, spec = self.pod["metadata"], self.pod["spec"]
+        if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") is not None:
+            return float(meta["deletionGracePeriodSeconds"])
+        seconds = spec.get("terminationGracePeriodSeconds")
+        return DEFAULT_GRACE if seconds is None else float(seconds)
+
+    def _active_deadline(self) -> float | None:
+        seconds = self.pod["spec"].get("activeDeadlineSeconds")
+        return None if seconds is None else self.facts.start_time + float(seconds)
+
+    def _event(self, kind: Any, reason: str, text: str, container: str = "") -> None:
+        record = self._by_name.get(container)
+        inits = record is not None and record.kind != "app"
+        self.tools.events.record(self.pod, kind, reason, text, container=container,
+                                 container_list="initContainers" if inits else "containers")
+
+    async def _wait(self, until: float | None) -> None:
+        """Until something happens or the moment ``until`` (Unix seconds)."""
+        if self._wake.is_set():
+            self._wake.clear()
+            return
+        waiters: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
+        if until is not None:
+            waiters.append(asyncio.ensure_future(self.tools.clock.sleep(max(0.0, until - self.tools.clock.now()))))
+        try:
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await waiter
+        self._wake.clear()
+
+
+def ended_from(shown: Json) -> Ended:
+    """A terminated state of a container status, read back."""
+    return Ended(int(shown.get("exitCode") or 0), str(shown.get("reason") or ""), str(shown.get("message") or ""),
+                 int(shown.get("signal") or 0), _seconds(shown.get("startedAt")), _seconds(shown.get("finishedAt")),
+                 str(shown.get("containerID") or "").removeprefix("pumice://"))
+
+
+def _seconds(text: str | None) -> float:
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def _as_text(data: Mapping[str, bytes] | None) -> dict[str, str] | None:
+    return None if data is None else {key: value.decode(errors="replace") for key, value in data.items()}
