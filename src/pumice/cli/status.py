@@ -1,0 +1,63 @@
+"""``pumice status``: what runs, and who is on which card."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pumice.adapters.kube import KubeClient
+from pumice.cli.cards_table import card_rows, cards_table
+from pumice.cluster.datadir import DataDir, default_data_dir
+from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.wire.objects import Node, Pod, convert
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: pumice status -o json")
+def status(
+    data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="text or json.")] = "text",
+) -> None:
+    """Say whether the cluster of a data dir runs, where its parts listen, and who is on which card."""
+    data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
+    facts = data.facts() if data.running() else None
+    if facts is None:
+        print(json.dumps({"running": False}) if output == "json" else f"no cluster runs in {data.root}; start one: pumice up")
+        raise SystemExit(1)
+    try:
+        nodes, pods = asyncio.run(_look(data))
+    except ApiError as error:
+        print(f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {error}")
+        raise SystemExit(1) from error
+    if output == "json":
+        print(json.dumps({"running": True, **facts, "nodes": len(nodes), "pods": len(pods)}, indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(_parts(facts))
+    console.print(cards_table(card_rows([convert(Node, n) for n in nodes], [convert(Pod, p) for p in pods])))
+
+
+async def _look(data: DataDir) -> tuple[list[Json], list[Json]]:
+    async with KubeClient.from_kubeconfig(data.kubeconfig) as kube:
+        nodes = await kube.list(Resource("", "v1", "nodes", namespaced=False))
+        pods = await kube.list(Resource("", "v1", "pods"))
+        return nodes["items"], pods["items"]
+
+
+def _parts(facts: dict[str, Any]) -> Table:
+    table = Table(title=f"Cluster: {facts['summary']}", title_justify="left", pad_edge=False)
+    table.add_column("Part")
+    table.add_column("Where")
+    table.add_row("process", f"pid {facts['pid']}")
+    table.add_row("API server", str(facts["server"]))
+    table.add_row("scheduler", f"http://{facts['scheduler']}/metrics")
+    for name, address in dict(facts.get("monitors") or {}).items():
+        table.add_row(f"monitor of {name}", f"http://{address}/metrics")
+    return table

@@ -1,0 +1,134 @@
+"""``pumice up``: a cluster on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.cluster.datadir import DataDir, default_data_dir
+from pumice.cluster.spec import DEFAULT_MODEL, ClusterSpec, load, uniform
+from pumice.model.refusal import BadInput, PumiceError
+
+app = typer.Typer(add_completion=False)
+START_SECONDS = 90.0
+
+
+@app.command(epilog="Example: pumice up -d --nodes 4 --cards 8 --model A100-SXM4-80GB")
+def up(
+    nodes: Annotated[int, typer.Option(help="How many emulated nodes.")] = 1,
+    cards: Annotated[int, typer.Option(help="Cards per emulated node.")] = 2,
+    model: Annotated[str, typer.Option(help="Card model, e.g. A100-SXM4-80GB, H200, Tesla-T4.")] = DEFAULT_MODEL,
+    mig: Annotated[bool, typer.Option("--mig", help="Emulated cards have MIG mode on.")] = False,
+    config: Annotated[Path | None, typer.Option(help="A cluster.yaml instead of the options above.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the cluster lives; kept between runs.")] = None,
+    detach: Annotated[bool, typer.Option("-d", "--detach", help="Return once the cluster is ready.")] = False,
+    port: Annotated[int, typer.Option(help="Port of the API server; 0: that of the last time, or a free one.")] = 0,
+    emulated: Annotated[bool, typer.Option("--emulated", help="Emulated cards even where there are real ones.")] = False,
+    control_plane: Annotated[str, typer.Option(help="embedded, or kube: the real etcd and kube-apiserver.")] = "embedded",
+) -> None:
+    """Bring up a cluster on this machine and keep it running until Ctrl-C (or in the background with -d).
+
+    Real NVIDIA cards are used when there are any and no shape was asked for; else the cards are emulated, which is said.
+    """
+    data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
+    if detach:
+        _detached(data, [a for a in sys.argv[1:] if a not in ("-d", "--detach")])
+        return
+    if config is not None:
+        spec = load(config)
+    else:
+        shaped = (nodes, cards, model, mig) != (1, 2, DEFAULT_MODEL, False)
+        spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port,
+                       real=not emulated and not shaped and real_cards())  # fmt: skip
+    raise SystemExit(asyncio.run(_foreground(spec, data)))
+
+
+def real_cards() -> bool:
+    """Are there real NVIDIA cards on this machine? Asked in a process of its own, so that no driver stays loaded."""
+    question = "import pynvml; pynvml.nvmlInit(); raise SystemExit(pynvml.nvmlDeviceGetCount() == 0)"
+    environ = {k: v for k, v in os.environ.items() if k != "PUMICE_MACHINE"}
+    return subprocess.run([sys.executable, "-c", question], capture_output=True, env=environ).returncode == 0
+
+
+async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
+    from pumice.cluster.up import Cluster
+
+    data.root.mkdir(parents=True, exist_ok=True) if data.root.parent.exists() else None
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    began = time.monotonic()
+    with data.hold():
+        _log_to(data.logs / "up.log")
+        cluster = Cluster(spec, data)
+        try:
+            await cluster.start(stop)
+            print(welcome(cluster.facts, data, time.monotonic() - began), flush=True)
+            await stop.wait()
+        finally:
+            await cluster.stop()
+    return 0
+
+
+def welcome(facts: dict[str, object], data: DataDir, seconds: float) -> str:
+    return "\n".join((
+        f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",
+        f"  export KUBECONFIG={data.kubeconfig}",
+        "  kubectl get nodes -o wide",
+        "  kubectl apply -f examples/vgpu-user-guide/hami-pod.yaml     # 3000 MiB and half of one card",
+        f"  curl http://{facts['scheduler']}/metrics                    # who holds what",
+        f"Stop it with Ctrl-C or: pumice down --data-dir {data.root}",
+    ))  # fmt: skip
+
+
+def _log_to(path: Path) -> None:
+    """Daemons log to a file of the data dir; the terminal is for people."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+
+
+def _detached(data: DataDir, arguments: list[str]) -> None:
+    """Start ``pumice up`` in a session of its own and wait until it says ready, or hand on its one line of error."""
+    out = data.root.parent / f".{data.root.name}.up.out"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.touch()
+    except OSError as error:
+        raise BadInput(f"data dir {data.root}: {error.strerror}; name another with --data-dir") from error
+    with out.open("wb") as sink:
+        child = subprocess.Popen([sys.executable, "-m", "pumice", *_as_given(arguments)], stdin=subprocess.DEVNULL,
+                                 stdout=sink, stderr=sink, start_new_session=True)  # fmt: skip
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            text = out.read_text(errors="replace")
+            if "The cluster is ready" in text and "pumice down" in text:
+                print(text.strip())
+                return
+            if child.poll() is not None:
+                raise _Said(text.strip().splitlines()[-1].removeprefix("pumice: ") if text.strip() else "pumice up ended at once")
+            time.sleep(0.05)
+        child.terminate()
+        raise BadInput(f"the cluster was not ready within {START_SECONDS:.0f} s; its log is {data.logs / 'up.log'}")
+    finally:
+        out.unlink(missing_ok=True)
+
+
+class _Said(PumiceError):
+    """What the background process said before it ended."""
+
+
+def _as_given(arguments: list[str]) -> list[str]:
+    return arguments if arguments[:1] == ["up"] else ["up", *arguments]

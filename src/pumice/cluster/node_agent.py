@@ -1,0 +1,190 @@
+"""The daemons of one emulated or real node: the device plugin that the scheduler's configuration asks for, and the monitor.
+
+vGPU and legacy sharing exclude each other on one scheduler, so the node follows the scheduler's ConfigMap: whoever switches
+the guide's configuration gets the plugin that goes with it. One process meets one machine (NVML's state is per process), so
+with several nodes each agent is a process of its own: ``python -m pumice.cluster.node_agent SETTINGS.json``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from pumice.apps import device_plugin, gpushare_plugin, monitor
+from pumice.families.settings import Settings, settings_from
+from pumice.model.refusal import PumiceError
+from pumice.ports.clock import Clock, SystemClock
+from pumice.ports.cluster import Cluster, Resource
+from pumice.wire import names
+from pumice.wire.objects import ConfigMap, decode
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+
+log = logging.getLogger("pumice.cluster.node")
+
+CONFIGMAPS = Resource("", "v1", "configmaps")
+RESTART_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """``directory`` is the node's folder in the data dir, ``machine`` its emulated machine (empty: the real cards)."""
+
+    node: str
+    address: str
+    directory: str
+    kubeconfig: str
+    machine: str = ""
+    nvml: str = ""
+    library: str = ""
+    monitor_port: int = 9394
+
+    @property
+    def plugin_dir(self) -> Path:
+        return Path(self.directory, "kubelet", "device-plugins")
+
+    @property
+    def hook_path(self) -> Path:
+        return Path(self.directory, "vgpu")
+
+
+async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+              ready: asyncio.Event | None = None) -> None:
+    """Serve until ``stop``. ``ready`` is set when the first plugin's cards are known to kubelet and API server."""
+    if settings.machine:
+        os.environ["PUMICE_MACHINE"] = settings.machine  # the emulated driver libraries read it when they are loaded
+    modes: asyncio.Queue[str] = asyncio.Queue()
+    jobs = [
+        asyncio.create_task(_follow(cluster, modes)),
+        asyncio.create_task(_serve_plugin(settings, modes, cluster, clock, dice, ready)),
+        asyncio.create_task(_supervised("monitor", clock, lambda: monitor.run(
+            _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop))),
+    ]  # fmt: skip
+    try:
+        await stop.wait()
+    finally:
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+
+async def _follow(cluster: Cluster, modes: asyncio.Queue[str]) -> None:
+    """Put the name of the plugin that goes with the scheduler's configuration, whenever it changes."""
+    last = ""
+    selector = f"metadata.name={names.SCHEDULER_CONFIGMAP}"
+    async for event in cluster.watch(CONFIGMAPS, names.SYSTEM_NAMESPACE, field_selector=selector):
+        mode = last or "vgpu"
+        if event.type in ("ADDED", "MODIFIED"):
+            mode = sharing_mode(decode(ConfigMap, event.raw).data.get(names.SCHEDULER_CONF_KEY, ""), mode)
+        if mode != last:
+            last = mode
+            await modes.put(mode)
+
+
+def sharing_mode(conf: str, otherwise: str) -> str:
+    """``gpushare`` or ``vgpu`` by the deviceshare arguments of a scheduler.conf; ``otherwise`` when it cannot be read."""
+    try:
+        parsed = parse_scheduler_conf(conf)
+    except PumiceError:
+        return otherwise
+    arguments: dict[str, object] = {}
+    for name in ("predicates", "deviceshare"):
+        if plugin := parsed.plugin(name):
+            arguments |= plugin.arguments
+    settings = settings_from(arguments)
+    if not isinstance(settings, Settings):
+        return otherwise
+    return "gpushare" if settings.gpu_sharing or settings.gpu_number else "vgpu"
+
+
+async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], cluster: Cluster, clock: Clock,
+                        dice: random.Random, ready: asyncio.Event | None) -> None:
+    mode = await modes.get()
+    while True:
+        stop = asyncio.Event()
+        log.info("serving plugin=%s node=%s", mode, settings.node)
+        job = asyncio.create_task(_supervised(f"{mode} plugin", clock, _plugin(settings, mode, cluster, clock, dice, stop,
+                                                                               ready)))  # fmt: skip
+        try:
+            mode = await modes.get()
+        finally:
+            stop.set()
+            job.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await job
+
+
+def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+            ready: asyncio.Event | None) -> Callable[[], Awaitable[None]]:
+    if mode == "gpushare":
+        legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=settings.plugin_dir,
+                                          nvml=settings.nvml)
+        return lambda: gpushare_plugin.run(legacy, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    vgpu = device_plugin.Settings(
+        node_name=settings.node, device_plugin_dir=settings.plugin_dir, hook_path=settings.hook_path,
+        lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
+        nvml=settings.nvml)  # fmt: skip
+    return lambda: device_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+
+
+def _monitor(settings: AgentSettings) -> monitor.Settings:
+    return monitor.Settings(node_name=settings.node, hook_path=settings.hook_path, address=settings.address,
+                            port=settings.monitor_port, nvml=settings.nvml)
+
+
+async def _supervised(name: str, clock: Clock, start: Callable[[], Awaitable[None]]) -> None:
+    """Run a daemon; start it again a little later when it fails, so that one fault does not take the node down."""
+    while True:
+        try:
+            await start()
+            return
+        except asyncio.CancelledError:
+            raise
+        except PumiceError as error:
+            log.error("%s: %s", name, error)
+        except Exception:
+            log.exception("%s failed", name)
+        await clock.sleep(RESTART_SECONDS)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """One agent as a process: settings as a JSON file; ``ready`` is one line on stdout."""
+    from pumice.adapters.kube import KubeClient
+
+    path = Path((argv or sys.argv[1:])[0])
+    settings = msgspec.json.decode(path.read_bytes(), type=AgentSettings)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    async def serve() -> None:
+        stop, ready = asyncio.Event(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        async with KubeClient.from_kubeconfig(settings.kubeconfig) as kube:
+            job = asyncio.create_task(run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(), stop=stop,
+                                          ready=ready))  # fmt: skip
+            told = asyncio.create_task(ready.wait())
+            await asyncio.wait({job, told}, return_when=asyncio.FIRST_COMPLETED)
+            print("ready", flush=True)
+            await job
+
+    asyncio.run(serve())
+
+
+def settings_file(settings: AgentSettings) -> Path:
+    path = Path(settings.directory, "agent.json")
+    path.write_text(json.dumps(asdict(settings)))
+    return path
+
+
+if __name__ == "__main__":
+    main()
