@@ -16,16 +16,12 @@ from pumice.ports.clock import Clock
 class Tokens:
     """Static tokens (token -> user), and tokens of service accounts, which the server signs itself."""
 
-    def __init__(self, clock: Clock, secret: bytes = b"") -> None:
+    def __init__(self, clock: Clock, secret: bytes) -> None:
         self._clock, self._secret = clock, secret
         self._static: dict[str, User] = {}
 
     def add(self, tokens: Mapping[str, User]) -> None:
         self._static.update(tokens)
-
-    def sign_with(self, secret: bytes) -> None:
-        """The key of service account tokens; from the data directory, so that tokens outlive a restart."""
-        self._secret = secret
 
     def user(self, authorization: str) -> User | None:
         """The user of an Authorization header: ANONYMOUS without one, None for a token that is not known or expired."""
@@ -53,7 +49,7 @@ class Tokens:
 
     def _service_account(self, token: str) -> User | None:
         body, _, signature = token.rpartition(".")
-        if not self._secret or not body or not hmac.compare_digest(self._sign(body), signature):
+        if not body or not hmac.compare_digest(self._sign(body), signature):
             return None
         claims = msgspec.json.decode(base64.urlsafe_b64decode(body.split(".")[1] + "=="))
         if claims["exp"] < self._clock.now():

@@ -30,11 +30,10 @@ class Backend:
         storage.indexer = self.index
 
     def strategy(self, kind: Kind) -> Strategy:
-        return self.strategies.get(kind.id, DEFAULT)
+        return kind.custom.strategy if kind.custom else self.strategies.get(kind.id, DEFAULT)
 
     def use(self, kind: Kind, strategy: Strategy) -> None:
-        """Rules of a custom kind."""
-        self.strategies[kind.id] = strategy
+        """Rules of a custom kind, for its index of selectable fields."""
         self._by_shelf[kind.storage] = strategy
 
     def index(self, shelf: str, value: Json) -> Index:

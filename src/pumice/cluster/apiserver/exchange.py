@@ -9,9 +9,12 @@ from typing import Any
 import msgspec
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, unsupported_media_type
+from pumice.cluster.apiserver.schema.protobuf import Malformed, decode_object
+from pumice.cluster.apiserver.schema.shape import types
 
 Json = dict[str, Any]
 encode = msgspec.json.Encoder().encode
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 decode_json = msgspec.json.Decoder().decode
 
 
@@ -76,8 +79,13 @@ class Request:
 
 
 def decode_body(body: bytes, content_type: str) -> Any:
-    """JSON or YAML, by content type; none counts as JSON."""
-    if "protobuf" in content_type or "cbor" in content_type:
+    """JSON, YAML or Kubernetes' protobuf, by content type; none counts as JSON."""
+    if content_type == PROTOBUF:
+        try:
+            return decode_object(body, types()) if body else {}
+        except Malformed as problem:
+            raise bad_request(f"couldn't decode the protobuf body: {problem}") from None
+    if "cbor" in content_type:
         raise unsupported_media_type(f"the body of the request was in an unknown format - accepted media types include: "
                                      f"application/json, application/yaml (got {content_type})")
     try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pumice.cluster.apiserver import admission
 from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.crd.schema import has_rules
 from pumice.cluster.apiserver.errors import (
     STALE,
     ApiFailure,
@@ -98,6 +99,8 @@ class Objects:
             value.pop("status", None)
         strategy.prepare_create(value)
         admission.on_create(backend, kind, value)
+        if kind.id == ("apiextensions.k8s.io", "CustomResourceDefinition") and has_rules(value["spec"]):
+            options.warn("x-kubernetes-validations are kept and published, but the embedded API server does not evaluate them")
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name) + strategy.validate(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
@@ -175,7 +178,7 @@ class Objects:
             problems += strategy.validate_update(value, old)
         if problems:
             raise invalid(kind.group, kind.kind, metadata["name"], problems)
-        if strategy.counts_generation and subresource != "status" and _desired(value) != _desired(old):
+        if strategy.counts_generation and subresource != "status" and _desired(kind, value) != _desired(kind, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         self._manage(kind, value, old, options, subresource)
         if value == old:
@@ -289,5 +292,7 @@ def report_unknown(unknown: list[str], options: WriteOptions) -> None:
             options.warn(f'unknown field "{path}"')
 
 
-def _desired(value: Json) -> Json:
-    return {key: part for key, part in value.items() if key not in ("metadata", "status")}
+def _desired(kind: Kind, value: Json) -> Json:
+    """What a change of counts as a new generation. A custom kind without the status subresource has nothing but desire."""
+    left_out = ("metadata",) if kind.custom and not kind.status else ("metadata", "status")
+    return {key: part for key, part in value.items() if key not in left_out}

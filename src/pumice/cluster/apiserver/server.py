@@ -11,12 +11,13 @@ from typing import Any
 from pumice.cluster.apiserver import bootstrap, discovery
 from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.crd.serve import CustomKinds
 from pumice.cluster.apiserver.errors import ApiFailure, method_not_allowed, no_such_path, unauthorized, unavailable
 from pumice.cluster.apiserver.exchange import ANONYMOUS, Request, Response, failure, reply, target_of
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.openapi import OpenApi
 from pumice.cluster.apiserver.registry import builtin
-from pumice.cluster.apiserver.schema.shape import load_types
+from pumice.cluster.apiserver.schema.shape import types
 from pumice.cluster.apiserver.storage import Storage
 from pumice.cluster.apiserver.subresources import answer as subresource_answer
 from pumice.cluster.apiserver.tables.render import Tables
@@ -41,9 +42,10 @@ class ApiServer:
 
     def __init__(self, storage: Storage, clock: Clock | None = None, dice: Random | None = None) -> None:
         self.storage, self.clock, self.dice = storage, clock or SystemClock(), dice or Random()
-        self.tokens = Tokens(self.clock)
-        self.backend = Backend(storage, builtin(load_types()), self.clock, self.dice)
+        self.tokens = Tokens(self.clock, storage.secret("service-account-key"))
+        self.backend = Backend(storage, builtin(types()), self.clock, self.dice)
         self.objects = Objects(self.backend)
+        self.custom_kinds = CustomKinds(self.backend)
         self.tables = Tables(self.clock)
         self.openapi = OpenApi(self.backend.registry)
         self._ready = False

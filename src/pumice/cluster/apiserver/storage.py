@@ -12,6 +12,7 @@ all of them). ``durable`` waits for that; watchers hear of a write only after it
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -120,6 +121,7 @@ class Storage:
         self.revision = 0
         self.oldest = 0  # watches may start at this revision or later
         self.indexer: Indexer = _labels_only
+        self.hooks: dict[str, Callable[[Event], None]] = {}  # by resource: told of a write when it is staged
         self._open()
 
     def _open(self) -> None:
@@ -207,6 +209,11 @@ class Storage:
         waiter.add_done_callback(waiters.discard)
         return waiter
 
+    def secret(self, name: str) -> bytes:
+        """Random bytes that stay the same for the life of the database."""
+        self._db.execute("INSERT OR IGNORE INTO facts VALUES(?, ?)", (name, secrets.token_bytes(32)))
+        return bytes(self._db.execute("SELECT value FROM facts WHERE name=?", (name,)).fetchone()[0])
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def put(self, resource: str, namespace: str, name: str, value: Json, expect: int | None = None) -> Stored:
@@ -274,11 +281,14 @@ class Storage:
 
     def _stage(self, change: Change, stored: Stored) -> None:
         self.revision = stored.revision
-        self._pending.append(self._enter(change, stored))
+        event = self._enter(change, stored)
+        self._pending.append(event)
         if self._flushed is None:
             loop = asyncio.get_running_loop()
             self._flushed = loop.create_future()
             loop.call_soon(self.flush)
+        if hook := self.hooks.get(stored.resource):
+            hook(event)
 
     def _enter(self, change: Change, stored: Stored) -> Event:
         shelf = self._shelf(stored.resource)

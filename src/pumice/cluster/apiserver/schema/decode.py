@@ -30,6 +30,8 @@ def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) ->
         return _scalar(shape.name, value, path, kind)
     if form == "struct":
         if type(value) is not dict:
+            if shape.lenient and path:
+                return value
             raise _mismatch(value, shape.name or "object", path, kind)
         fields = shape.fields
         result = {}
@@ -45,11 +47,15 @@ def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) ->
         return result
     if form == "list":
         if type(value) is not list:
+            if shape.lenient and path:
+                return value
             raise _mismatch(value, "list", path, kind)
         item = shape.item
         return [_walk(item, inner, f"{path}[{i}]", unknown, kind) for i, inner in enumerate(value)]
     if form == "map":
         if type(value) is not dict:
+            if shape.lenient and path:
+                return value
             raise _mismatch(value, "map", path, kind)
         item = shape.item
         return {

@@ -7,7 +7,7 @@ to themselves (JSONSchemaProps does), so a struct's fields are made at first use
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -23,7 +23,8 @@ class Shape:
     """A type at one place of an object.
 
     ``list_type`` is that of server-side apply ("atomic", "set", "map" with ``keys``); ``merge`` says whether a strategic merge
-    patch merges the list, by ``merge_key`` when its items are objects. ``open`` structs keep fields that are not listed.
+    patch merges the list, by ``merge_key`` when its items are objects. ``open`` structs keep fields that are not listed; a ``lenient``
+    shape lets a value of another type pass, for a validation that follows.
     """
 
     def __init__(
@@ -36,10 +37,10 @@ class Shape:
         marks: tuple[str, ...] = (),
         required: tuple[str, ...] = (),
         open: bool = False,  # noqa: A002 - the word of the field
-        embedded: bool = False,
+        lenient: bool = False,
     ) -> None:
         self.form, self.name, self.items, self._fields = form, name, items, fields
-        self.required, self.open, self.embedded = required, open, embedded
+        self.required, self.open, self.lenient = required, open, lenient
         self.retain_keys = "retainKeys" in marks
         self.atomic = "atomic" in marks
         self.keys: tuple[str, ...] = ()
@@ -111,7 +112,12 @@ class Types:
         return self.named(name, marks if name not in SCALARS else ())
 
 
+@cache
+def types() -> Types:
+    """The built-in types, read once per process."""
+    return load_types()
+
+
 def load_types() -> Types:
-    """The built-in types. Read once per process by the caller."""
     raw: dict[str, Any] = msgspec.json.decode(files(__package__).joinpath("kubernetes.json").read_bytes())
     return Types(raw["types"], raw["kinds"])

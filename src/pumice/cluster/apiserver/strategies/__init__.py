@@ -11,8 +11,10 @@ DEFAULT = Strategy()
 
 def builtin_strategies() -> Mapping[tuple[str, str], Strategy]:
     """Group and kind -> rules; a kind that is not named follows ``DEFAULT``."""
+    from pumice.cluster.apiserver.crd.strategy import DefinitionStrategy
     from pumice.cluster.apiserver.strategies import core, workloads
     from pumice.cluster.apiserver.strategies.nodes import NodeStrategy
     from pumice.cluster.apiserver.strategies.pods import PodStrategy
 
-    return {("", "Pod"): PodStrategy(), ("", "Node"): NodeStrategy(), **core.STRATEGIES, **workloads.STRATEGIES}
+    definition = ("apiextensions.k8s.io", "CustomResourceDefinition")
+    return {definition: DefinitionStrategy(), ("", "Pod"): PodStrategy(), ("", "Node"): NodeStrategy(), **core.STRATEGIES, **workloads.STRATEGIES}

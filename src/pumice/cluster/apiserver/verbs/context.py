@@ -87,4 +87,4 @@ def from_version(kind: Kind, value: Json) -> Json:
         from pumice.cluster.apiserver.events import to_core
 
         return to_core(value)
-    return value
+    return {**value, "apiVersion": kind.custom.storage_version} if kind.custom else value

@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions: new kinds at run time, with schemas."""

@@ -1,0 +1,87 @@
+"""From a CustomResourceDefinition object to the kinds that it adds, one per served version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pumice.cluster.apiserver.crd.schema import Schema, shape_of
+from pumice.cluster.apiserver.crd.strategy import CustomStrategy
+from pumice.cluster.apiserver.registry import Column, Kind, ScalePaths
+from pumice.cluster.apiserver.schema.shape import Types
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomKind:
+    """What a custom kind has beyond a built-in one. ``published`` is its schema for OpenAPI."""
+
+    storage_version: str
+    columns: tuple[Column, ...]
+    published: Json
+    strategy: CustomStrategy
+    selectable: frozenset[str] = frozenset()
+    digest: str = ""
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+
+def kinds_of(definition: Json, types: Types) -> list[Kind]:
+    """The kinds of a valid CRD object."""
+    spec = definition["spec"]
+    names, group = spec["names"], spec["group"]
+    storage_version = next(v["name"] for v in spec["versions"] if v.get("storage"))
+    found = []
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        raw = (version.get("schema") or {}).get("openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True}
+        subresources = version.get("subresources") or {}
+        paths = tuple(f["jsonPath"].removeprefix(".") for f in version.get("selectableFields") or [])
+        has_status = "status" in subresources
+        custom = CustomKind(
+            storage_version=f"{group}/{storage_version}",
+            columns=tuple(_column(c) for c in version.get("additionalPrinterColumns") or []),
+            published=raw,
+            strategy=CustomStrategy(Schema(raw), has_status, paths),
+            selectable=frozenset(paths),
+            digest=hashlib.sha256(msgspec.json.encode(raw)).hexdigest(),
+        )
+        found.append(
+            Kind(
+                group=group,
+                version=version["name"],
+                kind=names["kind"],
+                plural=names["plural"],
+                singular=names.get("singular") or names["kind"].lower(),
+                storage=f"{group}/{names['plural']}",
+                shape=shape_of(raw, types),
+                short=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                namespaced=spec.get("scope") == "Namespaced",
+                status=has_status,
+                scale=_scale(subresources.get("scale")),
+                list_kind=names.get("listKind") or f"{names['kind']}List",
+                custom=custom,
+            )
+        )
+    return found
+
+
+def _column(column: Json) -> Column:
+    return Column(column["name"], column.get("type", "string"), column.get("jsonPath", ""), column.get("priority", 0),
+                  column.get("description", ""), column.get("format", ""))  # fmt: skip
+
+
+def _scale(scale: Json | None) -> ScalePaths | None:
+    if not scale:
+        return None
+    return ScalePaths(
+        scale.get("specReplicasPath", "").removeprefix("."),
+        scale.get("statusReplicasPath", "").removeprefix("."),
+        scale.get("labelSelectorPath", "").removeprefix("."),
+    )

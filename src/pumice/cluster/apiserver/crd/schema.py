@@ -1,0 +1,236 @@
+"""Structural schemas of CRDs: pruning (as a Shape), defaults, validation.
+
+Rules: Kubernetes "Extend the Kubernetes API with CustomResourceDefinitions". Rules in CEL (x-kubernetes-validations) pass through
+``Rules``, the wall behind which an evaluator will stand; until then they are published and kept, and creating such a CRD warns.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
+from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types
+
+Json = dict[str, Any]
+Problems = list[FieldProblem]
+Rules = Callable[[Json, Any, Any, str], Problems]  # schema, value, old value, path
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+def no_rules(schema: Json, value: Any, old: Any, path: str) -> Problems:
+    return []
+
+
+def shape_of(raw: Json, types: Types) -> Shape:
+    """How objects of this schema are pruned and merged. Types are not checked here: the schema's validation names each problem."""
+    own = {"apiVersion": types.named("string"), "kind": types.named("string"), "metadata": types.named("meta.v1.ObjectMeta")}
+    properties = {key: _shape(value) for key, value in (raw.get("properties") or {}).items()}
+    keeps = bool(raw.get("x-kubernetes-preserve-unknown-fields"))
+    return Shape("struct", fields=lambda: {**properties, **own}, open=keeps, lenient=True)
+
+
+def _shape(raw: Json) -> Shape:
+    if raw.get("x-kubernetes-int-or-string") or raw.get("type") not in ("object", "array"):
+        return ANY
+    if raw["type"] == "array":
+        marks: tuple[str, ...] = (raw.get("x-kubernetes-list-type", "atomic"),)
+        if marks == ("map",):
+            marks = ("map=" + ",".join(raw.get("x-kubernetes-list-map-keys") or ()),)
+        return Shape("list", items=_shape(raw.get("items") or {}), marks=marks, lenient=True)
+    values = raw.get("additionalProperties")
+    atomic = ("atomic",) if raw.get("x-kubernetes-map-type") == "atomic" else ()
+    if isinstance(values, dict) and not raw.get("properties"):
+        return Shape("map", items=_shape(values), marks=atomic, lenient=True)
+    if values is True:
+        return ANY
+    properties = {key: _shape(value) for key, value in (raw.get("properties") or {}).items()}
+    if raw.get("x-kubernetes-embedded-resource"):
+        properties |= {key: properties.get(key, ANY) for key in ("apiVersion", "kind", "metadata")}
+    keeps = bool(raw.get("x-kubernetes-preserve-unknown-fields"))
+    return Shape("struct", fields=lambda: properties, open=keeps, marks=atomic, lenient=True)
+
+
+class Schema:
+    """One version's schema. ``rules`` evaluates x-kubernetes-validations."""
+
+    def __init__(self, raw: Json, rules: Rules = no_rules) -> None:
+        self.raw, self._rules = raw, rules
+
+    def default(self, value: Json) -> None:
+        _default(self.raw, value)
+
+    def validate(self, value: Json, old: Json | None = None) -> Problems:
+        problems: Problems = []
+        for key, schema in (self.raw.get("properties") or {}).items():
+            if key not in ("apiVersion", "kind", "metadata") and key in value:
+                problems += self._check(schema, value[key], (old or {}).get(key), key)
+        problems += [required(key) for key in self.raw.get("required") or () if key not in value]
+        return problems + self._rules(self.raw, value, old, "")
+
+    def _check(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
+        if value is None and schema.get("nullable"):
+            return []
+        if problem := _wrong_type(schema, value, path):
+            return [problem]
+        problems = _scalar_problems(schema, value, path)
+        if isinstance(value, dict):
+            problems += self._object(schema, value, old if isinstance(old, dict) else {}, path)
+        elif isinstance(value, list):
+            problems += self._array(schema, value, path)
+        problems += self._combined(schema, value, old, path)
+        if schema.get("x-kubernetes-validations"):
+            problems += self._rules(schema, value, old, path)
+        return problems
+
+    def _object(self, schema: Json, value: Json, old: Json, path: str) -> Problems:
+        problems: Problems = []
+        properties = schema.get("properties") or {}
+        values = schema.get("additionalProperties")
+        for key, inner in value.items():
+            child = properties.get(key, values if isinstance(values, dict) else None)
+            if child is not None:
+                problems += self._check(child, inner, old.get(key), f"{path}.{key}")
+        problems += [required(f"{path}.{key}") for key in schema.get("required") or () if key not in value]
+        low, high = schema.get("minProperties"), schema.get("maxProperties")
+        if low is not None and len(value) < low:
+            problems.append(invalid_value(path, len(value), f"{path} in body should have at least {low} properties"))
+        if high is not None and len(value) > high:
+            detail = f"must have at most {high} items"
+            problems.append(FieldProblem("FieldValueTooMany", path, detail, len(value)))
+        return problems
+
+    def _array(self, schema: Json, value: list[Any], path: str) -> Problems:
+        problems: Problems = []
+        items = schema.get("items")
+        if isinstance(items, dict):
+            for i, inner in enumerate(value):
+                problems += self._check(items, inner, None, f"{path}[{i}]")
+        low, high = schema.get("minItems"), schema.get("maxItems")
+        if low is not None and len(value) < low:
+            problems.append(invalid_value(path, len(value), f"{path} in body should have at least {low} items"))
+        if high is not None and len(value) > high:
+            problems.append(FieldProblem("FieldValueTooMany", path, f"must have at most {high} items", len(value)))
+        match schema.get("x-kubernetes-list-type"):
+            case "set":
+                keys = [repr(inner) for inner in value]
+            case "map":
+                names = schema.get("x-kubernetes-list-map-keys") or ()
+                keys = [repr([inner.get(n) for n in names]) if isinstance(inner, dict) else "" for inner in value]
+            case _:
+                return problems
+        problems += [duplicate(f"{path}[{i}]", value[i]) for i, key in enumerate(keys) if key in keys[:i]]
+        return problems
+
+    def _combined(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
+        problems: Problems = []
+        for part in schema.get("allOf") or ():
+            problems += self._check(part, value, old, path)
+        if schema.get("x-kubernetes-int-or-string"):
+            return problems  # its anyOf only repeats that
+        if schema.get("anyOf") and all(self._check(part, value, old, path) for part in schema["anyOf"]):
+            problems.append(invalid_value(path, value, f"{path} in body must validate at least one schema (anyOf)"))
+        if schema.get("oneOf"):
+            fitting = sum(not self._check(part, value, old, path) for part in schema["oneOf"])
+            if fitting != 1:
+                detail = f"{path} in body must validate one and only one schema (oneOf). Found {fitting or 'none'} valid"
+                problems.append(invalid_value(path, value, detail))
+        if schema.get("not") and not self._check(schema["not"], value, old, path):
+            problems.append(invalid_value(path, value, f"{path} in body must not validate the schema (not)"))
+        return problems
+
+
+def _default(schema: Json, value: Any) -> None:
+    if isinstance(value, dict):
+        properties = schema.get("properties") or {}
+        for key, child in properties.items():
+            if "default" in child and (key not in value or (value[key] is None and not child.get("nullable"))):
+                value[key] = copy.deepcopy(child["default"])
+            if key in value:
+                _default(child, value[key])
+        values = schema.get("additionalProperties")
+        if isinstance(values, dict):
+            for key, inner in value.items():
+                if key not in properties:
+                    _default(values, inner)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for inner in value:
+            _default(schema["items"], inner)
+
+
+def _wrong_type(schema: Json, value: Any, path: str) -> FieldProblem | None:
+    if schema.get("x-kubernetes-int-or-string"):
+        if isinstance(value, (int, str)) and not isinstance(value, bool):
+            return None
+        wanted = "integer,string"
+    else:
+        wanted = schema.get("type", "")
+        allowed = _TYPES.get(wanted)
+        fits = allowed is None or (isinstance(value, allowed) and (wanted == "boolean" or not isinstance(value, bool)))
+        if fits or (wanted == "integer" and isinstance(value, float) and value.is_integer()):
+            return None
+    got = {dict: "object", list: "array", str: "string", int: "integer", float: "number", bool: "boolean"}.get(type(value), "null")
+    return FieldProblem("FieldValueTypeInvalid", path, f'{path} in body must be of type {wanted}: "{got}"', got)
+
+
+@lru_cache(maxsize=512)
+def _pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text.replace(r"\z", r"\Z"))
+    except re.error:
+        return None  # RE2 syntax that Python lacks: not checked rather than refused
+
+
+def _scalar_problems(schema: Json, value: Any, path: str) -> Problems:
+    problems: Problems = []
+    if schema.get("enum") is not None and value not in schema["enum"]:
+        problems.append(unsupported(path, value, [str(word) for word in schema["enum"]]))
+    if isinstance(value, str):
+        low, high, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
+        if low is not None and len(value) < low:
+            problems.append(invalid_value(path, value, f"{path} in body should be at least {low} chars long"))
+        if high is not None and len(value) > high:
+            problems.append(FieldProblem("FieldValueTooLong", path, f"may not be more than {high} bytes", value))
+        if pattern and (compiled := _pattern(pattern)) and not compiled.search(value):
+            problems.append(invalid_value(path, value, f"{path} in body should match '{pattern}'"))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        problems += _range(schema, value, path)
+    return problems
+
+
+def _range(schema: Json, value: float, path: str) -> Problems:
+    problems: Problems = []
+    low, high, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
+    if low is not None:
+        strict = bool(schema.get("exclusiveMinimum"))
+        if value < low or (strict and value == low):
+            word = "greater than" if strict else "greater than or equal to"
+            problems.append(invalid_value(path, value, f"{path} in body should be {word} {low}"))
+    if high is not None:
+        strict = bool(schema.get("exclusiveMaximum"))
+        if value > high or (strict and value == high):
+            word = "less than" if strict else "less than or equal to"
+            problems.append(invalid_value(path, value, f"{path} in body should be {word} {high}"))
+    if step and value % step:
+        problems.append(invalid_value(path, value, f"{path} in body should be a multiple of {step}"))
+    if schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
+        problems.append(invalid_value(path, value, f"{path} in body must be of type int32"))
+    return problems
+
+
+def has_rules(raw: Any) -> bool:
+    """Whether a schema contains rules in CEL."""
+    if isinstance(raw, dict):
+        return "x-kubernetes-validations" in raw or any(has_rules(value) for value in raw.values())
+    return isinstance(raw, list) and any(has_rules(value) for value in raw)
