@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pumice.adapters.cuda.driver import CudaError, Driver
+from pumice.model.refusal import PumiceError
 
 if TYPE_CHECKING:
     import typer
@@ -110,8 +111,11 @@ def _nothing() -> None:
     """What there is to do where time is everybody's."""
 
 
-def burn(load: Load, library: str = "libcuda.so.1") -> Got:
-    """Does the load and reports; a refusal by the driver is in the report, everything granted is given back."""
+def burn(load: Load, library: str = "libcuda.so.1", taken: Callable[[Got], None] = lambda got: None) -> Got:
+    """Does the load and reports; a refusal by the driver is in the report, everything granted is given back.
+
+    ``taken`` is told when the memory is there and the work begins.
+    """
     got = Got(load.device, wanted_bytes=load.memory, kernel_ns=load.kernel_ns)
     try:
         driver = Driver(library)
@@ -121,6 +125,7 @@ def burn(load: Load, library: str = "libcuda.so.1") -> Got:
         with Time(driver) as clock:
             streams = [driver.stream() for _ in range(load.streams)]
             _take(driver, load, streams[0], got)
+            taken(got)
             _keep_busy(driver, load, streams, clock, got)
         driver.release(device)  # gives back what was taken, too
     except CudaError as error:
@@ -251,20 +256,20 @@ def _duration(text: str) -> float:
     return value
 
 
-def _told(got: Got) -> str:
-    lines = []
-    if got.name:
-        lines.append(f"card {got.device}: {got.name}, {got.total_bytes // MIB} MiB")
+def _tell_taken(got: Got) -> None:
+    print(f"card {got.device}: {got.name}, {got.total_bytes // MIB} MiB")
     if got.wanted_bytes:
-        lines.append(f"memory: {got.granted_bytes // MIB} of {got.wanted_bytes // MIB} MiB granted")
+        print(f"memory: {got.granted_bytes // MIB} of {got.wanted_bytes // MIB} MiB granted", flush=True)
+
+
+def _tell_done(got: Got) -> None:
     if got.elapsed_ns:
-        lines.append(
+        print(
             f"kernels: {got.kernels} of {got.kernel_ns / 1e6:g} ms in {got.elapsed_ns / 1e9:.3f} s, "
             f"{got.kernels_per_second:.1f} a second, {got.busy_share:.1%} busy"
         )
     if got.error:
-        lines.append(f"refused: {got.error['name']} ({got.error['code']}) by {got.error['call']}")
-    return "\n".join(lines)
+        print(f"refused: {got.error['name']} ({got.error['code']}) by {got.error['call']}")
 
 
 def _library() -> str:
@@ -281,11 +286,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the load; 0, or 1 when the driver refused something, or 2 when there is no driver to ask."""
     load, as_json = _load(sys.argv[1:] if arguments is None else arguments)
     try:
-        got = burn(load, _library())
+        got = burn(load, _library(), (lambda got: None) if as_json else _tell_taken)
     except OSError as error:
         print(f"pumice burn: no CUDA driver on this machine: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(asdict(got)) if as_json else _told(got))
+    except PumiceError as error:
+        print(f"pumice burn: {error}", file=sys.stderr)
+        return 2
+    if as_json:
+        print(json.dumps(asdict(got)))
+    else:
+        if got.error and got.granted_bytes < got.wanted_bytes:
+            _tell_taken(got)
+        _tell_done(got)
     return 1 if got.error else 0
 
 

@@ -102,12 +102,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean "memory"?``, or the known words when none is near."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if not close:  # case and punctuation aside
-        plain = {re.sub(r"\W|_", "", name).lower(): name for name in known}
-        close = [plain[near] for near in difflib.get_close_matches(re.sub(r"\W|_", "", word).lower(), plain, n=1)]
+    if not close:  # case and punctuation aside, or a part of the right word
+        plain = {_plain(name): name for name in known}
+        close = [plain[near] for near in difflib.get_close_matches(_plain(word), plain, n=1)]
+        close = close or [name for text, name in plain.items() if _plain(word) and _plain(word) in text]
     if close:
         return f'; did you mean "{close[0]}"?'
     return f"; known: {', '.join(known)}"
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"\W|_", "", word).lower()
 
 
 def read_document(text: str, file: str, *, toml: bool) -> Field:

@@ -40,13 +40,13 @@ def nvml_library() -> ctypes.CDLL:
 
     nvidia-ml-py's own ``CDLL("libnvidia-ml.so.1")`` then finds this one, because the loader knows libraries by SONAME.
     """
-    return ctypes.CDLL(str(library_dir() / _NAMES[0]), mode=ctypes.RTLD_GLOBAL)
+    return _load(ctypes.RTLD_GLOBAL)
 
 
 @cache
 def control() -> ctypes.CDLL:
     """The machine's library for the ``pumice_machine_*`` calls of ``machine/machine.h``, with their prototypes."""
-    library = ctypes.CDLL(str(library_dir() / _NAMES[0]), use_errno=True)
+    library = _load(ctypes.RTLD_LOCAL)
     u64, text = ctypes.c_uint64, ctypes.c_char_p
     library.pumice_machine_raise_xid.argtypes = (text, ctypes.c_uint, u64)
     library.pumice_machine_set_fault.argtypes = (text, text, ctypes.c_int, u64, u64, u64, ctypes.c_int)
@@ -54,3 +54,11 @@ def control() -> ctypes.CDLL:
     library.pumice_machine_advance_ns.argtypes = (text, u64)
     library.pumice_machine_reap.argtypes = (text,)
     return library
+
+
+def _load(mode: int) -> ctypes.CDLL:
+    path = library_dir() / _NAMES[0]
+    try:
+        return ctypes.CDLL(str(path), mode=mode, use_errno=True)
+    except OSError as error:
+        raise MachineError(f"{path}: the emulated machine's library cannot be loaded: {error}") from None

@@ -1,0 +1,102 @@
+"""The emulated machine's ``nvidia-smi``: it shows the machine's cards, says what it is, and runs nowhere else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.kit.machines import MachineMaker, Programs
+
+
+def test_the_list_names_every_card_with_its_uuid(make_machine: MachineMaker) -> None:
+    machine = make_machine(["A100-SXM4-40GB", "GeForce-GTX-1080-Ti"])
+    uuids = [card.uuid.decode() for card in machine.cards()]
+    assert Programs(machine).smi("-L").splitlines() == [
+        f"GPU 0: NVIDIA A100-SXM4-40GB (UUID: {uuids[0]})",
+        f"GPU 1: NVIDIA GeForce GTX 1080 Ti (UUID: {uuids[1]})",
+    ]
+
+
+def test_the_table_says_that_the_machine_is_emulated(make_machine: MachineMaker) -> None:
+    table = Programs(make_machine("GeForce-GTX-1080-Ti")).smi()
+    assert "Emulated machine" in table.splitlines()[1]
+    assert "NVIDIA-SMI (emulated)" in table
+    assert "Driver Version: 580.95.05" in table
+    assert "CUDA Version: 13.0" in table
+    assert "0MiB /  11178MiB" in table
+    assert "No running processes found" in table
+    framed = [line for line in table.splitlines() if line[:1] in "|+" and line]
+    assert len({len(line) for line in framed}) == 1
+
+
+def test_the_long_report_has_the_common_sections(make_machine: MachineMaker) -> None:
+    report = Programs(make_machine("Tesla-T4")).smi("-q")
+    for line in ("Product Name", "FB Memory Usage", "Utilization", "ECC Mode", "Max Clocks", "Attached GPUs"):
+        assert line in report
+    assert "15360 MiB" in report
+
+
+def test_a_query_prints_csv_with_or_without_heading_and_units(make_machine: MachineMaker) -> None:
+    run = Programs(make_machine("2xTesla-T4"))
+    fields = "--query-gpu=index,name,memory.total,mig.mode.current"
+    assert run.smi(fields, "--format=csv").splitlines() == [
+        "index, name, memory.total [MiB], mig.mode.current",
+        "0, Tesla T4, 15360 MiB, [N/A]",
+        "1, Tesla T4, 15360 MiB, [N/A]",
+    ]
+    assert run.smi(fields, "--format=csv,noheader,nounits", "-i", "1") == "1, Tesla T4, 15360, [N/A]\n"
+
+
+def test_a_wrong_field_names_the_nearest(make_machine: MachineMaker) -> None:
+    text = Programs(make_machine("L4")).smi("--query-gpu=memory.totl", "--format=csv", code=2)
+    assert 'Field "memory.totl" is not a valid field to query; did you mean "memory.total"?' in text
+
+
+def test_a_program_shows_up_with_its_memory(make_machine: MachineMaker) -> None:
+    machine = make_machine("L4")
+    run = Programs(machine)
+    holder = run.hold(2000)
+    try:
+        apps = run.smi("--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+        pid, used = apps.split(", ")
+        assert int(pid) == holder.pid
+        assert int(used) >= 2000
+        assert f"{holder.pid}      C" in run.smi()
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_mig_mode_and_instances_follow_the_driver(make_machine: MachineMaker) -> None:
+    run = Programs(make_machine("A100-SXM4-40GB"))
+    assert "No MIG-enabled devices found." in run.smi("mig", "-lgip", code=6)
+    assert "Enabled MIG Mode for GPU 00000000:07:00.0" in run.smi("-i", "0", "-mig", "1")
+    assert "7/7" in run.smi("mig", "-lgip")
+    assert "Profile ID 14 Placements: {0,2,4}:2" in run.smi("mig", "-lgipp")
+    made = run.smi("mig", "-cgi", "9,3g.20gb", "-C")
+    assert made.count("Successfully created GPU instance") == 2
+    refused = run.smi("mig", "-cgi", "19", code=6)
+    assert "Unable to create a GPU instance on GPU  0 using profile 19: Insufficient Resources" in refused
+    assert run.smi("-L").count("MIG 3g.20gb") == 2
+    assert "In use" in run.smi("mig", "-dgi", code=6)
+    run.smi("mig", "-dci")
+    run.smi("mig", "-dgi")
+    assert "No GPU instances found" in run.smi("mig", "-lgi", code=6)
+    assert "Disabled MIG Mode" in run.smi("-mig", "0")
+
+
+def test_a_card_without_mig_says_so(make_machine: MachineMaker) -> None:
+    assert "Not Supported" in Programs(make_machine("Tesla-T4")).smi("-mig", "1", code=1)
+
+
+@pytest.mark.parametrize("named", ["nothing", ""])
+def test_where_there_is_no_emulated_machine_it_refuses(tmp_path: Path, named: str) -> None:
+    environment = {**os.environ, "PUMICE_MACHINE": str(tmp_path / named)}
+    words = (sys.executable, "-m", "pumice.cli.nvidia_smi")
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 9
+    assert "no emulated machine here" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
