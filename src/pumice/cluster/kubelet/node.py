@@ -25,6 +25,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 OWN = ("cpu", "memory", "pods", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi")
 # The release whose behaviour the twin follows; the suffix says who it is.
 KUBELET_VERSION = f"v1.36.1-pumice.{__version__}"
+SCHEME = "pumice.io/kubelet-scheme"  # the embedded API server reads it; a real one always speaks TLS
 # A real kube-apiserver then tunnels exec and attach as WebSocket instead of SPDY, which the twin does not speak.
 FEATURES = ["ExtendWebSocketsToKubelet"]
 _GOOD = (
@@ -42,7 +43,9 @@ def node_object(settings: KubeletSettings) -> dict[str, Any]:
         "kubernetes.io/hostname": settings.node, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch,
         "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": arch, **settings.labels,
     }  # fmt: skip
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": settings.node, "labels": labels}, "spec": {}}
+    meta: dict[str, Any] = {"name": settings.node, "labels": labels}
+    meta["annotations"] = {SCHEME: "https" if settings.tls else "http"}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}}
 
 
 def node_status(settings: KubeletSettings, before: Mapping[str, Any], counts: Counts, port: int, now: float) -> dict[str, Any]:
@@ -132,7 +135,7 @@ class NodeKeeper:
                     if error.code != 409:
                         raise
                     self.node = await self.cluster.patch(
-                        NODES, self.settings.node, {"metadata": {"labels": wanted["metadata"]["labels"]}})
+                        NODES, self.settings.node, {"metadata": {k: wanted["metadata"][k] for k in ("labels", "annotations")}})
                 await self.update_status()
                 return
             except ApiError as error:

@@ -36,6 +36,7 @@ from pumice.cluster.runtime import rootfs
 
 MARK = "PUMICE_CONTAINER"  # in the environment of every process of a container
 _LINE_MAX = 16 * 1024  # the CRI log format splits longer lines and tags the pieces P
+_KILL_ROUNDS = 10  # a container that forks faster than this is left to the next start's sweep
 _LOG_MAX = 10 * 1024 * 1024  # kubelet's containerLogMaxSize
 Message = dict[str, Any]
 
@@ -97,15 +98,22 @@ class Process:
         self.ident, self.pid, self.log, self.container = ident, pid, log, container
         self.streams: dict[int, str] = {}
         self.started = False
-        self.report = b""  # what the child wrote before its exec: its mount namespace, then perhaps an error
-
-    @property
-    def namespace(self) -> str:
-        return self.report.partition(b"\n")[0].decode()
+        self.report = b""  # what the child wrote before its exec: a line when it is inside, then perhaps an error
+        self.namespace_fd = -1
 
     @property
     def failure(self) -> bytes:
         return self.report.partition(b"\n")[2]
+
+    def pin_namespace(self) -> None:
+        """Hold the mount namespace open: the number of one that is gone is given to the next one at once."""
+        with contextlib.suppress(OSError):
+            self.namespace_fd = os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+
+    def unpin(self) -> None:
+        if self.namespace_fd >= 0:
+            os.close(self.namespace_fd)
+            self.namespace_fd = -1
 
 
 class Spawner:
@@ -241,6 +249,8 @@ class Spawner:
         except BlockingIOError:
             return
         if data and kind == "report":
+            if not process.report and self.isolation != "none" and not process.container:
+                process.pin_namespace()
             process.report += data
         elif data and process.log:
             process.log.feed(kind, data)
@@ -282,7 +292,11 @@ class Spawner:
                 process.report += _drain(key.fd)
                 self._close(key.fd, process)
         if not process.container:
+            for other in list(self.processes.values()):
+                if other.container == process.ident:  # its execs
+                    self._signal(other.ident, signal.SIGKILL)
             self._kill_rest(process)  # like a PID namespace: nothing outlives the first process
+            process.unpin()
         for fd, stream in list(process.streams.items()):
             if process.log:
                 process.log.feed(stream, _drain(fd))
@@ -301,16 +315,33 @@ class Spawner:
         self.tell(event="exited", id=process.ident, code=code if code >= 0 else 128 - code, signal=max(0, -code))
 
     def _kill_rest(self, process: Process) -> None:
-        """SIGKILL to every process of the container but the first: same mount namespace, or the same session."""
-        own = _namespace(os.getpid())
+        """SIGKILL to every process of the container but the first, until there are none.
+
+        They are told by their mount namespace or session; where the namespace could not be pinned (the first process was
+        too quick) by the marker in their environment.
+        """
+        wanted = os.fstat(process.namespace_fd).st_ino if process.namespace_fd >= 0 else 0
+        mark = f"{MARK}={process.ident}".encode()
+        for _ in range(_KILL_ROUNDS):
+            found = False
+            for pid in _pids():
+                if pid in self.processes or pid == os.getpid():
+                    continue  # first processes and execs are ended one by one
+                inside = _namespace(pid) == wanted if wanted else _carries(pid, {mark})
+                if inside or _session(pid) == process.pid:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                        found = True
+            if not found:
+                return
+            self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        """Collect killed descendants (we are their reaper) without touching children that somebody still asks for."""
         for pid in _pids():
-            if pid in (process.pid, os.getpid()):
-                continue
-            namespace = _namespace(pid)
-            inside = process.namespace and namespace == process.namespace != own
-            if inside or (namespace == own and _session(pid) == process.pid):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            if pid not in self.processes:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
 
     def _end_all(self) -> None:
         for process in list(self.processes.values()):
@@ -336,7 +367,7 @@ def _become_container(spec: Message, isolation: str, out: int, err: int, report:
             rootfs.enter_namespaces(isolation)
             if spec["hostname"]:
                 rootfs.set_hostname(spec["hostname"])
-        os.write(report, _namespace(os.getpid()).encode() + b"\n")
+        os.write(report, b"\n")
         if isolation != "none":
             stage = "mounts"
             rootfs.build_root(spec["stage"], spec["mounts"])
@@ -445,11 +476,19 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _namespace(pid: int) -> str:
+def _namespace(pid: int) -> int:
     try:
-        return os.readlink(f"/proc/{pid}/ns/mnt")
+        return os.stat(f"/proc/{pid}/ns/mnt").st_ino
     except OSError:
-        return ""
+        return -1
+
+
+def _carries(pid: int, marks: set[bytes]) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return not marks.isdisjoint(file.read().split(b"\0"))
+    except OSError:
+        return False
 
 
 def _session(pid: int) -> int:
@@ -492,14 +531,10 @@ def sweep(idents: list[str]) -> int:
         return 0
     marks, count = {f"{MARK}={ident}".encode() for ident in idents}, 0
     for pid in _pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if marks.isdisjoint(file.read().split(b"\0")):
-                    continue
-            os.kill(pid, signal.SIGKILL)
-            count += 1
-        except OSError:
-            continue
+        if pid != os.getpid() and _carries(pid, marks):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                count += 1
     return count
 
 
