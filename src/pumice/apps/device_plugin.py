@@ -294,7 +294,7 @@ async def load_sharing(settings: Settings, cluster: Cluster, clock: Clock) -> tu
         for warning in document.warnings:
             log.warning("%s: %s", settings.node_config, warning)
         entries = document.of(settings.node_name)
-    sharing = effective(await _device_config(settings.config_namespace, cluster, clock), entries, settings.flags)
+    sharing = effective(await load_device_config(settings.config_namespace, cluster, clock), entries, settings.flags)
     log.info(
         "sharing mode=%s shares=%d factor=%d memory_scaling=%s core_scaling=%s",
         sharing.mode, sharing.split, sharing.factor, float(sharing.memory_scaling), float(sharing.core_scaling),
@@ -302,7 +302,8 @@ async def load_sharing(settings: Settings, cluster: Cluster, clock: Clock) -> tu
     return sharing, next((entry.log_level for entry in reversed(entries) if entry.log_level), "")
 
 
-async def _device_config(namespace: str, cluster: Cluster, clock: Clock) -> NvidiaConfig:
+async def load_device_config(namespace: str, cluster: Cluster, clock: Clock) -> NvidiaConfig:
+    """The device ConfigMap, from ``namespace`` or where upstream keeps it; defaults when there is none."""
     spaces = dict.fromkeys([namespace or names.DEVICE_CONFIG_NAMESPACE, "kube-system", names.SYSTEM_NAMESPACE])
     for space in spaces:
         while True:
@@ -316,7 +317,7 @@ async def _device_config(namespace: str, cluster: Cluster, clock: Clock) -> Nvid
                 continue
             text = (found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, "")
             try:
-                config = parse_device_config(text)
+                config = parseload_device_config(text)
             except BadInput as error:
                 raise BadInput(f"ConfigMap {space}/{names.DEVICE_CONFIGMAP}: {error}") from error
             for warning in config.warnings:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from tests.unit.node.build import CARDS, UID, A, B, card, container, desk, gives, pod
 
 from pumice.node.desk import Desk, Refuse, Repeat, Serve
 from pumice.node.effects import PatchPod, Tell
 from pumice.node.pods import NodePod
 from pumice.node.sharing import Sharing
 from pumice.wire import names
-from tests.unit.node.build import CARDS, UID, A, B, card, container, desk, gives, pod
 
 FAILED = {names.BIND_PHASE: "failed", names.VGPU_TIME: "18446744073709551615"}
 SERVED = {names.BIND_PHASE: "success", names.VGPU_TIME: "18446744073709551615"}

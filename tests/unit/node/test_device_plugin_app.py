@@ -13,6 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.unit.node.build import CARDS, NODE, A, B, container, gives, pod_object
+from tests.unit.node.world import FakeKubelet, LittleCluster, TestCards, until
 
 from pumice.apps import device_plugin
 from pumice.model.refusal import BadInput
@@ -20,8 +22,6 @@ from pumice.ports.cards import CardEvent
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
-from tests.unit.node.build import CARDS, NODE, A, B, container, gives, pod_object
-from tests.unit.node.world import FakeKubelet, LittleCluster, TestCards, until
 
 NUMBER = names.VGPU_NUMBER
 
@@ -281,7 +281,7 @@ async def test_a_config_map_that_cannot_be_meant_is_one_line(world):
         "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"},
         "data": {names.DEVICE_CONFIG_KEY: "nvidia:\n  deviceSplitCount: many\n"},
     })  # fmt: skip
-    with pytest.raises(BadInput, match="ConfigMap kube-system/volcano-vgpu-device-config: line 2: nvidia.deviceSplit"):
+    with pytest.raises(BadInput, match=r"ConfigMap kube-system/volcano-vgpu-device-config: line 2: nvidia.deviceSplit"):
         async with world.plugin():
             pass
 
@@ -291,8 +291,8 @@ async def test_a_folder_that_is_no_kubelets_is_one_line(world):
     with pytest.raises(BadInput, match="no such folder; is this the kubelet's"):
         async with world.plugin(device_plugin_dir=world.root / "nothing"):
             pass
+    deep = world.root / ("x" * 120)
+    deep.mkdir()
     with pytest.raises(BadInput, match="a socket path has at most 107 bytes"):
-        deep = world.root / ("x" * 120)
-        deep.mkdir()
         async with world.plugin(device_plugin_dir=deep):
             pass

@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from tests.unit.node.build import CARDS, A, B, card
 
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.node.advertise import Advertisement, Handshake, register_annotation
@@ -15,7 +16,6 @@ from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.node_config import parse_node_config
 from pumice.wire.nvidia_vgpu import parse_register
 from pumice.wire.objects import Node, convert
-from tests.unit.node.build import CARDS, A, B, card
 
 PLAIN = Sharing()
 

@@ -167,7 +167,7 @@ class FakeKubelet(rpc.RegistrationServicer):
         await self._server.stop(None)
         self._tasks, self._channels, self.lists, self._stubs = [], [], {}, {}
 
-    async def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
+    async def Register(self, request: Any, context: Any) -> Any:
         channel = grpc.aio.insecure_channel(
             f"unix://{self.directory / request.endpoint}", options=[("grpc.default_authority", "localhost")]
         )

@@ -1,0 +1,6 @@
+"""Shared regions of containers, read with suspicion: the user's container writes them (spec hami-core 3)."""
+
+from pumice.adapters.region.folders import ContainerFolders
+from pumice.adapters.region.reader import read_region
+
+__all__ = ["ContainerFolders", "read_region"]
