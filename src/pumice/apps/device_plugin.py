@@ -317,7 +317,7 @@ async def load_device_config(namespace: str, cluster: Cluster, clock: Clock) -> 
                 continue
             text = (found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, "")
             try:
-                config = parseload_device_config(text)
+                config = parse_device_config(text)
             except BadInput as error:
                 raise BadInput(f"ConfigMap {space}/{names.DEVICE_CONFIGMAP}: {error}") from error
             for warning in config.warnings:
