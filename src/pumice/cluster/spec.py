@@ -40,6 +40,10 @@ class NodeSpec:
     pods: int = 110
     real: bool = False
 
+    @property
+    def has_cards(self) -> bool:
+        return bool(self.cards or self.machine or self.real)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:

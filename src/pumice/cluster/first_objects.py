@@ -1,0 +1,79 @@
+"""What a new cluster needs before its first pod: Volcano's kinds, namespaces, and the configuration of the scheduler.
+
+Only what is missing is made; what somebody has changed stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.resources import files
+
+import yaml
+
+from pumice.cluster.spec import ClusterSpec
+from pumice.model.refusal import Unavailable
+from pumice.ports.cluster import ApiError, Cluster, Json, Resource
+from pumice.wire import names
+
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+CONFIGMAPS = Resource("", "v1", "configmaps")
+ESTABLISHED_SECONDS = 20.0
+
+SCHEDULER_CONF = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: drf
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+
+
+async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
+    """Make what is missing and wait until Volcano's kinds are served. Raises Unavailable when they are not."""
+    kinds = volcano_kinds()
+    for kind in kinds:
+        await _create(kube, CRDS, kind)
+    await _create(kube, NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    await _create(kube, CONFIGMAPS, {
+        "metadata": {"name": names.SCHEDULER_CONFIGMAP, "namespace": names.SYSTEM_NAMESPACE},
+        "data": {names.SCHEDULER_CONF_KEY: SCHEDULER_CONF},
+    })  # fmt: skip
+    try:
+        async with asyncio.timeout(ESTABLISHED_SECONDS):
+            for kind in kinds:
+                while not _served(await kube.get(CRDS, kind["metadata"]["name"])):
+                    await asyncio.sleep(0.05)
+    except TimeoutError as error:
+        raise Unavailable(f"the API server does not serve Volcano's kinds after {ESTABLISHED_SECONDS:.0f} s") from error
+
+
+def volcano_kinds() -> list[Json]:
+    """The CustomResourceDefinitions that are shipped with the package."""
+    folder = files("pumice") / "manifests" / "crds"
+    return [yaml.safe_load(entry.read_text()) for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+            if entry.name.endswith(".yaml")]  # fmt: skip
+
+
+def _served(kind: Json) -> bool:
+    conditions = kind.get("status", {}).get("conditions") or ()
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+async def _create(kube: Cluster, resource: Resource, obj: Json) -> None:
+    try:
+        await kube.create(resource, obj)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise

@@ -1,0 +1,288 @@
+"""Bring the parts of a cluster up together, and down again.
+
+control plane -> first objects -> Kubernetes controllers (embedded only) -> scheduler, controller -> nodes: kubelet twin, and
+an agent with device plugin and monitor. Everything lives in this process, except the real control plane and, with several
+nodes, the agents (one process meets one machine).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import hashlib
+import logging
+import os
+import random
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from pumice import machine as machines
+from pumice.adapters.kube import KubeClient
+from pumice.adapters.kube.config import load_kubeconfig
+from pumice.apps import controller, scheduler
+from pumice.cluster import controllers, first_objects, kube_control_plane, kubelet, node_agent
+from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
+from pumice.cluster.datadir import DataDir
+from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
+from pumice.cluster.pki import Pki, ensure_pki, issue
+from pumice.cluster.spec import ClusterSpec, NodeSpec
+from pumice.model.refusal import PumiceError, Unavailable
+from pumice.ports.clock import Clock, SystemClock
+from pumice.ports.cluster import Resource
+from pumice.wire.names import GPU_NUMBER, VGPU_NUMBER
+from pumice.wire.objects import Node, decode
+
+log = logging.getLogger("pumice.cluster")
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+READY_SECONDS = 60.0
+RESTART_SECONDS = 1.0
+
+
+class Cluster:
+    """One cluster of this machine. ``facts`` is what ``pumice status`` reads from ``D/cluster.json``."""
+
+    def __init__(self, spec: ClusterSpec, data: DataDir, *, clock: Clock | None = None,
+                 dice: random.Random | None = None) -> None:
+        self.spec, self.data = spec, data
+        self.clock: Clock = clock or SystemClock()
+        self.dice = dice or random.Random()
+        self.facts: dict[str, object] = {}
+        self._plane: ControlPlane | None = None
+        self._pki: Pki | None = None
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._children: list[asyncio.subprocess.Process] = []
+        self._clients = contextlib.AsyncExitStack()
+
+    async def start(self, stop: asyncio.Event) -> None:
+        """Return when every node's cards can be booked. ``stop`` set meanwhile ends the wait. Raises PumiceError."""
+        pki = self._pki = self._certificates()
+        self._plane = await self._control_plane(pki)
+        kube_control_plane.kubeconfig(pki, self._plane.server, self.data.kubeconfig)
+        kube = await self._client()
+        await first_objects.ensure(kube, self.spec)
+        if self.spec.control_plane == "embedded":
+            self._daemon("controllers", lambda: controllers.run(
+                cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
+        self._own_daemons(kube)
+        nodes_ready = [await self._node(index, node) for index, node in enumerate(self.spec.nodes, start=1)]
+        self._describe()
+        await self._until_ready(kube, nodes_ready, stop)
+        self.facts["ready"] = True
+        self.data.write_facts(self.facts)
+
+    async def stop(self) -> None:
+        """Stop in the reverse order: daemons, agents, control plane. What was acknowledged is on disk."""
+        self._stop.set()
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=5)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for child in self._children:
+            try:
+                await asyncio.wait_for(child.wait(), 5)
+            except TimeoutError:
+                child.kill()
+        await self._clients.aclose()
+        if self._plane is not None:
+            await self._plane.stop()
+        self.facts.pop("pid", None)
+        if self.facts:
+            self.data.write_facts(self.facts)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _certificates(self) -> Pki:
+        addresses = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+                     "10.96.0.1", self.spec.address]  # fmt: skip
+        return ensure_pki(self.data.pki, sorted(set(addresses)), _utc(self.clock))
+
+    async def _control_plane(self, pki: Pki) -> ControlPlane:
+        port = usual_port(self.data, self.spec.port, self.spec.address)
+        tokens = [(node.name, self._kubelet_token(node.name)) for node in self.spec.nodes]
+        if self.spec.control_plane == "kube":
+            return await start_kube(self.data, pki, address=self.spec.address, port=port, clock=self.clock,
+                                    kubelet_tokens=tokens)
+        return await start_embedded(self.data, pki, address=self.spec.address, port=port, clock=self.clock, dice=self.dice,
+                                    kubelet_tokens=tokens)
+
+    async def _client(self, token: str = "") -> KubeClient:
+        access = load_kubeconfig(self.data.kubeconfig)
+        if token:
+            access = type(access)(access.server, access.ssl, lambda: token, access.server_name)
+        return await self._clients.enter_async_context(KubeClient(access, clock=self.clock, dice=self.dice))
+
+    def _kubelet_token(self, node: str) -> str:
+        assert self._pki is not None
+        return hashlib.sha256(f"{self._pki.admin_token}/{node}".encode()).hexdigest()
+
+    def _own_daemons(self, kube: KubeClient) -> None:
+        address = self.data.address(0)
+        port = port_or_free(address, 8080)
+        self.facts["scheduler"] = f"{address}:{port}"
+        settings = scheduler.Settings(listen=f"{address}:{port}")
+        self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
+                                                        stop=self._stop))  # fmt: skip
+        self._daemon("controller", lambda: controller.run(controller.Settings(), cluster=kube, clock=self.clock,
+                                                          dice=self.dice, stop=self._stop))  # fmt: skip
+
+    async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
+        """Start one node; the event says that its cards are known."""
+        assert self._pki is not None and self._plane is not None
+        directory, address = self.data.node(node.name), self.data.address(index)
+        directory.mkdir(parents=True, exist_ok=True)
+        machine = "" if node.real or not node.has_cards else self._machine(node)
+        kube = await self._client(self._kubelet_token(node.name))
+        certificate, key = issue(self._pki, f"kubelet-{node.name}", [address, node.name], _utc(self.clock))
+        host, _, port = self._plane.server.removeprefix("https://").rpartition(":")
+        twin = KubeletSettings(
+            node=node.name, directory=directory, data_dir=self.data.root, address=address, cpu=node.cpu,
+            memory=node.memory, pods=node.pods, container_env=container_env(machine), kubeconfig=self.data.kubeconfig,
+            host_paths={"/usr/local/vgpu": str(directory / "vgpu"), "/tmp/vgpulock": str(directory / "vgpu" / "lock"),
+                        "/var/lib/kubelet": str(directory / "kubelet")},
+            api_host=host, api_port=int(port), ca_certificate=self._pki.ca, tls=ServerTls(certificate, key),
+            pumice_images=self.spec.pumice_images)  # fmt: skip
+        self._daemon(f"kubelet {node.name}", lambda: kubelet.run(twin, cluster=kube, clock=self.clock, dice=self.dice,
+                                                                 stop=self._stop))  # fmt: skip
+        ready = asyncio.Event()
+        if not node.has_cards:
+            ready.set()
+            return ready
+        monitor_port = port_or_free(address, 9394)
+        agent = node_agent.AgentSettings(
+            node=node.name, address=address, directory=str(directory), kubeconfig=str(self.data.kubeconfig),
+            machine=machine, nvml="" if node.real else str(machines.library_dir()), library=str(vgpu_library()),
+            monitor_port=monitor_port)  # fmt: skip
+        monitors = self.facts.setdefault("monitors", {})
+        assert isinstance(monitors, dict)
+        monitors[node.name] = f"{address}:{monitor_port}"
+        if len(self.spec.nodes) == 1:
+            admin = await self._client()
+            self._daemon(f"agent {node.name}", lambda: node_agent.run(agent, cluster=admin, clock=self.clock,
+                                                                      dice=self.dice, stop=self._stop, ready=ready))
+        else:
+            self._daemon(f"agent {node.name}", lambda: self._agent_process(agent, ready))
+        return ready
+
+    def _machine(self, node: NodeSpec) -> str:
+        """The directory of the node's emulated machine; made on first use."""
+        directory = self.data.node(node.name) / "machine"
+        if not (directory / "state").exists():
+            machines.create(machine_model(node), directory).close()
+        return str(directory)
+
+    async def _agent_process(self, agent: node_agent.AgentSettings, ready: asyncio.Event) -> None:
+        with open(self.data.logs / f"agent-{agent.node}.log", "ab") as log_file:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "pumice.cluster.node_agent", str(node_agent.settings_file(agent)),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log_file)
+        self._children.append(child)
+        assert child.stdout is not None
+        if await child.stdout.readline():
+            ready.set()
+        await child.wait()
+        self._children.remove(child)
+        if not self._stop.is_set():
+            raise Unavailable(f"the agent of {agent.node} ended; see {self.data.logs / f'agent-{agent.node}.log'}")
+
+    def _daemon(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(asyncio.create_task(self._supervised(name, start), name=name))
+
+    async def _supervised(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
+        """Run a daemon; start it again a little later when it fails: one fault must not take the cluster down."""
+        while not self._stop.is_set():
+            try:
+                await start()
+                return
+            except PumiceError as error:
+                log.error("%s: %s", name, error)
+            except Exception:
+                log.exception("%s failed", name)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), RESTART_SECONDS)
+
+    # -- readiness and what is told about it ----------------------------------------------------------------------
+
+    async def _until_ready(self, kube: KubeClient, nodes_ready: list[asyncio.Event], stop: asyncio.Event) -> None:
+        waiting = asyncio.gather(self._cards_known(kube), *(event.wait() for event in nodes_ready))
+        stopped = asyncio.ensure_future(stop.wait())
+        done, _ = await asyncio.wait({waiting, stopped}, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not done:
+            waiting.cancel()
+            raise Unavailable(f"the nodes were not ready within {READY_SECONDS:.0f} s; see {self.data.logs / 'up.log'}")
+        if waiting in done:
+            waiting.result()
+        else:
+            waiting.cancel()
+
+    async def _cards_known(self, kube: KubeClient) -> None:
+        """Wait until each node with cards shows them as allocatable."""
+        missing = {node.name for node in self.spec.nodes if node.has_cards}
+        async for event in kube.watch(NODES):
+            if event.type in ("ADDED", "MODIFIED"):
+                node = decode(Node, event.raw)
+                if any(str(node.status.allocatable.get(name, 0)) != "0" for name in (VGPU_NUMBER, GPU_NUMBER)):
+                    missing.discard(node.metadata.name)
+            if not missing:
+                return
+
+    def _describe(self) -> None:
+        assert self._plane is not None
+        cards = sum(node.cards for node in self.spec.nodes)
+        kinds = "real cards by NVML" if any(node.real for node in self.spec.nodes) else f"{cards} emulated cards"
+        count = len(self.spec.nodes)
+        self.facts |= {
+            "pid": os.getpid(), "server": self._plane.server, "port": int(self._plane.server.rpartition(":")[2]),
+            "control_plane": self.spec.control_plane, "ready": False,
+            "summary": f"{count} node{'s' if count != 1 else ''}, {kinds}, {self.spec.control_plane} control plane",
+        }  # fmt: skip
+        self.data.write_facts(self.facts)
+
+
+def machine_model(node: NodeSpec) -> machines.MachineModel:
+    """The emulated machine of a node: its model file, or so many cards of its preset."""
+    if node.machine:
+        return machines.load_model(node.machine)
+    model = machines.machine_of(f"{node.cards}x{node.model}", name=node.name)
+    if node.mig:
+        model = replace(model, cards=tuple(replace(card, mig_mode=bool(card.mig)) for card in model.cards))
+    return model
+
+
+def container_env(machine: str) -> dict[str, str]:
+    """What every container of an emulated node finds in its environment, so that it meets the emulated driver."""
+    if not machine:
+        return {}
+    return {"PUMICE_MACHINE": machine, "LD_LIBRARY_PATH": str(machines.library_dir()),
+            "PATH": f"{machine}/bin:{os.environ.get('PATH', '/usr/bin:/bin')}"}  # fmt: skip
+
+
+def vgpu_library() -> os.PathLike[str] | str:
+    from importlib.resources import files
+
+    library = files("pumice") / "_native" / "vgpu" / "libvgpu.so"
+    return str(library) if library.is_file() else ""
+
+
+def port_or_free(address: str, port: int) -> int:
+    """The usual port, or a free one when another cluster or daemon has it."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            return port
+        except OSError:
+            return kube_control_plane.free_port(address)
+
+
+def _utc(clock: Clock) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(clock.now(), datetime.UTC)
