@@ -1,0 +1,39 @@
+# The emulated machine: libnvidia-ml.so.1 and libcuda.so.1 over one shared state.
+
+M := machine
+MB := $(BUILD)/machine
+M_CFLAGS := $(CFLAGS_BASE) -I$(M)/include -I$(M)/src/core -Wno-missing-field-initializers -MMD -MP
+M_LDFLAGS := -shared -Wl,-Bsymbolic -Wl,-z,defs $(SANITIZE)
+
+M_CORE := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/core/*.c))
+M_CUDA := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/cuda/*.c))
+M_NVML := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/nvml/*.c))
+
+$(MB)/obj/%.o: $(M)/src/%.c
+	@mkdir -p $(@D)
+	@echo CC $< && $(CC) $(M_CFLAGS) -I$(<D) -c $< -o $@
+
+$(MB)/libcuda.so.1: $(M_CORE) $(M_CUDA)
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread -ldl
+
+$(MB)/libnvidia-ml.so.1: $(M_CORE) $(M_NVML)
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^ -lpthread
+
+M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1
+ALL += $(M_LIBS)
+
+.PHONY: machine-install
+machine-install: $(M_LIBS)
+	@mkdir -p $(PREFIX)/machine
+	install -m 755 $(M_LIBS) $(PREFIX)/machine/
+INSTALL += machine-install
+
+-include $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d)
+
+# ---- tests: C programs against their own prototypes, run by a small driver ----
+
+MT := $(MB)/tests
+$(MT)/create: $(M)/tests/create.c $(M)/include/machine/state.h
+	@mkdir -p $(@D)
+	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $<
+ALL += $(MT)/create

@@ -1,0 +1,469 @@
+/* Contexts: each costs memory on its card; a thread has a stack of them. */
+#define _GNU_SOURCE
+#include "cuda.h"
+#include "objects.h"
+
+#include <string.h>
+
+#define STACK 64
+
+static _Thread_local struct { CUcontext contexts[STACK]; unsigned depth; } own;
+
+static struct { pthread_mutex_t mutex; CUcontext context; unsigned references, flags; } primary[MACHINE_CARDS] =
+    {[0 ... MACHINE_CARDS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER}};
+
+CUcontext context_current_handle(void)
+{
+    return own.depth ? own.contexts[own.depth - 1] : NULL;
+}
+
+struct context *context_of(CUcontext handle)
+{
+    return handle_get(K_CONTEXT, handle);
+}
+
+struct context *context_current(void)
+{
+    return own.depth ? handle_get(K_CONTEXT, own.contexts[own.depth - 1]) : NULL;
+}
+
+CUresult context_usable(const struct context *context)
+{
+    if (__builtin_expect(!context, 0))
+        return own.depth && own.contexts[own.depth - 1] ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+    return __builtin_expect(card_lost(context->card), 0) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+/* ---- making and ending ---- */
+
+static const size_t default_limits[16] = {[0] = 1024, [1] = 1048576, [2] = 8388608, [3] = 2, [4] = 2048, [5] = 128};
+
+/* Exclusive mode: one process at a time has contexts on the card. */
+static CUresult mode_allows(unsigned card)
+{
+    uint32_t mode = RELAXED(&card_at(card)->compute_mode);
+    if (mode == 2)
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    if (mode != 3 && mode != 1)
+        return CUDA_SUCCESS;
+    process_reap(true);
+    for (int slot = 0; slot < (int)the_machine->process_high; slot++)
+        if (slot != cu.slot && process_live(&the_machine->processes[slot]) && RELAXED(&account_at(card, slot)->contexts))
+            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult make(CUdevice device, unsigned flags, unsigned api, bool is_primary, CUcontext *out)
+{
+    static _Atomic uint64_t ids;
+    unsigned card = cu.devices[device].card;
+    if (card_lost(card))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    CUresult rc = mode_allows(card);
+    if (rc)
+        return rc;
+    uint64_t bytes = (card_at(card)->context_bytes + BLOCK - 1) & ~(BLOCK - 1);
+    if (!memory_charge(card, cu.slot, (struct charge){bytes, 0, 0, 1, bytes}))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct context *c = handle_new(K_CONTEXT);
+    struct stream *s = c ? handle_new(K_STREAM) : NULL;
+    if (!s) {
+        memory_release(card, cu.slot, (struct charge){bytes, 0, 0, 1, bytes});
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = handle_of(K_CONTEXT, c);
+    s->context = *out;
+    c->legacy = s;
+    c->device = device;
+    c->card = card;
+    c->flags = flags;
+    c->api_version = api;
+    c->primary = is_primary;
+    c->charged = bytes;
+    c->id = atomic_fetch_add(&ids, 1) + 1;
+    memcpy(c->limits, default_limits, sizeof c->limits);
+    return CUDA_SUCCESS;
+}
+
+static void end(CUcontext handle)
+{
+    struct context *c = handle_get(K_CONTEXT, handle);
+    if (!c)
+        return;
+    context_wait(c);
+    unsigned card = c->card;
+    uint64_t bytes = c->charged;
+    heap_end_context(handle);
+    modules_of_context_end(handle);
+    streams_of_context_end(handle);
+    handle_drop(K_CONTEXT, handle);
+    memory_release(card, cu.slot, (struct charge){bytes, 0, 0, 1, bytes});
+}
+
+#define DEVICE(function, device) \
+    ENTER(function); \
+    if (device < 0 || device >= cu.device_count) \
+        return CUDA_ERROR_INVALID_DEVICE;
+
+static CUresult create(CUcontext *out, unsigned flags, CUdevice device, unsigned api)
+{
+    if (!out || flags > 0xff)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (own.depth == STACK)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = make(device, flags, api, false, out);
+    if (rc == CUDA_SUCCESS)
+        own.contexts[own.depth++] = *out;
+    return rc;
+}
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
+{
+    DEVICE(cuCtxCreate_v2, device);
+    return create(out, flags, device, 3020);
+}
+
+EXPORT CUresult cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
+{
+    DEVICE(cuCtxCreate, device);
+    return create(out, flags, device, 3010);
+}
+
+EXPORT CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned int flags, CUdevice device)
+{
+    DEVICE(cuCtxCreate_v3, device);
+    if (count < 0 || (count > 0 && !affinity))
+        return CUDA_ERROR_INVALID_VALUE;
+    return count > 0 ? CUDA_ERROR_NOT_SUPPORTED : create(out, flags, device, 11040);
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned int flags, CUdevice device)
+{
+    DEVICE(cuCtxCreate_v4, device);
+    (void)params; /* affinity and shared-GPU settings: nothing here follows them */
+    return create(out, flags, device, 12050);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext handle)
+{
+    ENTER(cuCtxDestroy_v2);
+    struct context *c = handle_get(K_CONTEXT, handle);
+    if (!c || c->primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    end(handle);
+    if (context_current_handle() == handle)
+        own.depth--;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext handle)
+{
+    return cuCtxDestroy_v2(handle);
+}
+
+/* ---- the primary context of a device ---- */
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
+    DEVICE(cuDevicePrimaryCtxRetain, device);
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&primary[device].mutex);
+    CUresult rc = CUDA_SUCCESS;
+    if (!handle_get(K_CONTEXT, primary[device].context)) {
+        primary[device].references = 0;
+        rc = make(device, primary[device].flags, 3020, true, &primary[device].context);
+    }
+    if (rc == CUDA_SUCCESS) {
+        primary[device].references++;
+        *out = primary[device].context;
+    }
+    pthread_mutex_unlock(&primary[device].mutex);
+    return rc;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    DEVICE(cuDevicePrimaryCtxRelease_v2, device);
+    pthread_mutex_lock(&primary[device].mutex);
+    bool held = primary[device].references > 0;
+    if (held && --primary[device].references == 0) {
+        end(primary[device].context);
+        primary[device].context = NULL;
+    }
+    pthread_mutex_unlock(&primary[device].mutex);
+    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    return cuDevicePrimaryCtxRelease_v2(device);
+}
+
+/* Everything of the context goes; those who retained it still hold it, and the next retain makes a new one. */
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    DEVICE(cuDevicePrimaryCtxReset_v2, device);
+    pthread_mutex_lock(&primary[device].mutex);
+    if (primary[device].context)
+        end(primary[device].context);
+    primary[device].context = NULL;
+    primary[device].references = 0;
+    pthread_mutex_unlock(&primary[device].mutex);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return cuDevicePrimaryCtxReset_v2(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
+{
+    DEVICE(cuDevicePrimaryCtxSetFlags_v2, device);
+    if (flags > 0xff)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&primary[device].mutex);
+    primary[device].flags = flags;
+    struct context *c = handle_get(K_CONTEXT, primary[device].context);
+    if (c)
+        c->flags = flags;
+    pthread_mutex_unlock(&primary[device].mutex);
+    return CUDA_SUCCESS;
+}
+
+/* Before 11.0 an active context refused new flags. */
+EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
+    DEVICE(cuDevicePrimaryCtxSetFlags, device);
+    if (handle_get(K_CONTEXT, primary[device].context))
+        return CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+    DEVICE(cuDevicePrimaryCtxGetState, device);
+    if (!flags || !active)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&primary[device].mutex);
+    *flags = primary[device].flags;
+    *active = handle_get(K_CONTEXT, primary[device].context) != NULL;
+    pthread_mutex_unlock(&primary[device].mutex);
+    return CUDA_SUCCESS;
+}
+
+struct context *primary_of(CUdevice device)
+{
+    return handle_get(K_CONTEXT, primary[device].context);
+}
+
+/* ---- the calling thread's stack ---- */
+
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle)
+{
+    ENTER(cuCtxPushCurrent_v2);
+    if (!handle_get(K_CONTEXT, handle))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (own.depth == STACK)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    own.contexts[own.depth++] = handle;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent(CUcontext handle)
+{
+    return cuCtxPushCurrent_v2(handle);
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *out)
+{
+    ENTER(cuCtxPopCurrent_v2);
+    if (own.depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    own.depth--;
+    if (out)
+        *out = own.contexts[own.depth];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent(CUcontext *out)
+{
+    return cuCtxPopCurrent_v2(out);
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext handle)
+{
+    ENTER(cuCtxSetCurrent);
+    if (handle && !handle_get(K_CONTEXT, handle))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!handle) {
+        own.depth -= own.depth > 0;
+        return CUDA_SUCCESS;
+    }
+    if (own.depth == 0)
+        own.depth = 1;
+    own.contexts[own.depth - 1] = handle;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *out)
+{
+    ENTER(cuCtxGetCurrent);
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = context_current_handle();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+    ENTER_CONTEXT(cuCtxGetDevice, context);
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    *device = context->device;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+{
+    ENTER(cuCtxGetDevice_v2);
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    if (!c)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    *device = c->device;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSynchronize(void)
+{
+    ENTER_CONTEXT(cuCtxSynchronize, context);
+    CUresult forbidden = capture_forbids();
+    return forbidden ? forbidden : context_wait(context);
+}
+
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext handle)
+{
+    ENTER(cuCtxSynchronize_v2);
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    if (!c)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return context_wait(c);
+}
+
+/* ---- settings and queries ---- */
+
+#define QUERY(name, type, expression) \
+    EXPORT CUresult name(type *out) \
+    { \
+        ENTER_CONTEXT(name, context); \
+        if (!out) \
+            return CUDA_ERROR_INVALID_VALUE; \
+        *out = (expression); \
+        return CUDA_SUCCESS; \
+    }
+QUERY(cuCtxGetFlags, unsigned int, context->flags)
+QUERY(cuCtxGetCacheConfig, int, context->cache_config)
+QUERY(cuCtxGetSharedMemConfig, int, context->shared_config)
+
+EXPORT CUresult cuCtxSetFlags(unsigned int flags)
+{
+    ENTER_CONTEXT(cuCtxSetFlags, context);
+    context->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCacheConfig(int config)
+{
+    ENTER_CONTEXT(cuCtxSetCacheConfig, context);
+    if (config < 0 || config > 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->cache_config = config;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetSharedMemConfig(int config)
+{
+    ENTER_CONTEXT(cuCtxSetSharedMemConfig, context);
+    if (config < 0 || config > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->shared_config = config;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *value, int limit)
+{
+    ENTER_CONTEXT(cuCtxGetLimit, context);
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (limit < 0 || limit > 8)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *value = context->limits[limit];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
+{
+    ENTER_CONTEXT(cuCtxSetLimit, context);
+    if (limit < 0 || limit > 8)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    context->limits[limit] = value;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
+{
+    ENTER(cuCtxGetApiVersion);
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    if (!c)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = c->api_version;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+    ENTER(cuCtxGetId);
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    if (!c)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!id)
+        return CUDA_ERROR_INVALID_VALUE;
+    *id = c->id;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    ENTER_CONTEXT(cuCtxGetStreamPriorityRange, context);
+    if (least)
+        *least = 0;
+    if (greatest)
+        *greatest = -5;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxResetPersistingL2Cache(void)
+{
+    ENTER_CONTEXT(cuCtxResetPersistingL2Cache, context);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+    ENTER_CONTEXT(cuCtxEnablePeerAccess, context);
+    struct context *other = handle_get(K_CONTEXT, peer);
+    if (!other || flags != 0)
+        return other ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
+    return other->card == context->card ? 217 : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer)
+{
+    ENTER_CONTEXT(cuCtxDisablePeerAccess, context);
+    return handle_get(K_CONTEXT, peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}

@@ -1,0 +1,11 @@
+#ifndef PUMICE_MACHINE_IMAGE_H
+#define PUMICE_MACHINE_IMAGE_H
+
+#include "objects.h"
+
+CUresult image_read(struct module *m, const void *image);
+void image_forget(struct module *m);
+struct kernel_text *image_kernel(struct module *m, const char *name); /* NULL: no such kernel */
+void kernel_describe(struct kernel_text *k);
+
+#endif

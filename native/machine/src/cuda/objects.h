@@ -1,0 +1,119 @@
+/* What the handles stand for, beyond contexts, streams and functions (cuda.h). */
+#ifndef PUMICE_MACHINE_OBJECTS_H
+#define PUMICE_MACHINE_OBJECTS_H
+
+#include "cuda.h"
+
+struct event {
+    struct object o;
+    CUcontext context;
+    unsigned flags, card;
+    bool recorded, captured;
+    bool pending;            /* its moment is still in a mark */
+    uint32_t mark;
+    uint64_t position, time;
+    void *capture;           /* of the stream it was recorded in while that was captured */
+};
+
+struct kernel_text { char name[120]; uint64_t ns; int regs, smem, special; CUfunction function; };
+struct global_text { char name[120]; uint64_t bytes; uint64_t address; };
+/* A module of a context, or a library (context NULL). */
+struct module {
+    struct object o;
+    CUcontext context;
+    struct kernel_text *kernels;
+    size_t kernel_count;
+    struct global_text *globals;
+    size_t global_count;
+    bool opaque;             /* machine code: has every name */
+    pthread_mutex_t mutex;
+};
+
+struct array {
+    struct object o;
+    CUDA_ARRAY3D_DESCRIPTOR shape;
+    unsigned levels, card;
+    CUcontext context;
+    uint64_t address, pitch, bytes;
+    CUmipmappedArray parent; /* of a level: it owns no memory */
+};
+
+struct pool {
+    struct object o;
+    unsigned card;
+    CUdevice device;
+    bool built_in, imported, host;
+    uint64_t reserved, reserved_high, used, used_high, threshold, max_size;
+    uint64_t reuse[3];
+    CUmemPoolProps props;
+    int access[MACHINE_CARDS];
+    pthread_mutex_t mutex;
+    struct pool_free *free;
+};
+
+struct physical {
+    struct object o;
+    CUmemAllocationProp props;
+    unsigned card;
+    uint64_t size, extent;
+    uint32_t references, mappings;
+    bool imported, on_device;
+    int import_fd;
+    char *import_data;
+};
+
+enum node_type { N_KERNEL = 0, N_MEMCPY = 1, N_MEMSET = 2, N_HOST = 3, N_GRAPH = 4, N_EMPTY = 5, N_WAIT = 6, N_RECORD = 7,
+                 N_ALLOC = 10, N_FREE = 11 };
+struct node {
+    struct object o;
+    CUgraph graph;
+    CUgraphNode next;        /* in the graph, in order of creation */
+    int type;
+    CUgraphNode *after;
+    size_t after_count;
+    uint64_t ns;             /* of a kernel or a copy */
+    CUDA_KERNEL_NODE_PARAMS kernel;
+    CUDA_HOST_NODE_PARAMS host;
+    CUDA_MEMSET_NODE_PARAMS memset;
+    CUDA_MEMCPY3D copy;
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+    CUdeviceptr freed;
+    CUgraph child;
+    CUevent event;
+    unsigned char params[256]; /* a copy of the first kernel parameter's value lives here */
+};
+struct graph {
+    struct object o;
+    CUgraphNode first, last;
+    size_t count;
+    unsigned card;
+    CUcontext context;
+    uint64_t version;
+};
+struct step { int type; uint64_t ns; bool launch; CUDA_HOST_NODE_PARAMS host; CUDA_MEMSET_NODE_PARAMS memset; CUDA_MEMCPY3D copy;
+              CUevent event; CUgraphNode node; };
+struct graph_exec {
+    struct object o;
+    CUgraph graph;
+    struct step *steps;
+    size_t count, kernels;
+    uint64_t ns;
+    uint64_t *alloc_addresses;
+    size_t alloc_count;
+    unsigned flags;
+    CUcontext context;
+};
+
+struct capture {
+    CUgraph graph;
+    CUgraphNode last;
+    struct stream *origin;
+    int mode;                /* 0 global, 1 thread-local, 2 relaxed */
+    uint64_t id;
+    pthread_t thread;
+};
+
+struct link { struct object o; char *text; size_t size; };
+struct green { struct object o; CUcontext context; };
+
+#endif
