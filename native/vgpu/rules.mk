@@ -1,0 +1,53 @@
+# libvgpu.so. Included by ../Makefile, which names BUILD; everything of ours lands in $(BUILD)/vgpu.
+BUILD ?= build
+VGPU_DIR := vgpu
+VGPU_OUT := $(BUILD)/vgpu
+VGPU_LIB := $(VGPU_OUT)/libvgpu.so
+
+VGPU_SRC := $(wildcard $(VGPU_DIR)/src/*/*.c)
+VGPU_OBJ := $(VGPU_SRC:$(VGPU_DIR)/src/%.c=$(VGPU_OUT)/obj/%.o)
+VGPU_CPPFLAGS := -D_GNU_SOURCE -I$(VGPU_DIR)/include -I$(VGPU_DIR)/src
+VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition
+
+# What the unit tests link: everything that includes no CUDA header.
+VGPU_POLICY_SRC := $(wildcard $(VGPU_DIR)/src/core/*.c $(VGPU_DIR)/src/policy/*.c $(VGPU_DIR)/src/book/*.c)
+VGPU_UNIT := $(patsubst $(VGPU_DIR)/tests/%.c,%,$(wildcard $(VGPU_DIR)/tests/test_*.c))
+VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/%,$(wildcard $(VGPU_DIR)/tests/programs/*.c))
+
+$(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/hooks.def $(VGPU_DIR)/src/driver/needs.def
+	@mkdir -p $(@D)
+	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -MMD -MP -c $< -o $@
+
+$(VGPU_OUT)/exports.map: $(VGPU_DIR)/exports.map.in $(VGPU_DIR)/hooks.def
+	@mkdir -p $(@D)
+	$(CC) -E -P -x c -I$(VGPU_DIR) $< -o $@
+
+# A file that a process has mapped is never written into: the new one takes its name.
+$(VGPU_LIB): $(VGPU_OBJ) $(VGPU_OUT)/exports.map
+	$(CC) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-z,defs -Wl,-z,now -Wl,-z,nodelete -Wl,-soname,libvgpu.so $(VGPU_OBJ) -o $@.new
+	mv -f $@.new $@
+
+$(VGPU_OUT)/programs/%: $(VGPU_DIR)/tests/programs/%.c $(VGPU_DIR)/tests/check.h
+	@mkdir -p $(@D)
+	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests -I$(VGPU_DIR) $< -o $@ -ldl -lpthread
+
+$(VGPU_OUT)/tests/%: $(VGPU_DIR)/tests/%.c $(VGPU_DIR)/tests/check.h $(VGPU_POLICY_SRC) $(wildcard $(VGPU_DIR)/src/*/*.h) $(VGPU_DIR)/include/vgpu/region.h
+	@mkdir -p $(@D)
+	$(CC) $(VGPU_CFLAGS) $(SANITIZE) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests $< $(VGPU_POLICY_SRC) -o $@ -lpthread -lm
+
+.PHONY: vgpu vgpu-test vgpu-programs vgpu-install
+vgpu: $(VGPU_LIB)
+vgpu-programs: $(VGPU_PROGRAMS)
+# Under a sanitizer these are the same tests: the policy links without the driver's half.
+vgpu-test: $(VGPU_UNIT:%=$(VGPU_OUT)/tests/%)
+	@set -e; for t in $^; do LIBCUDA_LOG_LEVEL=0 timeout 300 $$t; done
+vgpu-install: $(VGPU_LIB)
+	@mkdir -p $(PREFIX)/vgpu
+	install -m 755 $(VGPU_LIB) $(PREFIX)/vgpu/libvgpu.so.new
+	mv -f $(PREFIX)/vgpu/libvgpu.so.new $(PREFIX)/vgpu/libvgpu.so
+
+ALL += $(VGPU_LIB)
+INSTALL += vgpu-install
+TESTS += vgpu-test
+
+-include $(VGPU_OBJ:.o=.d)

@@ -1,0 +1,48 @@
+/*
+ * What this process holds: one record per allocation, handle, mapping or context, found by its key in constant time.
+ *
+ * Sharded hash tables; a shard's lock is held for a look-up or an insertion and never across a driver call.
+ */
+#ifndef VGPU_RECORDS_H
+#define VGPU_RECORDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum record_kind {
+    RECORD_NONE,
+    RECORD_LINEAR,  /* key: device pointer */
+    RECORD_MANAGED_FALLBACK,
+    RECORD_ARRAY,   /* key: array or mipmapped array handle */
+    RECORD_HANDLE,  /* key: VMM handle; references and mappings count */
+    RECORD_MAPPING, /* key: mapped address; owner: the handle */
+    RECORD_CONTEXT, /* key: context handle */
+    RECORD_EXEC,    /* key: executable graph; bytes its launches may take */
+};
+
+struct record {
+    uint64_t key;
+    uint64_t bytes;
+    uint64_t owner; /* context of an allocation, handle of a mapping */
+    uint32_t references;
+    uint32_t mappings;
+    int16_t device;
+    uint8_t kind;
+    uint8_t charged; /* 0: imported, somebody else pays */
+};
+
+/* False without memory for it. A record of the same kind and key is replaced. */
+bool records_insert(const struct record *record);
+bool records_remove(enum record_kind kind, uint64_t key, struct record *removed);
+bool records_find(enum record_kind kind, uint64_t key, struct record *found);
+
+/* Adds to references and mappings; when both are zero the record is removed and handed out: true then. */
+bool records_count(enum record_kind kind, uint64_t key, int references, int mappings, struct record *ended);
+
+/* Removes everything that belongs to an owner, calling each for it. */
+void records_drop_owner(uint64_t owner, void (*each)(const struct record *record));
+
+uint64_t records_live(void);
+void records_after_fork(void);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * What the environment asks for, read once per process when it first uses the GPU (spec hami-core 2).
+ *
+ * The lookup is an argument so that tests need no environment of their own.
+ */
+#ifndef VGPU_CONFIG_H
+#define VGPU_CONFIG_H
+
+#include "vgpu/region.h"
+
+#include <stdbool.h>
+
+enum core_policy { POLICY_DEFAULT, POLICY_FORCE, POLICY_DISABLE };
+
+struct config {
+    uint64_t memory_limit[REGION_DEVICES]; /* bytes, 0 = unlimited */
+    uint64_t sm_limit[REGION_DEVICES];     /* percent, 100 = unlimited */
+    bool any_memory_variable;              /* whether the environment speaks of memory at all */
+    bool any_sm_variable;
+    int32_t priority;
+    enum core_policy policy;
+    bool oversubscribe;
+    bool arbiter;
+    uint64_t record_interval_s; /* between updates of last_kernel_time */
+    uint64_t context_bytes;     /* charged for a context that nothing can measure */
+    int log_level;
+    char region_path[4096]; /* empty = the variable is missing */
+    char arbiter_directory[256];
+};
+
+typedef const char *(*lookup_fn)(const char *name);
+
+void config_read(struct config *config, lookup_fn lookup);
+
+#endif

@@ -1,0 +1,55 @@
+#include "core/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 512, ALWAYS_WRITTEN = 5 };
+
+static int current_level = LOG_LEVEL_WARNING;
+
+void log_set_level(int level)
+{
+    if (level < LOG_LEVEL_ERROR)
+        level = LOG_LEVEL_ERROR;
+    __atomic_store_n(&current_level, level, __ATOMIC_RELAXED);
+}
+
+int log_level(void)
+{
+    return __atomic_load_n(&current_level, __ATOMIC_RELAXED);
+}
+
+static const char *name_of(int level)
+{
+    switch (level) {
+    case LOG_LEVEL_ERROR: return "error";
+    case LOG_LEVEL_WARNING: return "warning";
+    case LOG_LEVEL_INFO: return "info";
+    default: return "debug";
+    }
+}
+
+void log_write(int level, uint32_t *times, const char *format, ...)
+{
+    uint32_t count = __atomic_add_fetch(times, 1, __ATOMIC_RELAXED);
+    if (count > ALWAYS_WRITTEN && (count & (count - 1)) != 0)
+        return;
+
+    int saved = errno;
+    char line[LINE_BYTES];
+    int used = snprintf(line, sizeof line, "libvgpu[%d] %s: ", (int)getpid(), name_of(level));
+    va_list values;
+    va_start(values, format);
+    int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, values);
+    va_end(values);
+    if (more > 0)
+        used += more;
+    if (used > LINE_BYTES - 2)
+        used = LINE_BYTES - 2;
+    line[used++] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, (size_t)used);
+    (void)ignored; /* nowhere to say that stderr is gone */
+    errno = saved;
+}

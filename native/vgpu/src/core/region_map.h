@@ -1,0 +1,42 @@
+/*
+ * The shared region as this process has it: attached to the container's file, or private when the file cannot be used.
+ *
+ * Attaching never fails: a region that is unusable (read-only or full disk, foreign owner, symbolic link, other layout
+ * with live processes) costs one error line, and the limits of the environment are enforced for this process alone.
+ */
+#ifndef VGPU_REGION_MAP_H
+#define VGPU_REGION_MAP_H
+
+#include "core/config.h"
+#include "vgpu/region.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct region_map {
+    struct region *region;
+    struct region_ext *ext; /* never NULL: private memory where the file has none */
+    int fd;                 /* -1: private region */
+    bool shared;            /* region lies in the container's file */
+    bool ext_shared;        /* the extension does too */
+    size_t mapped_bytes;
+    int slot; /* this process's own, -1 without one */
+    dev_t device;
+    ino_t inode;
+    char path[4096];
+};
+
+void region_attach(struct region_map *map, const struct config *config);
+
+/* In a forked child: let go of the parent's file description and mapping, without touching its slot. */
+void region_forget(struct region_map *map);
+
+/* A descriptor that surely still is the region's file, even if the program closed and reused ours; -1 when there is none. */
+int region_fd(struct region_map *map);
+
+static inline bool region_has_magic(const struct region *region)
+{
+    return shared_get(&region->initialized_flag) == REGION_MAGIC;
+}
+
+#endif

@@ -1,0 +1,257 @@
+#include "driver/contexts.h"
+
+#include "core/log.h"
+#include "driver/guest.h"
+#include "driver/launching.h"
+#include "driver/pools.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NVML_LIST = 256 };
+#define MEASURED_MAX (2ull << 30) /* more than any context takes: somebody's data, not a context */
+
+/* Primary contexts of this process by region index. bytes is zero while there is none. */
+static struct primary {
+    uint64_t bytes;
+    uint64_t context;
+} primaries[REGION_DEVICES];
+
+static uint32_t context_count[REGION_DEVICES]; /* charged contexts of any kind */
+
+void contexts_after_fork(void)
+{
+    memset(primaries, 0, sizeof primaries);
+    memset(context_count, 0, sizeof context_count);
+}
+
+/* NVML's bytes for this process on the device; 0 when NVML does not tell. */
+static uint64_t measured_bytes(int device)
+{
+    const struct real *nvml = guest_nvml();
+    struct nvml_process list[NVML_LIST];
+    unsigned count = NVML_LIST;
+    nvmlDevice handle;
+    if (nvml == NULL || INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)device, &handle)) != NVML_SUCCESS)
+        return 0;
+    nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
+    if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
+        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, list));
+    else if (nvml->nvmlDeviceGetComputeRunningProcesses_v2 != NULL)
+        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v2(handle, &count, list));
+    if (rc != NVML_SUCCESS)
+        return 0;
+    /* The driver reports the pid of our own namespace (open kernel modules) or of the host, which the monitor writes. */
+    struct region_slot *own = guest.map.slot >= 0 ? &guest.map.region->procs[guest.map.slot] : NULL;
+    unsigned host = own != NULL ? (unsigned)shared_get(&own->hostpid) : 0, here = (unsigned)getpid();
+    for (unsigned i = 0; i < count; i++) {
+        if (list[i].pid != here && (host == 0 || list[i].pid != host))
+            continue;
+        if (own != NULL && host == 0)
+            shared_set(&own->hostpid, (int32_t)here);
+        return list[i].bytes == UINT64_MAX ? 0 : list[i].bytes;
+    }
+    return 0;
+}
+
+static uint64_t booked_by_us(int device)
+{
+    return guest.map.slot < 0 ? 0 : shared_get(&guest.map.region->procs[guest.map.slot].used[device].total);
+}
+
+static uint64_t context_cost(int device)
+{
+    uint64_t measured = measured_bytes(device), booked = booked_by_us(device);
+    if (measured <= booked)
+        return measured == 0 ? guest.config.context_bytes : 0;
+    return measured - booked < MEASURED_MAX ? measured - booked : MEASURED_MAX;
+}
+
+static uint64_t charge(int device)
+{
+    uint64_t bytes = context_cost(device);
+    memory_charge(&guest.map, device, MEMORY_CONTEXT, bytes);
+    __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
+    log_info("device %d: a context of %llu bytes", device, (unsigned long long)bytes);
+    return bytes;
+}
+
+static void uncharge(int device, uint64_t bytes)
+{
+    memory_release(&guest.map, device, MEMORY_CONTEXT, bytes);
+    __atomic_sub_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
+}
+
+enum { MEASURING = 1 }; /* stands for the bytes while one thread finds out */
+
+static void primary_began(int device, CUcontext context)
+{
+    uint64_t none = 0;
+    if (!__atomic_compare_exchange_n(&primaries[device].bytes, &none, MEASURING, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return;
+    int saved = errno;
+    uint64_t bytes = charge(device);
+    primaries[device].context = (uint64_t)(uintptr_t)context;
+    __atomic_store_n(&primaries[device].bytes, bytes > MEASURING ? bytes : MEASURING + 1, __ATOMIC_SEQ_CST);
+    errno = saved;
+}
+
+static void drop_allocation(const struct record *record)
+{
+    if (record->charged && record->kind != RECORD_CONTEXT && record->kind != RECORD_EXEC)
+        guest_release(record->device, record->bytes);
+}
+
+/* With a context go its allocations, its events and the graphs made in it. */
+static void context_ended(uint64_t context)
+{
+    if (context != 0)
+        records_drop_owner(context, drop_allocation);
+    launching_context_ended((CUcontext)(uintptr_t)context);
+}
+
+static void primary_ended(int device)
+{
+    uint64_t bytes = __atomic_exchange_n(&primaries[device].bytes, 0, __ATOMIC_SEQ_CST);
+    if (bytes == 0)
+        return;
+    context_ended(primaries[device].context);
+    uncharge(device, bytes > MEASURING + 1 ? bytes : 0);
+    pools_settle(device, false);
+}
+
+static bool primary_is_active(const struct real *real, CUdevice device)
+{
+    unsigned flags;
+    int active = 0;
+    return real->cuDevicePrimaryCtxGetState != NULL &&
+           INSIDE(real->cuDevicePrimaryCtxGetState(device, &flags, &active)) == CUDA_SUCCESS && active != 0;
+}
+
+void contexts_notice(int device)
+{
+    if (__atomic_load_n(&context_count[device], __ATOMIC_RELAXED) > 0)
+        return;
+    const struct real *real = real_cuda();
+    CUdevice ordinal = guest.ordinal_of[device];
+    CUcontext current = NULL;
+    if (ordinal < 0 || !primary_is_active(real, ordinal))
+        return;
+    if (real->cuCtxGetCurrent != NULL)
+        INSIDE(real->cuCtxGetCurrent(&current));
+    primary_began(device, current);
+}
+
+/* ---- hooks ----------------------------------------------------------------------------------------------------- */
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuDevicePrimaryCtxRetain(context, ordinal));
+    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
+    if (device >= 0)
+        primary_began(device, *context);
+    return rc;
+}
+
+/* Release counts references, so only the driver knows whether the context is gone. */
+static CUresult after_release(const struct real *real, CUresult rc, CUdevice ordinal)
+{
+    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
+    if (device >= 0 && !primary_is_active(real, ordinal))
+        primary_ended(device);
+    return rc;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_release(real, INSIDE(real->cuDevicePrimaryCtxRelease(device)), device);
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_release(real, INSIDE(real->cuDevicePrimaryCtxRelease_v2(device)), device);
+}
+
+/* Reset destroys everything in the context even while references keep it. */
+static CUresult after_reset(const struct real *real, CUresult rc, CUdevice ordinal)
+{
+    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
+    if (device >= 0)
+        context_ended(primaries[device].context);
+    return after_release(real, rc, ordinal);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_reset(real, INSIDE(real->cuDevicePrimaryCtxReset(device)), device);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_reset(real, INSIDE(real->cuDevicePrimaryCtxReset_v2(device)), device);
+}
+
+static CUresult after_create(CUresult rc, const CUcontext *context, CUdevice ordinal)
+{
+    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
+    if (device < 0)
+        return rc;
+    int saved = errno;
+    struct record record = {.key = (uint64_t)(uintptr_t)*context, .bytes = charge(device), .device = (int16_t)device,
+                            .kind = RECORD_CONTEXT, .charged = 1, .references = 1};
+    records_insert(&record);
+    errno = saved;
+    return rc;
+}
+
+CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_create(INSIDE(real->cuCtxCreate(context, flags, device)), context, device);
+}
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_create(INSIDE(real->cuCtxCreate_v2(context, flags, device)), context, device);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_create(INSIDE(real->cuCtxCreate_v3(context, affinity, count, flags, device)), context, device);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device)
+{
+    const struct real *real = real_cuda();
+    return after_create(INSIDE(real->cuCtxCreate_v4(context, parameters, flags, device)), context, device);
+}
+
+static CUresult after_destroy(CUresult rc, CUcontext context)
+{
+    struct record record;
+    if (rc != CUDA_SUCCESS || !guest_serves() || !records_remove(RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &record))
+        return rc;
+    context_ended(record.key);
+    uncharge(record.device, record.bytes);
+    return rc;
+}
+
+CUresult cuCtxDestroy(CUcontext context)
+{
+    const struct real *real = real_cuda();
+    return after_destroy(INSIDE(real->cuCtxDestroy(context)), context);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    const struct real *real = real_cuda();
+    return after_destroy(INSIDE(real->cuCtxDestroy_v2(context)), context);
+}

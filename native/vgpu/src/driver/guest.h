@@ -1,0 +1,71 @@
+/*
+ * The library as a guest in this process: attached to the container's region since the first use of the GPU, knowing
+ * which driver device is which index of the region, and keeping out of the way in every other state.
+ */
+#ifndef VGPU_GUEST_H
+#define VGPU_GUEST_H
+
+#include "book/records.h"
+#include "core/config.h"
+#include "core/region_map.h"
+#include "driver/real.h"
+#include "policy/memory.h"
+
+enum { ORDINALS = 64 };
+
+struct guest {
+    struct region_map map;
+    struct config config;
+    int device_count;                 /* CUDA devices of this process; 0 while unknown */
+    int16_t index_of[ORDINALS];       /* CUDA ordinal -> index of the region, -1 = unlimited */
+    int16_t ordinal_of[REGION_DEVICES];
+};
+
+extern struct guest guest;
+extern int guest_attached;
+
+/* Attaches if that has not happened; false when even private memory for the books cannot be had. */
+bool guest_attach(void);
+
+/* Whether a hook should do its work: called by the program itself, and the region is there. */
+static inline bool guest_serves(void)
+{
+    if (__builtin_expect(inside_driver != 0, 0))
+        return false;
+    return __builtin_expect(__atomic_load_n(&guest_attached, __ATOMIC_ACQUIRE), 1) || guest_attach();
+}
+
+/* Region index of a CUDA device, -1 when it has none and so no limits. */
+int guest_device(CUdevice device);
+
+/* Region index of the device of the current context, -1 without one. */
+int guest_current_device(const struct real *real);
+
+/* Region index for an NVML device, -1 when it is none of the region's. */
+int guest_nvml_device(const struct real *real, nvmlDevice device);
+
+/* devices.c: who is who; filled when CUDA, or NVML, has been initialised. */
+void devices_from_cuda(void);
+void devices_from_nvml(void);
+
+/* NVML for our own questions, initialised once per process; NULL when there is none. */
+const struct real *guest_nvml(void);
+
+/* ---- booking, shared by all allocating hooks ---- */
+
+/* Reserves, after giving every chance to memory that pools no longer need; a refusal is one warning. */
+bool guest_reserve(int device, uint64_t bytes);
+void guest_release(int device, uint64_t bytes);
+
+/* After the driver's answer: a record on success, the booking back on failure. Returns the answer. */
+CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes);
+
+/* The freeing half: take the record, let the driver free, give back; or put the record back when the driver refuses. */
+struct parting {
+    struct record record;
+    bool known;
+};
+struct parting guest_part(enum record_kind kind, uint64_t key);
+CUresult guest_parted(CUresult rc, const struct parting *parting);
+
+#endif

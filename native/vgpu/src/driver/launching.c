@@ -1,0 +1,200 @@
+#include "driver/launching.h"
+
+#include "policy/budget.h"
+
+#include <errno.h>
+
+#define TICK_NS 20000000ull
+#define REFILL_EVERY_NS 50000ull
+#define LONGEST_NAP_NS 50000000ull   /* limit, policy and switch are looked at again after it */
+#define FIRST_ANSWER_NS 200000000ull /* how long a second launch waits for what the first of its kind cost */
+enum { UNKNOWN_MAX = 4 };
+
+uint64_t launch_next_tick_ns;
+int launch_any_limit;
+
+void sampler_after_fork(void);
+void sampler_context_ended(CUcontext context);
+void watch_after_fork(void);
+void activity_after_fork(void);
+
+void launching_after_fork(void)
+{
+    launch_next_tick_ns = 0;
+    launch_any_limit = 0;
+    gate_after_fork();
+    sampler_after_fork();
+    watch_after_fork();
+    activity_after_fork();
+    cost_forget_all();
+}
+
+void launching_context_ended(CUcontext context)
+{
+    sampler_context_ended(context);
+}
+
+static uint64_t machine_now(void)
+{
+    return real_table.pumice_machine_now_ns();
+}
+
+static void machine_sleep(uint64_t ns)
+{
+    INSIDE(real_table.pumice_machine_sleep_ns(ns));
+}
+
+/* A machine in virtual time brings its clock; everything else lives in real time. */
+static void choose_clock(void)
+{
+    const struct real *real = real_cuda();
+    if (real->pumice_machine_time_mode != NULL && real->pumice_machine_now_ns != NULL &&
+        real->pumice_machine_sleep_ns != NULL && INSIDE(real->pumice_machine_time_mode()) == 1)
+        policy_clock = (struct policy_clock){machine_now, machine_now, machine_sleep};
+}
+
+/* The limit that holds, shared evenly where the file of another library leaves no room for a common budget. */
+static uint64_t limit_of(int device)
+{
+    uint64_t limit = gate_limit(&guest.map, guest.config.policy, device);
+    if (limit == 0 || guest.map.ext_shared || !guest.map.shared)
+        return limit;
+    uint64_t processes = 0;
+    for (int slot = 0; slot < REGION_SLOTS && slot < shared_peek(&guest.map.region->proc_num); slot++)
+        processes += shared_peek(&guest.map.region->procs[slot].status) != SLOT_FREE;
+    return processes > limit ? 1 : limit / (processes > 0 ? processes : 1);
+}
+
+void launch_tick(uint64_t now)
+{
+    static int clock_chosen;
+    int saved = errno;
+    if (!__atomic_exchange_n(&clock_chosen, 1, __ATOMIC_SEQ_CST)) {
+        choose_clock();
+        now = policy_clock.coarse();
+    }
+    int any = 0;
+    for (int device = 0; device < REGION_DEVICES; device++)
+        any |= gate_limit(&guest.map, guest.config.policy, device) != 0;
+    __atomic_store_n(&launch_any_limit, any, __ATOMIC_RELAXED);
+    gate_record(&guest.map, guest.config.record_interval_s, now);
+    if (guest.map.slot >= 0)
+        __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
+    __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
+    errno = saved;
+}
+
+static int device_of_launch(void)
+{
+    int count = __atomic_load_n(&guest.device_count, __ATOMIC_RELAXED);
+    return count == 1 ? guest.index_of[0] : guest_current_device(&real_table);
+}
+
+/* A launch on a capturing stream becomes a node of a graph; it costs when the graph runs. */
+static bool capturing(CUstream stream, bool per_thread)
+{
+    int status = 0;
+    CUresult (*ask)(CUstream, int *) = per_thread && real_table.cuStreamIsCapturing_ptsz != NULL
+                                           ? real_table.cuStreamIsCapturing_ptsz
+                                           : real_table.cuStreamIsCapturing;
+    return ask != NULL && INSIDE(ask(stream, &status)) == CUDA_SUCCESS && status != 0;
+}
+
+static uint64_t nap(uint64_t ns)
+{
+    ns = ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
+    policy_clock.sleep(ns);
+    return ns;
+}
+
+/*
+ * A kernel nobody knows could last a second: the next of its kind waits until the first has answered, so that the debt stays
+ * one kernel. Bounded, and once per kind, for the first may itself be waiting for what this thread does next.
+ */
+static void await_first_answer(struct cost *cost)
+{
+    uint64_t step = 20000, waited = 0;
+    while (waited < FIRST_ANSWER_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 &&
+           (__atomic_load_n(&cost->outstanding, __ATOMIC_RELAXED) > 0 || sampler_unknown() >= UNKNOWN_MAX)) {
+        sampler_harvest(policy_clock.now());
+        if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0)
+            return;
+        waited += nap(step);
+        step = step < 1000000 ? step + step / 4 : step;
+    }
+    if (waited >= FIRST_ANSWER_NS)
+        __atomic_store_n(&cost->patience_lost, 1, __ATOMIC_RELAXED);
+}
+
+/* Sleeps off the debt. Whatever changes meanwhile, limit, policy, switch or what others owe, is seen after each nap. */
+static void await_turn(struct ext_device *device, int index, int64_t ticket)
+{
+    uint64_t slept = 0;
+    for (;;) {
+        uint64_t limit = limit_of(index), now = policy_clock.now();
+        if (limit == 0)
+            break;
+        budget_refill(device, limit, now);
+        if (budget_allows(device, ticket))
+            break;
+        sampler_harvest(now);
+        uint64_t wait = budget_wait_ns(device, limit, ticket);
+        if (wait > 0)
+            slept += nap(wait);
+        if (gate_closed(&guest.map))
+            gate_wait(&guest.map);
+    }
+    if (slept > 0)
+        shared_add(&device->throttled_ns, slept);
+}
+
+bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread)
+{
+    int index = device_of_launch();
+    uint64_t limit = index < 0 ? 0 : limit_of(index);
+    if (limit == 0 || capturing(stream, per_thread))
+        return false;
+
+    int saved = errno;
+    struct ext_device *device = &guest.map.ext->devices[index];
+    struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
+    bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
+    if (unknown && !cost->patience_lost)
+        await_first_answer(cost);
+
+    int64_t estimate = (int64_t)cost_estimate(cost);
+    int64_t ticket = budget_charge(device, estimate);
+    uint64_t now = policy_clock.now();
+    if (now - shared_peek(&device->last_refill_ns) >= REFILL_EVERY_NS)
+        budget_refill(device, limit, now);
+    if (!budget_allows(device, ticket)) {
+        await_turn(device, index, ticket);
+        now = policy_clock.now();
+    }
+
+    unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
+    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost, .charged = estimate};
+    if (cost_wants_sample(cost, shape->kind, now)) {
+        sampler_harvest(now);
+        launch->sample = sampler_begin(launch, now, unknown);
+    }
+    activity_publish(index, now, (uint64_t)estimate, unknown);
+    watch_start();
+    errno = saved;
+    return true;
+}
+
+CUresult launch_done(struct launch *launch, CUresult rc)
+{
+    if (rc == CUDA_SUCCESS) {
+        if (launch->sample != NULL)
+            sampler_launched(launch->sample, launch);
+        __atomic_fetch_add(&guest.map.ext->devices[launch->device].launches, 1, __ATOMIC_RELAXED);
+        watch_count(launch->device, launch->charged);
+        return rc;
+    }
+    if (launch->sample != NULL)
+        sampler_abandon(launch->sample);
+    budget_correct(&guest.map.ext->devices[launch->device], -launch->charged);
+    return rc;
+}

@@ -1,0 +1,94 @@
+/*
+ * The driver and NVML behind the library: a typed table of their real functions, filled at first need.
+ *
+ * A hook calls real->name through INSIDE(), which marks the thread as being inside the driver: what the driver itself asks
+ * of its own public names then passes through untouched (NVML 570 and later calls nvmlInitWithFlags through its PLT).
+ */
+#ifndef VGPU_REAL_H
+#define VGPU_REAL_H
+
+#include "driver/abi.h"
+
+#include <stdbool.h>
+
+enum hook_library { LIBRARY_CUDA, LIBRARY_NVML };
+enum hook_kind { KIND_ENTRY, KIND_INIT, KIND_ALLOC, KIND_FREE, KIND_CONTEXT, KIND_TRACK, KIND_LAUNCH, KIND_QUERY };
+
+struct real {
+#define HOOK(library, name, kind, since, result, parameters, arguments) result(*name) parameters;
+#include "../../hooks.def"
+#undef HOOK
+#define NEED(library, name, result, parameters) result(*name) parameters;
+#include "needs.def"
+#undef NEED
+};
+
+/* The hooks themselves: the exported names. */
+#define HOOK(library, name, kind, since, result, parameters, arguments) \
+    __attribute__((visibility("default"))) result name parameters;
+#include "../../hooks.def"
+#undef HOOK
+
+struct hook {
+    const char *name;
+    void *function;          /* ours */
+    void *address;           /* the driver's, NULL while unknown or missing */
+    enum hook_library library;
+    enum hook_kind kind;
+    int since;
+};
+
+enum {
+#define HOOK(library, name, kind, since, result, parameters, arguments) HOOK_##name,
+#include "../../hooks.def"
+#undef HOOK
+    HOOK_COUNT
+};
+
+extern struct hook hooks[HOOK_COUNT];
+extern struct real real_table;
+extern int real_loaded[2];
+extern __thread int inside_driver __attribute__((tls_model("initial-exec")));
+
+void real_load(enum hook_library library);
+
+/* A missing symbol is a stub that answers "not found", so no hook ever jumps to NULL. */
+static inline const struct real *real_cuda(void)
+{
+    if (__builtin_expect(!__atomic_load_n(&real_loaded[LIBRARY_CUDA], __ATOMIC_ACQUIRE), 0))
+        real_load(LIBRARY_CUDA);
+    return &real_table;
+}
+
+static inline const struct real *real_nvml(void)
+{
+    if (__builtin_expect(!__atomic_load_n(&real_loaded[LIBRARY_NVML], __ATOMIC_ACQUIRE), 0))
+        real_load(LIBRARY_NVML);
+    return &real_table;
+}
+
+/* NEED entries stay NULL when the driver lacks them: test before use. */
+#define INSIDE(call) \
+    __extension__({ \
+        inside_driver++; \
+        __typeof__(call) inside_result = (call); \
+        inside_driver--; \
+        inside_result; \
+    })
+
+/* NULL when the name is not in the table. */
+const struct hook *hook_by_name(const char *name);
+
+/* The hook whose real function lies at this address and whose name has this base and stream flavour; NULL if none. */
+const struct hook *hook_by_address(void *address, const char *base, bool per_thread);
+
+/* The hook that cuGetProcAddress would mean, for drivers whose pointers are not their exported symbols. */
+const struct hook *hook_by_version(const char *base, int version, bool per_thread);
+
+/* Whether the real library has the symbol. */
+static inline bool real_has(const struct hook *hook)
+{
+    return hook->address != NULL;
+}
+
+#endif

@@ -1,0 +1,206 @@
+/* Measuring launches with pairs of timing events, harvested without ever blocking. */
+#include "driver/launching.h"
+
+#include "policy/budget.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { SAMPLES = 64 };
+
+enum sample_state { SAMPLE_IDLE, SAMPLE_OPEN, SAMPLE_RUNNING };
+
+struct sample {
+    enum sample_state state;
+    CUcontext context; /* the events belong to it; NULL: no events yet */
+    CUevent start, end;
+    struct cost *cost;
+    int64_t charged;
+    uint64_t launched_ns;
+    int device;
+    bool unknown;
+};
+
+static pthread_mutex_t samples_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sample samples[SAMPLES];
+static uint32_t running, unknown_running;
+
+void sampler_after_fork(void)
+{
+    samples_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    memset(samples, 0, sizeof samples);
+    running = unknown_running = 0;
+}
+
+uint32_t sampler_unknown(void)
+{
+    return __atomic_load_n(&unknown_running, __ATOMIC_RELAXED);
+}
+
+/* Other threads may be capturing in global mode, where event calls of anybody would spoil their graph. */
+static int relax(void)
+{
+    int mode = CAPTURE_MODE_RELAXED;
+    if (real_table.cuThreadExchangeStreamCaptureMode != NULL)
+        INSIDE(real_table.cuThreadExchangeStreamCaptureMode(&mode));
+    return mode;
+}
+
+static void restore(int mode)
+{
+    if (real_table.cuThreadExchangeStreamCaptureMode != NULL)
+        INSIDE(real_table.cuThreadExchangeStreamCaptureMode(&mode));
+}
+
+static bool able(void)
+{
+    return real_table.cuEventCreate != NULL && real_table.cuEventRecord != NULL && real_table.cuEventQuery != NULL &&
+           real_table.cuEventElapsedTime != NULL && real_table.cuCtxGetCurrent != NULL;
+}
+
+static CUresult record(CUevent event, const struct launch *launch)
+{
+    if (launch->per_thread && real_table.cuEventRecord_ptsz != NULL)
+        return INSIDE(real_table.cuEventRecord_ptsz(event, launch->stream));
+    return INSIDE(real_table.cuEventRecord(event, launch->stream));
+}
+
+static bool make_events(struct sample *sample, CUcontext context)
+{
+    if (INSIDE(real_table.cuEventCreate(&sample->start, 0)) != CUDA_SUCCESS)
+        return false;
+    if (INSIDE(real_table.cuEventCreate(&sample->end, 0)) != CUDA_SUCCESS) {
+        if (real_table.cuEventDestroy_v2 != NULL)
+            INSIDE(real_table.cuEventDestroy_v2(sample->start));
+        return false;
+    }
+    sample->context = context;
+    return true;
+}
+
+/* An idle pair of the context, or a place for a new one. */
+static struct sample *idle_sample(CUcontext context)
+{
+    struct sample *empty = NULL;
+    for (int i = 0; i < SAMPLES; i++) {
+        if (samples[i].state != SAMPLE_IDLE)
+            continue;
+        if (samples[i].context == context)
+            return &samples[i];
+        if (samples[i].context == NULL && empty == NULL)
+            empty = &samples[i];
+    }
+    return empty != NULL && make_events(empty, context) ? empty : NULL;
+}
+
+static struct sample *open_sample(struct launch *launch)
+{
+    CUcontext context = NULL;
+    if (INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS || context == NULL)
+        return NULL;
+    struct sample *sample = idle_sample(context);
+    return sample != NULL && record(sample->start, launch) == CUDA_SUCCESS ? sample : NULL;
+}
+
+struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
+{
+    if (!able() || pthread_mutex_trylock(&samples_lock) != 0)
+        return NULL; /* not worth waiting for: another launch will be measured */
+    int mode = relax();
+    struct sample *sample = open_sample(launch);
+    if (sample != NULL) {
+        sample->state = SAMPLE_OPEN;
+        sample->cost = launch->cost;
+        sample->charged = launch->charged;
+        sample->device = launch->device;
+        sample->launched_ns = now;
+        sample->unknown = unknown;
+        __atomic_add_fetch(&launch->cost->outstanding, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&unknown_running, unknown, __ATOMIC_RELAXED);
+    }
+    restore(mode);
+    pthread_mutex_unlock(&samples_lock);
+    return sample;
+}
+
+static void close_sample(struct sample *sample)
+{
+    if (sample->state == SAMPLE_RUNNING)
+        __atomic_sub_fetch(&running, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&sample->cost->outstanding, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&unknown_running, sample->unknown, __ATOMIC_RELAXED);
+    sample->state = SAMPLE_IDLE;
+}
+
+void sampler_abandon(struct sample *sample)
+{
+    pthread_mutex_lock(&samples_lock);
+    close_sample(sample);
+    pthread_mutex_unlock(&samples_lock);
+}
+
+void sampler_launched(struct sample *sample, struct launch *launch)
+{
+    int mode = relax();
+    CUresult rc = record(sample->end, launch);
+    restore(mode);
+    pthread_mutex_lock(&samples_lock);
+    if (sample->state == SAMPLE_OPEN && rc == CUDA_SUCCESS) {
+        sample->state = SAMPLE_RUNNING;
+        __atomic_add_fetch(&running, 1, __ATOMIC_RELAXED);
+    } else if (sample->state == SAMPLE_OPEN) {
+        close_sample(sample);
+    }
+    pthread_mutex_unlock(&samples_lock);
+}
+
+static void account(struct sample *sample, uint64_t duration)
+{
+    struct ext_device *device = &guest.map.ext->devices[sample->device];
+    uint32_t sharers = activity_sharers(sample->device, sample->launched_ns);
+    int64_t owed = (int64_t)cost_learn(sample->cost, duration, sharers);
+    budget_correct(device, owed - sample->charged);
+    watch_count(sample->device, owed - sample->charged);
+    __atomic_fetch_add(&device->busy_ns, duration, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&device->samples, 1, __ATOMIC_RELAXED);
+}
+
+static void harvest_one(struct sample *sample)
+{
+    float milliseconds = 0;
+    CUresult rc = INSIDE(real_table.cuEventQuery(sample->end));
+    if (rc == CUDA_ERROR_NOT_READY)
+        return;
+    if (rc == CUDA_SUCCESS && INSIDE(real_table.cuEventElapsedTime(&milliseconds, sample->start, sample->end)) == CUDA_SUCCESS &&
+        milliseconds >= 0)
+        account(sample, (uint64_t)((double)milliseconds * 1e6));
+    close_sample(sample);
+}
+
+void sampler_harvest(uint64_t now)
+{
+    (void)now;
+    if (__atomic_load_n(&running, __ATOMIC_RELAXED) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
+        return;
+    int mode = relax();
+    for (int i = 0; i < SAMPLES; i++)
+        if (samples[i].state == SAMPLE_RUNNING)
+            harvest_one(&samples[i]);
+    restore(mode);
+    pthread_mutex_unlock(&samples_lock);
+}
+
+/* Its events went with it. */
+void sampler_context_ended(CUcontext context)
+{
+    pthread_mutex_lock(&samples_lock);
+    for (int i = 0; i < SAMPLES; i++) {
+        if (samples[i].context != context || context == NULL)
+            continue;
+        if (samples[i].state == SAMPLE_RUNNING)
+            close_sample(&samples[i]);
+        if (samples[i].state == SAMPLE_IDLE)
+            samples[i].context = NULL;
+    }
+    pthread_mutex_unlock(&samples_lock);
+}

@@ -1,0 +1,47 @@
+#include "policy/budget.h"
+
+#define SHORTEST_CAP_NS 2000000ll
+#define CAP_WINDOW_NS 20000000ll
+#define LONGEST_GAP_NS 3600000000000ull /* a region that lay about for longer owes nothing from then */
+#define LONGEST_WAIT_NS 1000000000ull
+
+int64_t budget_cap(uint64_t percent)
+{
+    int64_t share = CAP_WINDOW_NS * (int64_t)percent / 100;
+    return share > SHORTEST_CAP_NS ? share : SHORTEST_CAP_NS;
+}
+
+/* After a restart of the machine the clock begins anew, and a fresh region has none: begin with an even balance. */
+static void begin(struct ext_device *device, uint64_t last, uint64_t now)
+{
+    if (shared_swap_if(&device->last_refill_ns, &last, now))
+        shared_set(&device->credit_ns, shared_get(&device->charged_ns) + 1);
+}
+
+void budget_refill(struct ext_device *device, uint64_t percent, uint64_t now)
+{
+    uint64_t last = shared_get(&device->last_refill_ns);
+    if (last == 0 || now + LONGEST_GAP_NS < last || now > last + LONGEST_GAP_NS) {
+        begin(device, last, now);
+        return;
+    }
+    if (now <= last || !shared_swap_if(&device->last_refill_ns, &last, now))
+        return; /* somebody else brought it up to date */
+    int64_t earned = (int64_t)((now - last) * percent / 100), cap = budget_cap(percent);
+    int64_t credit = shared_get(&device->credit_ns), raised;
+    do {
+        int64_t most = shared_get(&device->charged_ns) + cap;
+        raised = credit + earned < most ? credit + earned : most;
+        if (raised <= credit)
+            return;
+    } while (!shared_swap_if(&device->credit_ns, &credit, raised));
+}
+
+uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64_t ticket)
+{
+    int64_t missing = ticket - shared_get(&device->credit_ns) + 1;
+    if (missing <= 0 || percent == 0)
+        return 0;
+    uint64_t wait = ((uint64_t)missing * 100 + percent - 1) / percent;
+    return wait < LONGEST_WAIT_NS ? wait : LONGEST_WAIT_NS;
+}

@@ -1,0 +1,41 @@
+/*
+ * GPU time as a budget of the container (spec hami-core 11.3, and better than its fair in one point).
+ *
+ * credit grows with the clock at the rate of the limit; every launch adds its cost to charged and takes the value before as
+ * its ticket. It may start once credit has passed the ticket. Launches of all processes of the container therefore start in
+ * the order in which they came, each exactly when the work before it is paid for, and nobody has to win a race.
+ */
+#ifndef VGPU_BUDGET_H
+#define VGPU_BUDGET_H
+
+#include "vgpu/region.h"
+
+#include <stdbool.h>
+
+/* How much unused time may be saved up, in ns. */
+int64_t budget_cap(uint64_t percent);
+
+/* Brings credit up to now. */
+void budget_refill(struct ext_device *device, uint64_t percent, uint64_t now);
+
+/* Charges the cost and returns the ticket. */
+static inline int64_t budget_charge(struct ext_device *device, int64_t cost)
+{
+    return shared_add(&device->charged_ns, cost);
+}
+
+/* What was charged turned out to be more or less. */
+static inline void budget_correct(struct ext_device *device, int64_t difference)
+{
+    shared_add(&device->charged_ns, difference);
+}
+
+static inline bool budget_allows(const struct ext_device *device, int64_t ticket)
+{
+    return shared_peek(&device->credit_ns) > ticket;
+}
+
+/* The time until credit passes the ticket at the present rate, in ns; 0 = now. */
+uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64_t ticket);
+
+#endif

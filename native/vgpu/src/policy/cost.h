@@ -1,0 +1,48 @@
+/*
+ * What a launch costs in GPU time, learned from measured launches of the same key (spec hami-core 11.3).
+ *
+ * Only clean samples teach: those during which nobody else had work on the device. Until there is one, a long contended
+ * sample counts divided by the number of those who shared the device.
+ */
+#ifndef VGPU_COST_H
+#define VGPU_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define COST_UNKNOWN_NS 10000u /* taken for a launch of which nothing is known */
+
+struct cost {
+    uint64_t key;
+    uint64_t mean_ns;
+    uint32_t samples;
+    uint32_t clean_samples;
+    uint32_t outstanding; /* measured launches without an answer yet */
+    uint32_t since_sample;
+    uint32_t patience_lost; /* once waited too long for a first answer: never again */
+    uint32_t pad;
+    uint64_t last_sampled_ns;
+};
+
+enum cost_shape { SHAPE_KERNEL, SHAPE_GRAPH };
+
+uint64_t cost_key(const void *function, uint64_t blocks, uint32_t threads, uint32_t shared_bytes);
+
+/* The entry of a key; a stranger's entry may be taken over when the table is crowded there. Never NULL. */
+struct cost *cost_of(uint64_t key);
+
+static inline uint64_t cost_estimate(const struct cost *cost)
+{
+    return __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 ? COST_UNKNOWN_NS
+                                                                 : __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
+}
+
+/* Whether this launch should be measured: the first ones always, then one of 32 (graphs: 8), and one in 10 ms. */
+bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now);
+
+/* Learns from a measured duration while sharers (1 = alone) used the device; returns what the launch is to be charged. */
+uint64_t cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers);
+
+void cost_forget_all(void);
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * The monitor's protocol (spec hami-core 12): tell that the container is active, wait while it is blocked, obey the switch.
+ */
+#ifndef VGPU_GATE_H
+#define VGPU_GATE_H
+
+#include "core/config.h"
+#include "core/region_map.h"
+
+/* The core limit that holds for the device right now; 0 = none. Three loads, so that live changes need no cache. */
+static inline uint64_t gate_limit(const struct region_map *map, enum core_policy policy, int device)
+{
+    uint64_t limit = shared_peek(&map->region->sm_limit[device]);
+    if (limit == 0 || limit >= 100 || policy == POLICY_DISABLE)
+        return 0;
+    return policy == POLICY_FORCE || shared_peek(&map->region->utilization_switch) != 0 ? limit : 0;
+}
+
+/* Whether launches have to wait: the monitor blocks the container, or somebody suspended this process. */
+static inline bool gate_closed(const struct region_map *map)
+{
+    return shared_peek(&map->region->recent_kernel) < 0 ||
+           (map->slot >= 0 && shared_peek(&map->region->procs[map->slot].status) == SLOT_SUSPENDED);
+}
+
+/* Waits until it opens. */
+void gate_wait(const struct region_map *map);
+
+/* A launch happened at this time: keeps recent_kernel and last_kernel_time up to date, rarely. */
+void gate_record(const struct region_map *map, uint64_t record_interval_s, uint64_t now);
+
+void gate_after_fork(void);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * The one way in which device memory is granted: reserve, then allocate (spec hami-core 9.2).
+ *
+ * Every process announces a request before it looks at the sum, so of two requests that do not both fit at most one is
+ * granted on the lock-free path; the slow path under the slot lock decides the rest. Granted bytes never exceed the limit and
+ * a request that fits is never refused.
+ */
+#ifndef VGPU_MEMORY_H
+#define VGPU_MEMORY_H
+
+#include "core/region_map.h"
+
+enum grant { GRANTED, REFUSED };
+
+/* In a forked child: the parent's threads are gone and with them the holder of our mutex. */
+void memory_after_fork(void);
+
+/* Books bytes on the device for this process, or refuses and leaves no trace. */
+enum grant memory_reserve(struct region_map *map, int device, enum memory_type type, uint64_t bytes);
+
+/* Books without asking: contexts are charged whatever the limit says. */
+void memory_charge(struct region_map *map, int device, enum memory_type type, uint64_t bytes);
+
+/* Gives back at most what is booked; a larger amount is a bug of ours, logged once and clipped. */
+void memory_release(struct region_map *map, int device, enum memory_type type, uint64_t bytes);
+
+/* Bytes booked by all live slots of the container. */
+uint64_t memory_used(const struct region_map *map, int device);
+
+/* The same as NVML tells it: per slot the larger of what is booked and what the monitor measured. */
+uint64_t memory_used_shown(const struct region_map *map, int device);
+
+/* 0 = unlimited. */
+static inline uint64_t memory_limit(const struct region_map *map, int device)
+{
+    return shared_peek(&map->region->limit[device]);
+}
+
+#endif
