@@ -1,0 +1,120 @@
+"""Bindings on their way: concurrent and bounded, and what to believe when one is answered by an error.
+
+A Binding that was answered by a timeout may have been done all the same, so the pod is looked at before anything is
+given back. A gang's Bindings are repeated on the same node until they are in or their time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+import msgspec
+
+from pumice.engine.effects import Bind
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.volcano import PODS
+
+log = logging.getLogger("pumice.scheduler.bind")
+
+GANG_PATIENCE = 5.0
+"""Seconds for which a gang's Binding is repeated before the gang is given up as a whole."""
+CAUTIOUS = frozenset({0, 408, 409, 410, 429, 500, 502, 503, 504})
+"""Answers after which the pod is looked at: it may be bound in spite of them."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Outcome(Enum):
+    """What is known about one Binding in the end."""
+
+    BOUND = "bound"
+    FAILED = "failed"
+    GONE = "gone"  # the pod is not there any more, or is another one of that name
+    ELSEWHERE = "elsewhere"  # somebody else bound it
+
+
+@dataclass(slots=True)
+class Binder:
+    """Sends Bindings and reports each outcome once by ``done(effect, outcome, error text)``."""
+
+    cluster: Cluster
+    clock: Clock
+    dice: Random
+    done: Callable[[Bind, Outcome, str], None]
+    concurrency: int = 32
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _room: asyncio.Semaphore | None = None
+
+    def send(self, effect: Bind) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(effect))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._running)
+
+    async def drain(self) -> None:
+        """Wait until every Binding on its way is answered."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _run(self, effect: Bind) -> None:
+        if self._room is None:
+            self._room = asyncio.Semaphore(self.concurrency)
+        deadline = self.clock.monotonic() + GANG_PATIENCE
+        pause = 0.1
+        while True:
+            async with self._room:
+                outcome, error = await self._once(effect)
+            repeat = outcome is Outcome.FAILED and effect.gang and self.clock.monotonic() + pause < deadline
+            if not repeat:
+                break
+            await self.clock.sleep(pause * (0.5 + self.dice.random()))
+            pause = min(pause * 2, 1.0)
+        self.done(effect, outcome, error)
+
+    async def _once(self, effect: Bind) -> tuple[Outcome, str]:
+        try:
+            await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
+        except ApiError as error:
+            log.info("binding refused pod=%s/%s node=%s cause=%s", effect.namespace, effect.name, effect.node, error)
+            if error.code == 404:
+                return Outcome.GONE, error.message
+            if error.code in CAUTIOUS:
+                return await self._look(effect, error)
+            return Outcome.FAILED, error.message
+        return Outcome.BOUND, ""
+
+    async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
+        """What the API server holds of the pod after an answer that may be wrong."""
+        for attempt in range(4):
+            try:
+                pod = await self.cluster.get(PODS, effect.name, effect.namespace)
+            except ApiError as second:
+                if second.code == 404:
+                    return Outcome.GONE, second.message
+                await self.clock.sleep(0.1 * 2**attempt)
+                continue
+            if pod.get("metadata", {}).get("uid") != effect.uid:
+                return Outcome.GONE, "another pod has taken its name"
+            node = pod.get("spec", {}).get("nodeName", "")
+            if node:
+                return (Outcome.BOUND, "") if node == effect.node else (Outcome.ELSEWHERE, f"it runs on {node}")
+            return Outcome.FAILED, error.message
+        return Outcome.FAILED, error.message
+
+
+def binding_body(effect: Bind) -> bytes:
+    """The Binding with its annotations (spec volcano-core 12.1). Its uid makes the API server refuse a successor."""
+    metadata: dict[str, object] = {"name": effect.name, "namespace": effect.namespace, "uid": effect.uid}
+    if effect.annotations:
+        metadata["annotations"] = effect.annotations
+    target = {"apiVersion": "v1", "kind": "Node", "name": effect.node}
+    return _encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})

@@ -1,0 +1,109 @@
+"""Leader election by a Lease, compatible with client-go's (spec volcano-core 2.3)."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.volcano import LEASES, micro_stamp
+
+log = logging.getLogger("pumice.lease")
+
+
+@dataclass(slots=True)
+class Election:
+    """One candidate. Whether a foreign lease has run out is judged by how long it has not changed here, so clocks of
+    different machines need not agree."""
+
+    cluster: Cluster
+    clock: Clock
+    dice: Random
+    name: str
+    namespace: str
+    identity: str = ""
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+    _seen: tuple[str, str] = ("", "")
+    _seen_at: float = 0.0
+    _lease: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.identity:
+            self.identity = f"{socket.gethostname()}_{self.dice.getrandbits(128):032x}"
+
+    async def acquire(self) -> None:
+        """Return once the lease is ours."""
+        while not await self._try():
+            await self.clock.sleep(self.retry * (1 + 0.2 * self.dice.random()))
+        log.info("leading lease=%s/%s identity=%s", self.namespace, self.name, self.identity)
+
+    async def keep(self) -> None:
+        """Renew for ever; return when the lease is lost."""
+        renewed = self.clock.monotonic()
+        while True:
+            await self.clock.sleep(self.retry)
+            if await self._try():
+                renewed = self.clock.monotonic()
+            elif self._seen[0] not in ("", self.identity) or self.clock.monotonic() - renewed > self.renew_deadline:
+                return
+
+    async def release(self) -> None:
+        """Give the lease up, so that a successor need not wait."""
+        if (self._lease.get("spec") or {}).get("holderIdentity") != self.identity:
+            return
+        self._lease["spec"].update(holderIdentity="", leaseDurationSeconds=1)
+        try:
+            await self.cluster.update(LEASES, self._lease)
+        except ApiError as error:
+            log.info("lease not released: %s", error)
+
+    async def _try(self) -> bool:
+        now = self.clock.now()
+        try:
+            lease = await self.cluster.get(LEASES, self.name, self.namespace)
+        except ApiError as error:
+            return await self._create(now) if error.code == 404 else False
+        spec = lease.get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "")
+        seen = (holder, str(spec.get("renewTime") or ""))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self.clock.monotonic()
+        expired = self.clock.monotonic() - self._seen_at > float(spec.get("leaseDurationSeconds") or self.duration)
+        if holder and holder != self.identity and not expired:
+            return False
+        if holder != self.identity:
+            spec["acquireTime"] = micro_stamp(now)
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+        spec.update(holderIdentity=self.identity, renewTime=micro_stamp(now),
+                    leaseDurationSeconds=int(self.duration))  # fmt: skip
+        lease["spec"] = spec
+        try:
+            self._lease = await self.cluster.update(LEASES, lease)
+        except ApiError:
+            return False
+        self._seen = (self.identity, str(spec["renewTime"]))
+        return True
+
+    async def _create(self, now: float) -> bool:
+        spec = {
+            "holderIdentity": self.identity, "leaseDurationSeconds": int(self.duration), "leaseTransitions": 0,
+            "acquireTime": micro_stamp(now), "renewTime": micro_stamp(now),
+        }  # fmt: skip
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": spec,
+        }
+        try:
+            self._lease = await self.cluster.create(LEASES, body, self.namespace)
+        except ApiError:
+            return False
+        self._seen = (self.identity, str(spec["renewTime"]))
+        return True

@@ -1,0 +1,210 @@
+"""Conditions, PodGroup and queue status, events and evictions: written beside the cycles, the latest value wins."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import msgspec
+
+from pumice.engine.effects import Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.volcano import EVENTS, POD_GROUPS, PODS, QUEUES, micro_stamp, stamp
+
+log = logging.getLogger("pumice.scheduler.status")
+
+ATTEMPTS = 6
+REMEMBERED_EVENTS = 20_000
+REPEAT_EVENT_AFTER = 600.0
+BACKLOG_LIMIT = 100_000
+
+
+@dataclass(slots=True)
+class StatusWriter:
+    """A queue of writes keyed by what they write; ``rate`` bounds events per second beyond a burst of ``burst``."""
+
+    cluster: Cluster
+    clock: Clock
+    dice: Random
+    component: str = "volcano"
+    workers: int = 8
+    events: bool = True
+    rate: float = 200.0
+    burst: float = 2000.0
+    _pending: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _busy: int = 0
+    _said: OrderedDict[tuple[str, str, str], float] = field(default_factory=OrderedDict)
+    _tokens: float = 2000.0
+    _filled: float = 0.0
+    _serial: int = 0
+
+    def put(self, effect: Effect) -> None:
+        key = self._key(effect)
+        if key is None:
+            return
+        if isinstance(effect, PodCondition) and effect.event:
+            self.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "FailedScheduling",
+                           effect.message))  # fmt: skip
+        self._pending[key] = effect
+        while len(self._pending) > BACKLOG_LIMIT:
+            self._pending.popitem(last=False)
+        self._wake.set()
+        self._idle.clear()
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The pod was bound: a condition that is not yet written is out of date."""
+        self._pending.pop(("pod", namespace, name), None)
+
+    @property
+    def backlog(self) -> int:
+        return len(self._pending)
+
+    async def run(self) -> None:
+        """Write for ever."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.workers):
+                group.create_task(self._work())
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until nothing is left to write, at most that long."""
+        deadline = self.clock.monotonic() + seconds
+        while (self._pending or self._busy) and self.clock.monotonic() < deadline:
+            await self.clock.sleep(0.01)
+
+    async def _work(self) -> None:
+        while True:
+            while not self._pending:
+                self._wake.clear()
+                await self._wake.wait()
+            _, effect = self._pending.popitem(last=False)
+            self._busy += 1
+            try:
+                await self._write(effect)
+            finally:
+                self._busy -= 1
+
+    async def _write(self, effect: Effect) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                await self._perform(effect)
+                return
+            except ApiError as error:
+                if error.code in (403, 404, 422) or isinstance(effect, Event):
+                    log.debug("not written %s: %s", effect, error)
+                    return
+                if self._key(effect) in self._pending:
+                    return  # a newer value is waiting
+                await self.clock.sleep(0.1 * 2**attempt * (0.5 + self.dice.random()))
+        log.warning("given up after %d attempts: %s", ATTEMPTS, effect)
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case PodCondition():
+                await self._patch_pod(effect.namespace, effect.name, [_condition(
+                    "PodScheduled", "False", effect.reason, effect.message, self.clock.now())])  # fmt: skip
+            case GroupStatus():
+                status: dict[str, Any] = {
+                    "phase": effect.phase,
+                    "conditions": msgspec.to_builtins(effect.conditions),
+                    "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
+                }  # fmt: skip
+                await self.cluster.patch(POD_GROUPS, effect.name, {"status": status}, effect.namespace)
+            case QueueAllocated():
+                await self._write_queue(effect)
+            case Event():
+                await self.cluster.create(EVENTS, self._event(effect), effect.namespace or "default")
+            case Evict():
+                await self._evict(effect)
+
+    async def _patch_pod(self, namespace: str, name: str, conditions: list[dict[str, Any]]) -> None:
+        body = {"status": {"conditions": conditions}}
+        await self.cluster.patch(PODS, name, body, namespace, subresource="status", kind="strategic")
+
+    async def _write_queue(self, effect: QueueAllocated) -> None:
+        # A merge patch keeps resources that are no longer allocated unless they are named null.
+        queue = await self.cluster.get(QUEUES, effect.name)
+        old = (queue.get("status") or {}).get("allocated") or {}
+        allocated: dict[str, Any] = {**dict.fromkeys(old, None), **effect.allocated}
+        await self.cluster.patch(QUEUES, effect.name, {"status": {"allocated": allocated}}, subresource="status")
+
+    async def _evict(self, effect: Evict) -> None:
+        text = f"Pod is evicted, because of {effect.reason}"
+        self.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
+        now = self.clock.now()
+        why = f"{self.component}: preempting to accommodate a higher priority pod"
+        conditions = [
+            _condition("Ready", "False", "Evict", text, now),
+            _condition("DisruptionTarget", "True", "PreemptionByScheduler", why, now),
+        ]
+        await self._patch_pod(effect.namespace, effect.name, conditions)
+        await self.cluster.delete(PODS, effect.name, effect.namespace, uid=effect.uid)
+
+    def _key(self, effect: Effect) -> tuple[str, ...] | None:
+        match effect:
+            case PodCondition():
+                return ("pod", effect.namespace, effect.name)
+            case GroupStatus():
+                return ("group", effect.namespace, effect.name)
+            case QueueAllocated():
+                return ("queue", effect.name)
+            case Evict():
+                return ("evict", effect.uid)
+            case Event():
+                if not self.events or not self._worth_saying(effect):
+                    return None
+                return ("event", effect.uid, effect.reason, effect.message)
+        return None
+
+    def _worth_saying(self, event: Event) -> bool:
+        """Not the same words again within ten minutes, and not more than the rate allows."""
+        now = self.clock.monotonic()
+        said = (event.uid, event.reason, event.message)
+        if ("event", *said) in self._pending:
+            return True
+        if now - self._said.get(said, -1e9) < REPEAT_EVENT_AFTER:
+            return False
+        self._tokens = min(self.burst, self._tokens + (now - self._filled) * self.rate)
+        self._filled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        self._said[said] = now
+        if len(self._said) > REMEMBERED_EVENTS:
+            self._said.popitem(last=False)
+        return True
+
+    def _event(self, event: Event) -> dict[str, Any]:
+        now = self.clock.now()
+        self._serial += 1
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{event.name[:200]}.{int(now * 1e6):x}{self._serial:x}",
+                "namespace": event.namespace or "default",
+            },
+            "involvedObject": {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace,
+                               "name": event.name, "uid": event.uid},
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
+            "firstTimestamp": stamp(now),
+            "lastTimestamp": stamp(now),
+            "eventTime": micro_stamp(now),
+            "action": "Scheduling",
+            "reportingInstance": self.component,
+            "count": 1,
+        }  # fmt: skip
+
+
+def _condition(type_: str, status: str, reason: str, message: str, now: float) -> dict[str, Any]:
+    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": stamp(now)}

@@ -1,0 +1,97 @@
+"""``pumice scheduler``: the scheduler daemon, with upstream's flags (spec volcano-core 2.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.adapters.kube import KubeClient
+from pumice.apps import scheduler
+from pumice.cli.daemon import LogFormat, duration, setup_logging
+from pumice.model.refusal import BadInput
+from pumice.ports.clock import SystemClock
+
+app = typer.Typer(add_completion=False)
+
+IGNORED = "Accepted for compatibility; has no effect."
+
+
+@app.command(
+    epilog="Example: pumice scheduler --kubeconfig ~/.kube/config --scheduler-conf volcano-scheduler.conf",
+    context_settings={"ignore_unknown_options": False},
+)
+def main(
+    kubeconfig: Annotated[str, typer.Option(help="Path of a kubeconfig; empty: $KUBECONFIG or in-cluster.")] = "",
+    scheduler_conf: Annotated[Path | None, typer.Option(help="Configuration file; without it, the ConfigMap.")] = None,
+    scheduler_configmap: Annotated[
+        str, typer.Option(help="namespace/name of the ConfigMap with the configuration.")
+    ] = "volcano-system/volcano-scheduler-configmap",
+    scheduler_name: Annotated[list[str] | None, typer.Option(help="Pods with this schedulerName are ours.")] = None,
+    default_queue: Annotated[str, typer.Option(help="Queue of PodGroups that name none.")] = "default",
+    schedule_period: Annotated[str, typer.Option(help="Longest pause between two looks at waiting jobs.")] = "1s",
+    port: Annotated[int | None, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = None,
+    listen_address: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = ":8080",
+    healthz_address: Annotated[str, typer.Option(help="A second address for the same pages.")] = "",
+    enable_healthz: Annotated[bool, typer.Option(help=IGNORED)] = True,
+    enable_metrics: Annotated[bool, typer.Option(help=IGNORED)] = True,
+    leader_elect: Annotated[bool, typer.Option(help="Run only while holding the Lease.")] = False,
+    leader_elect_resource_namespace: Annotated[str, typer.Option(help="Namespace of the Lease.")] = "volcano-system",
+    leader_elect_resource_name: Annotated[str, typer.Option(help="Name of the Lease.")] = "",
+    leader_elect_lease_duration: Annotated[str, typer.Option()] = "15s",
+    leader_elect_renew_deadline: Annotated[str, typer.Option()] = "10s",
+    leader_elect_retry_period: Annotated[str, typer.Option()] = "2s",
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a configuration that has warnings.")] = False,
+    implicit_groups: Annotated[bool, typer.Option(help="Schedule bare pods at once as groups of one.")] = True,
+    events: Annotated[bool, typer.Option(help="Write events.")] = True,
+    status_writes: Annotated[bool, typer.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
+    bind_concurrency: Annotated[int, typer.Option(min=1, help="Bindings in flight at once.")] = 32,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
+    verbosity: Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")] = 3,
+    kube_api_qps: Annotated[float, typer.Option(help=IGNORED)] = 2000,
+    kube_api_burst: Annotated[int, typer.Option(help=IGNORED)] = 2000,
+    node_worker_threads: Annotated[int, typer.Option(help=IGNORED)] = 20,
+    logtostderr: Annotated[bool, typer.Option(help=IGNORED)] = True,
+) -> None:
+    """Place pods whose schedulerName is ours: gangs, queues, and shares of cards."""
+    setup_logging(log_format, verbosity)
+    names = tuple(scheduler_name or ["volcano"])
+    if not all(names):
+        raise BadInput("--scheduler-name is empty; leave it out for 'volcano'")
+    settings = scheduler.Settings(
+        scheduler_names=names,
+        conf=scheduler_conf,
+        configmap=scheduler_configmap,
+        strict=strict,
+        period=duration("--schedule-period", schedule_period),
+        default_queue=default_queue,
+        listen=f":{port}" if port is not None else listen_address,
+        healthz=healthz_address,
+        leader_elect=leader_elect,
+        lease_namespace=leader_elect_resource_namespace,
+        lease_name=leader_elect_resource_name,
+        lease_duration=duration("--leader-elect-lease-duration", leader_elect_lease_duration),
+        renew_deadline=duration("--leader-elect-renew-deadline", leader_elect_renew_deadline),
+        retry_period=duration("--leader-elect-retry-period", leader_elect_retry_period),
+        bind_concurrency=bind_concurrency,
+        implicit_groups=implicit_groups,
+        events=events,
+        status_writes=status_writes,
+    )
+    asyncio.run(_serve(settings, kubeconfig))
+
+
+async def _serve(settings: scheduler.Settings, kubeconfig: str) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    clock = SystemClock()
+    async with KubeClient.from_kubeconfig(kubeconfig, connections=64, user_agent="pumice-scheduler") as cluster:
+        await scheduler.run(settings, cluster=cluster, clock=clock, dice=random.Random(), stop=stop)
+    logging.getLogger("pumice.scheduler").info("stopped")

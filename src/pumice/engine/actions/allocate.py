@@ -1,0 +1,135 @@
+"""allocate: place the pending pods of jobs, queue by queue and job by job (spec volcano-core 10.2)."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from pumice.engine.cycle import CHUNK, Cycle, Statement
+from pumice.engine.model import Job, QueueState, Status, Task
+
+Heap = list[tuple[Any, int, Job]]
+
+
+def allocate(cycle: Cycle) -> None:
+    framework = cycle.framework
+    waiting: dict[QueueState, Heap] = {}
+    untried: dict[Job, list[Task]] = {}
+    serial = 0
+    for queue in cycle.queues():
+        heap: Heap = []
+        for job in cycle.candidates(queue):
+            if _takes_part(cycle, job):
+                untried[job] = _pending(cycle, job)
+                if untried[job]:
+                    serial += 1
+                    heap.append((framework.job_key(job), serial, job))
+                else:
+                    del untried[job]
+                    cycle.tried.setdefault(job, None)
+        heapq.heapify(heap)
+        if heap:
+            waiting[queue] = heap
+    while waiting and not cycle.out_of_time():
+        queue = next(iter(waiting)) if len(waiting) == 1 else min(waiting, key=framework.queue_key)
+        heap = waiting[queue]
+        if framework.overused(queue):
+            for _, _, job in heap:
+                _refuse(cycle, job, f"queue {queue.name} is overused")
+            del waiting[queue]
+            continue
+        _, _, job = heapq.heappop(heap)
+        tasks = untried[job]
+        cycle.tried[job] = None
+        statement = Statement(cycle, job)
+        _place(cycle, statement, tasks)
+        if statement.steps:
+            if framework.job_ready(job):
+                statement.commit()
+                if tasks:
+                    serial += 1
+                    heapq.heappush(heap, (framework.job_key(job), serial, job))
+            elif not framework.job_pipelined(job):
+                statement.discard()
+        if not heap:
+            del waiting[queue]
+
+
+def _takes_part(cycle: Cycle, job: Job) -> bool:
+    if job.is_pending():
+        if "enqueue" in cycle.framework.conf.actions:
+            return False
+        job.promise()
+        cycle.state.dirty[job] = None
+    job.refusal = ""
+    invalid = cycle.framework.job_valid(job)
+    if invalid is not None:
+        job.refusal, job.refused_at = invalid.message, invalid.reason
+        cycle.tried[job] = None
+        return False
+    return True
+
+
+def _pending(cycle: Cycle, job: Job) -> list[Task]:
+    """Tasks to try, in task order, last one first (they are popped from the end)."""
+    tasks = [t for t in job.pending.values() if not t.gated and not t.best_effort and t.retry_at <= cycle.now]
+    for task in tasks:
+        task.trial = None
+    if len(tasks) > 1:
+        tasks.sort(key=cycle.framework.task_key, reverse=True)
+    return tasks
+
+
+def _refuse(cycle: Cycle, job: Job, text: str) -> None:
+    job.refusal = text
+    cycle.tried[job] = None
+    cycle.blocked[job] = text
+
+
+def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
+    """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded."""
+    framework, placer, job = cycle.framework, cycle.placer, statement.job
+    failed_roles: set[str] = set()
+    was_ready = framework.job_ready(job)
+    extra = 0
+    while tasks:
+        task = tasks.pop()
+        if not framework.allocatable(job.queue, task):
+            # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
+            fits = cycle.placer.choose(task.cls) is not None
+            task.error = f"queue {job.queue.name} has no room left for it" if fits else cycle.why(task)
+            cycle.blocked[job] = task.error
+            continue
+        if task.role and task.role in failed_roles:
+            task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
+            continue
+        choice = placer.choose(task.cls, task.nominated) if task.nominated else None
+        choice = choice or placer.choose(task.cls)
+        if choice is not None:
+            statement.allocate(task, choice)
+        elif (future := placer.choose_future(task.cls)) is not None:
+            statement.pipeline(task, future)
+        else:
+            task.error = cycle.why(task)
+            failed_roles.add(task.role)
+            if not _go_on(job, failed_roles, tasks):
+                return
+            continue
+        if framework.job_ready(job):
+            extra += 1
+            if not was_ready or extra >= CHUNK:
+                return
+
+
+def _go_on(job: Job, failed: set[str], rest: list[Task]) -> bool:
+    """After a failure: can the job still become ready with the tasks that are left? (spec 10.2)"""
+    total, least = len(job.tasks), job.min_available
+    if least == total:
+        return False
+    if least < sum(job.role_minimum.values()):
+        untried = sum(1 for task in rest if task.role not in failed or not task.role)
+        return job.ready_count + untried >= least
+    if any(role in job.role_minimum for role in failed):
+        have = job.role_counts((Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING))
+        return all(have.get(role, 0) >= job.role_minimum.get(role, 0) for role in failed)
+    return True

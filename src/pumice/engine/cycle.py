@@ -1,0 +1,237 @@
+"""One scheduling cycle: open, the configured actions, close (spec volcano-core 6).
+
+A cycle works on the live state: every tentative step goes through the ledger and can be taken back by its receipt. It makes
+no call and reads no clock; what the world shall do comes out as effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from pumice.engine import status
+from pumice.engine.classes import PodClass
+from pumice.engine.effects import Bind, Effect
+from pumice.engine.framework import Framework
+from pumice.engine.ledger import Features, Holding, Receipt
+from pumice.engine.model import Job, QueueState, Status, Task
+from pumice.engine.place import Choice, Placer
+from pumice.engine.state import State
+
+RETRY_BLOCKED = 1.0
+"""Seconds after which a job refused by its queue or at enqueue is tried again although nothing was released."""
+CHUNK = 64
+"""Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
+
+
+@dataclass(slots=True)
+class Measures:
+    """How long the parts took, in seconds, and what came out."""
+
+    actions: dict[str, float] = field(default_factory=dict)
+    plugins: dict[tuple[str, str], float] = field(default_factory=dict)
+    open: float = 0.0
+    total: float = 0.0
+    placed: int = 0
+    refused: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a cycle decided."""
+
+    effects: list[Effect]
+    measures: Measures
+    more: bool = False
+    """Whether jobs are left that the cycle had no time for."""
+
+
+@dataclass(slots=True, eq=False)
+class Cycle:
+    """The running cycle. ``uuid`` marks the conditions that it writes; ``deadline`` ends it early (in perf_counter
+    seconds of ``tick``), so that a huge backlog does not keep the first Bindings waiting."""
+
+    state: State
+    framework: Framework
+    placer: Placer
+    now: float
+    uuid: str
+    budget: float = float("inf")
+    tick: Callable[[], float] = perf_counter
+    effects: list[Effect] = field(default_factory=list)
+    measures: Measures = field(default_factory=Measures)
+    tried: dict[Job, None] = field(default_factory=dict)
+    blocked: dict[Job, str] = field(default_factory=dict)
+    """Jobs that their queue or the enqueue check refused, with the words for it."""
+    _started: float = 0.0
+    _whys: dict[PodClass, tuple[int, str]] = field(default_factory=dict)
+
+    def run(self, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
+        self._started = begin = self.tick()
+        self._open()
+        self.measures.open = self.tick() - begin
+        for name, action in actions:
+            before = self.tick()
+            action(self)
+            self.measures.actions[name] = self.measures.actions.get(name, 0.0) + self.tick() - before
+        self._close()
+        self.measures.total = self.tick() - begin
+        return Plan(self.effects, self.measures, self.out_of_time())
+
+    def out_of_time(self) -> bool:
+        return self.tick() - self._started > self.budget
+
+    # -- open and close -----------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        state = self.state
+        for job, until in list(state.waiting.items()):
+            if until <= self.now:
+                job.retry_at = 0.0
+                state.activate(job)
+        for cls in list(state.sleeping):
+            if not self.placer.is_asleep(cls):
+                state.wake(cls)
+        for job in state.dirty:
+            job.settle()
+        for plugin in self.framework.plugins:
+            before = self.tick()
+            plugin.open(self)
+            self.measures.plugins[plugin.name, "OnSessionOpen"] = self.tick() - before
+
+    def _close(self) -> None:
+        state = self.state
+        for plugin in self.framework.plugins:
+            before = self.tick()
+            plugin.close(self)
+            self.measures.plugins[plugin.name, "OnSessionClose"] = self.tick() - before
+        self.effects.extend(status.close(self))
+        for uid in list(state.ledger.pipelined):
+            state.ledger.unpipeline(uid)
+            task = state.tasks.get(uid)
+            if task is not None and task.status is Status.PIPELINED and task.job is not None:
+                task.job.move(task, Status.PENDING)
+        for job in self.tried:
+            self._put_to_rest(job)
+        state.dirty.clear()
+
+    def _put_to_rest(self, job: Job) -> None:
+        """A job that was tried leaves the active set until something that it waits for happens."""
+        state = self.state
+        if job.key not in state.jobs:
+            return
+        pending = [t for t in job.pending.values() if not t.gated]
+        if not pending and not job.is_pending():
+            job.queue.active.pop(job, None)
+        elif job in self.blocked or job.counts[Status.RELEASING] or state.ledger.table.releasing_rows:
+            state.wait(job, self.now + RETRY_BLOCKED)
+        elif any(t.retry_at > self.now for t in pending):
+            job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
+            state.wait(job, job.retry_at)
+        else:
+            asleep = {t.cls for t in pending if self.never(t) or self.placer.is_asleep(t.cls)}
+            if all(t.cls in asleep for t in pending):
+                state.sleep(job, asleep)
+            elif self.out_of_time():
+                return  # not finished with it: it stays active
+            else:
+                state.wait(job, self.now + RETRY_BLOCKED)
+
+    @staticmethod
+    def never(task: Task) -> bool:
+        """Whether the pod can never be placed as it is written."""
+        return bool(task.cls.refusals or task.request.refused)
+
+    def why(self, task: Task) -> str:
+        """The refusal text of a task, worked out once per class and state of the nodes."""
+        end = self.state.ledger.table.changes.end
+        known = self._whys.get(task.cls)
+        if known is None or known[0] != end:
+            known = self._whys[task.cls] = (end, self.placer.why(task.cls).text)
+        return known[1]
+
+    # -- jobs that may take part --------------------------------------------------------------------------------
+
+    def present(self, job: Job) -> bool:
+        """Whether group and queue exist (spec 5); a bare pod's group may still be on its way."""
+        if not job.queue.present:
+            return False
+        return job.group is not None or (job.implicit and job.wait_until <= self.now)
+
+    def queues(self) -> list[QueueState]:
+        """Queues with jobs that have something to be tried."""
+        return [queue for queue in self.state.queues.values() if queue.active]
+
+    def candidates(self, queue: QueueState) -> list[Job]:
+        found = []
+        for job in queue.active:
+            if self.present(job):
+                found.append(job)
+            elif job.implicit and job.wait_until > self.now:
+                self.state.waiting[job] = job.wait_until
+        return found
+
+
+@dataclass(slots=True)
+class Statement:
+    """An ordered list of tentative steps on one job: committed or taken back as a whole (spec 8)."""
+
+    cycle: Cycle
+    job: Job
+    steps: list[tuple[Task, Receipt, Choice]] = field(default_factory=list)
+
+    def allocate(self, task: Task, choice: Choice) -> None:
+        cycle, state = self.cycle, self.cycle.state
+        holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks,
+                          features=self._features(task))  # fmt: skip
+        receipt = state.ledger.reserve(holding)
+        self.job.move(task, Status.ALLOCATED)
+        task.node, task.error = choice.node, ""
+        self.steps.append((task, receipt, choice))
+        cycle.framework.placed(task)
+
+    def pipeline(self, task: Task, choice: Choice) -> None:
+        state = self.cycle.state
+        holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks)
+        receipt = state.ledger.pipeline(holding)
+        self.job.move(task, Status.PIPELINED)
+        task.node, task.error = choice.node, ""
+        task.trial = (Status.PIPELINED, choice.node)
+        self.steps.append((task, receipt, choice))
+        self.cycle.framework.placed(task)
+
+    def discard(self) -> None:
+        """Take everything back, last step first; each task remembers where it would have gone."""
+        for task, receipt, choice in reversed(self.steps):
+            self.cycle.state.ledger.undo(receipt)
+            task.trial = (task.status, choice.node)
+            task.node = ""
+            self.job.move(task, Status.PENDING)
+            self.cycle.framework.removed(task)
+        self.steps.clear()
+
+    def commit(self) -> None:
+        """Hand the allocated tasks to the binder; promises (pipelined) stay until the cycle ends."""
+        cycle = self.cycle
+        state = cycle.state
+        allocated = [(t, c) for t, _, c in self.steps if t.status is Status.ALLOCATED]
+        gang = self.job.key if self.job.min_available > 1 and len(allocated) > 1 else ""
+        for task, choice in allocated:
+            state.ledger.assume(task.uid)
+            self.job.move(task, Status.BINDING)
+            task.trial = None
+            annotations: dict[str, str] = {}
+            for grant in choice.grants:
+                family = state.ledger.books[grant.family].family
+                annotations.update(family.annotations(grant, int(cycle.now * 1e9)))
+            cycle.effects.append(
+                Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang)
+            )
+            cycle.measures.placed += 1
+        state.dirty[self.job] = None
+        self.steps.clear()
+
+    def _features(self, task: Task) -> Features:
+        assert task.pod is not None
+        return self.cycle.state.classes.features(task.pod)

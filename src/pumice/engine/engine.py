@@ -1,0 +1,130 @@
+"""The engine: the state of the cluster and one configuration, from which cycles are run.
+
+The daemon, the simulator, replays and benchmarks all drive this class; it performs nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from time import perf_counter
+from uuid import UUID
+
+from pumice.engine.actions import ACTIONS
+from pumice.engine.cycle import Cycle, Plan
+from pumice.engine.framework import Framework
+from pumice.engine.model import Job, Status, Task
+from pumice.engine.place import Placer
+from pumice.engine.plugins import make, without_effect
+from pumice.engine.plugins.deviceshare import device_arguments
+from pumice.engine.state import State
+from pumice.families.registry import families_from
+from pumice.families.seam import Family
+from pumice.families.settings import Settings, settings_from
+from pumice.model.refusal import BadInput, Refusal
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.scheduler_conf import DEFAULT_CONF, SchedulerConf, parse_scheduler_conf
+
+RETRY_FIRST = 0.1
+RETRY_LONGEST = 60.0
+
+
+class Engine:
+    """State plus framework plus placer."""
+
+    def __init__(
+        self, conf: SchedulerConf | None = None, device_config: DeviceConfig | None = None, state: State | None = None
+    ) -> None:
+        self.state = state or State()
+        self.device_config = device_config
+        self.families: list[Family] = []
+        self.configure(conf or parse_scheduler_conf(DEFAULT_CONF), device_config)
+
+    # -- configuration ------------------------------------------------------------------------------------------
+
+    def configure(self, conf: SchedulerConf, device_config: DeviceConfig | None = None,
+                  families: list[Family] | None = None) -> list[str]:  # fmt: skip
+        """Take over a configuration and return sentences for the log. Raises BadInput and changes nothing when it
+        cannot be used. ``families`` replaces the ones that the arguments would make (tests)."""
+        arguments = device_arguments(conf)
+        settings = settings_from(arguments) if arguments is not None else Settings()
+        if isinstance(settings, Refusal):
+            raise BadInput(f"{settings.field}: {settings.text}")
+        made = families if families is not None else families_from(settings, device_config) if arguments else []
+        framework = Framework(conf, make)
+        same = getattr(self, "settings", None) == settings and self.device_config == device_config and families is None
+        self.conf, self.settings, self.device_config, self.framework = conf, settings, device_config, framework
+        if not same or not hasattr(self, "placer"):
+            self.families = made
+            self.state.set_families(made, settings)
+        self.placer = Placer(self.state, framework)
+        self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
+        for job in self.state.jobs.values():
+            self.state.activate(job)
+        self.state.sleeping.clear()
+        return self._remarks(conf, settings)
+
+    def _remarks(self, conf: SchedulerConf, settings: Settings) -> list[str]:
+        found = list(conf.warnings)
+        found += [w for w in settings.warnings if not w.startswith("unknown argument")]
+        found += [complaint for plugin in self.framework.plugins for complaint in plugin.arguments.complaints]
+        found += [f"action {name} is accepted and has no effect" for name in conf.actions if name not in ACTIONS]
+        names = {entry.name for tier in conf.tiers for entry in tier}
+        found += [f"plugin {name} is accepted and has no effect" for name in without_effect(names)]
+        return found
+
+    # -- cycles -------------------------------------------------------------------------------------------------
+
+    def cycle(
+        self, now: float, dice: Random | None = None, *, budget: float = float("inf"),
+        tick: Callable[[], float] = perf_counter,
+    ) -> Plan:  # fmt: skip
+        """Run one cycle at that time. ``budget`` bounds its length in seconds of ``tick``; what is left over stays
+        active for the next one."""
+        uuid = str(UUID(int=(dice or Random(int(now * 1e6))).getrandbits(128), version=4))
+        return Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick).run(self.actions)
+
+    def has_work(self, now: float) -> bool:
+        """Whether a cycle now could do anything."""
+        state = self.state
+        if state.dirty or any(queue.active and queue.present for queue in state.queues.values()):
+            return True
+        if any(until <= now for until in state.waiting.values()):
+            return True
+        return bool(state.sleeping) and state.ledger.table.gains.end != self._gains_seen()
+
+    def next_wake(self) -> float | None:
+        """The earliest time for which a job waits."""
+        return min(self.state.waiting.values(), default=None)
+
+    def _gains_seen(self) -> int:
+        cursors = [self.placer._asleep.get(cls, 0) for cls in self.state.sleeping]
+        return min(cursors, default=self.state.ledger.table.gains.end)
+
+    # -- what became of the effects -----------------------------------------------------------------------------
+
+    def bound(self, uid: str) -> Task | None:
+        """The API server accepted the Binding; the watch will say the same in a moment."""
+        task = self.state.tasks.get(uid)
+        if task is not None and task.status is Status.BINDING and task.job is not None:
+            task.job.move(task, Status.BOUND)
+            task.failures = 0
+            self.state.dirty[task.job] = None
+        return task
+
+    def bind_failed(self, uid: str, now: float) -> Task | None:
+        """The Binding was refused: the pod is pending again and its cards are free; it is tried again with back-off."""
+        task = self.state.tasks.get(uid)
+        if task is None or task.status not in (Status.BINDING, Status.ALLOCATED) or task.job is None:
+            return None
+        job: Job = task.job
+        self.state.ledger.release(uid)
+        job.move(task, Status.PENDING)
+        task.node = ""
+        task.failures += 1
+        task.retry_at = now + min(RETRY_LONGEST, RETRY_FIRST * 2 ** min(task.failures - 1, 12))
+        job.retry_at = task.retry_at
+        self.state.dirty[job] = None
+        self.state.activate(job)
+        self.state.wake_waiting()
+        return task

@@ -1,0 +1,221 @@
+"""Plugins and how their answers combine (spec volcano-core 7).
+
+A plugin is one small class that overrides the questions it has an opinion on. ``Framework`` holds the plugins of one
+configuration in tier order and asks them. Orders are keys instead of comparisons: the first plugin whose keys differ
+decides, which is what comparing the tuples of keys does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.model import Job, QueueState, Task
+from pumice.engine.nodes import Rows
+from pumice.model.refusal import Short
+from pumice.wire.scheduler_conf import Arguments, PluginConf, SchedulerConf
+
+if TYPE_CHECKING:
+    from pumice.engine.classes import PodClass
+    from pumice.engine.cycle import Cycle
+    from pumice.engine.state import State
+
+PERMIT, ABSTAIN, REJECT = 1, 0, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One filter's answer for many rows. ``failed`` is True where it refuses; ``final`` where evicting would not help;
+    ``abort`` where further filters add no reasons."""
+
+    failed: NDArray[np.bool_]
+    text: str
+    final: bool = False
+    abort: bool = False
+    short: Short = Short.REQUEST
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Why a job takes no part in this cycle."""
+
+    reason: str
+    message: str
+
+
+class Plugin:
+    """Base of all plugins: no opinion on anything. Override what you decide."""
+
+    name = ""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.arguments = arguments
+
+    def open(self, cycle: Cycle) -> None:
+        """A cycle begins."""
+
+    def close(self, cycle: Cycle) -> None:
+        """All actions have run."""
+
+    # orders: smaller keys first
+    def job_key(self, job: Job) -> Any: ...
+    def queue_key(self, queue: QueueState) -> Any: ...
+    def task_key(self, task: Task) -> Any: ...
+
+    # jobs
+    def job_valid(self, job: Job) -> Invalid | None: ...
+    def job_ready(self, job: Job) -> bool:
+        return True
+
+    def job_pipelined(self, job: Job) -> int:
+        return ABSTAIN
+
+    def job_enqueueable(self, job: Job) -> int:
+        return ABSTAIN
+
+    def job_enqueued(self, job: Job) -> None: ...
+
+    # queues
+    def overused(self, queue: QueueState) -> bool:
+        return False
+
+    def allocatable(self, queue: QueueState, task: Task) -> bool:
+        return True
+
+    # nodes, for many rows at once; rows None means all
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterable[Verdict]:
+        return ()
+
+    def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None: ...
+    def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""
+
+    # every tentative placement and its reversal
+    def placed(self, task: Task) -> None: ...
+    def removed(self, task: Task) -> None: ...
+
+
+Answer = TypeVar("Answer", bound=Callable[..., Any])
+
+
+class Framework:
+    """The plugins of one configuration."""
+
+    def __init__(self, conf: SchedulerConf, make: Callable[[PluginConf], Plugin | None]) -> None:
+        self.conf = conf
+        self.plugins: list[Plugin] = []
+        self._tiers: list[list[tuple[PluginConf, Plugin]]] = []
+        for tier in conf.tiers:
+            made = [(entry, plugin) for entry in tier if (plugin := make(entry)) is not None]
+            self._tiers.append(made)
+            self.plugins += [plugin for _, plugin in made]
+        self._job_keys = self._flat("job_key", "JobOrder")
+        self._queue_keys = self._flat("queue_key", "QueueOrder")
+        self._task_keys = self._flat("task_key", "TaskOrder")
+        self._valid = self._flat("job_valid", "")
+        self._ready = self._flat("job_ready", "JobReady")
+        self._pipelined = self._by_tier("job_pipelined", "JobPipelined")
+        self._enqueueable = self._by_tier("job_enqueueable", "JobEnqueued")
+        self._enqueued = self._flat("job_enqueued", "JobEnqueued")
+        self._overused = self._flat("overused", "Overused")
+        self._allocatable = self._flat("allocatable", "Allocatable")
+        self._verdicts = self._flat("verdicts", "Predicate")
+        self._scores = self._flat("scores", "NodeOrder")
+        self._relative = self._flat("relative", "NodeOrder")
+        self._placed = self._flat("placed", "")
+        self._removed = self._flat("removed", "")
+
+    def has(self, name: str) -> bool:
+        return any(plugin.name == name for plugin in self.plugins)
+
+    def _by_tier(self, method: str, switch: str) -> list[list[Callable[..., Any]]]:
+        return [
+            [
+                getattr(plugin, method)
+                for entry, plugin in tier
+                if getattr(type(plugin), method) is not getattr(Plugin, method)
+                and (not switch or entry.enabled(switch))
+            ]
+            for tier in self._tiers
+        ]
+
+    def _flat(self, method: str, switch: str) -> list[Callable[..., Any]]:
+        return [answer for tier in self._by_tier(method, switch) for answer in tier]
+
+    # -- orders -------------------------------------------------------------------------------------------------
+
+    def job_key(self, job: Job) -> tuple[Any, ...]:
+        return (*[key(job) for key in self._job_keys], job.order())
+
+    def queue_key(self, queue: QueueState) -> tuple[Any, ...]:
+        return (*[key(queue) for key in self._queue_keys], queue.created, queue.uid, queue.name)
+
+    def task_key(self, task: Task) -> tuple[Any, ...]:
+        return (*[key(task) for key in self._task_keys], task.order())
+
+    # -- jobs and queues ----------------------------------------------------------------------------------------
+
+    def job_valid(self, job: Job) -> Invalid | None:
+        return next((found for valid in self._valid if (found := valid(job)) is not None), None)
+
+    def job_ready(self, job: Job) -> bool:
+        return all(ready(job) for ready in self._ready)
+
+    def job_pipelined(self, job: Job) -> bool:
+        return _vote(self._pipelined, job)
+
+    def job_enqueueable(self, job: Job) -> bool:
+        return _vote(self._enqueueable, job)
+
+    def job_enqueued(self, job: Job) -> None:
+        for tell in self._enqueued:
+            tell(job)
+
+    def overused(self, queue: QueueState) -> bool:
+        return any(over(queue) for over in self._overused)
+
+    def allocatable(self, queue: QueueState, task: Task) -> bool:
+        return all(may(queue, task) for may in self._allocatable)
+
+    def placed(self, task: Task) -> None:
+        for tell in self._placed:
+            tell(task)
+
+    def removed(self, task: Task) -> None:
+        for tell in self._removed:
+            tell(task)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
+        for ask in self._verdicts:
+            yield from ask(state, cls, rows)
+
+    def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
+        return _sum(score(state, cls, rows) for score in self._scores)
+
+    def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        return _sum(score(state, cls, fits) for score in self._relative)
+
+
+def _vote(tiers: Sequence[Sequence[Callable[..., Any]]], job: Job) -> bool:
+    """Any negative vote rejects; a tier with a positive one permits without asking later tiers; all abstaining permits."""
+    for tier in tiers:
+        votes = [vote(job) for vote in tier]
+        if any(vote < 0 for vote in votes):
+            return False
+        if any(vote > 0 for vote in votes):
+            return True
+    return True
+
+
+def _sum(parts: Iterable[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+    total: NDArray[np.float64] | None = None
+    for part in parts:
+        if part is not None:
+            total = part if total is None else total + part
+    return total

@@ -1,0 +1,384 @@
+"""Tasks (pods), jobs (PodGroups) and queues as the engine keeps them, with their counts kept up to date.
+
+``Job.move`` and ``Job.join``/``leave`` are the only places where a task's status and the sums of job and queue change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from pumice.engine.cards import NO_MARKS
+from pumice.engine.resources import Request, Vector, add, exceeded, subtract, vector
+from pumice.families.seam import Marks
+from pumice.wire.names import SCHEDULER_NAME
+from pumice.wire.objects import Pod
+from pumice.wire.volcano import CLOSED, CLOSING, INQUEUE, OPEN, PENDING, PodGroup, PodGroupCondition, Queue, seconds
+
+if TYPE_CHECKING:
+    from pumice.engine.classes import PodClass
+
+
+class Status(IntEnum):
+    """Printed names are used in messages (spec volcano-core 4.3)."""
+
+    PENDING = 0
+    ALLOCATED = 1
+    PIPELINED = 2
+    BINDING = 3
+    BOUND = 4
+    RUNNING = 5
+    RELEASING = 6
+    SUCCEEDED = 7
+    FAILED = 8
+    UNKNOWN = 9
+
+    @property
+    def label(self) -> str:
+        return self.name.capitalize()
+
+
+ALLOCATED_STATUSES = frozenset({Status.BOUND, Status.BINDING, Status.RUNNING, Status.ALLOCATED})
+READY_STATUSES = ALLOCATED_STATUSES | {Status.SUCCEEDED}
+SCHEDULED_STATUSES = frozenset({Status.RUNNING, Status.BOUND, Status.SUCCEEDED, Status.FAILED})
+DONE_STATUSES = frozenset({Status.SUCCEEDED, Status.FAILED})
+
+_ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One pod of ours, or one of another scheduler that has a node.
+
+    ``pod`` is kept only while the pod is pending. ``trial`` is where the last discarded attempt had put it.
+    ``told`` is the (reason, message) last written as its condition and ``told_at`` when.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    created: float
+    priority: int
+    request: Request
+    cls: PodClass
+    marks: Marks = NO_MARKS
+    pod: Pod | None = None
+    ours: bool = True
+    role: str = ""
+    gated: bool = False
+    system: bool = False
+    nominated: str = ""
+    index: int = -1
+    status: Status = Status.PENDING
+    node: str = ""
+    job: Job | None = None
+    error: str = ""
+    """Why it was not placed, in this or an earlier cycle; empty when never tried."""
+    trial: tuple[Status, str] | None = None
+    told: tuple[str, str] | None = None
+    told_at: float = -1e9
+    retry_at: float = 0.0
+    failures: int = 0
+    phase: str = ""
+    version: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def best_effort(self) -> bool:
+        return self.request.best_effort and not self.cls.asks
+
+    def order(self) -> tuple[int, int, float, str]:
+        """Fall-back order of tasks: index in the name, then age, then uid (spec 7)."""
+        return (0, self.index, self.created, self.uid) if self.index >= 0 else (1, 0, self.created, self.uid)
+
+
+@dataclass(slots=True, eq=False)
+class QueueState:
+    """One queue. ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
+
+    name: str
+    present: bool = False
+    weight: int = 1
+    priority: int = 0
+    parent: str = ""
+    created: float = 0.0
+    uid: str = ""
+    state: str = ""
+    reclaimable: bool = True
+    capability: Vector = field(default_factory=dict)
+    guarantee: Vector = field(default_factory=dict)
+    written: Vector | None = None
+    """What status.allocated says on the API server; None before it was seen."""
+    problem: str = ""
+    jobs: set[Job] = field(default_factory=set)
+    active: dict[Job, None] = field(default_factory=dict)
+    """Jobs that have something to be tried, in order of arrival."""
+    allocated: Vector = field(default_factory=dict)
+    pending: Vector = field(default_factory=dict)
+    inqueue: Vector = field(default_factory=dict)
+    elastic: Vector = field(default_factory=dict)
+    charged: Vector = field(default_factory=dict)
+    """Effective device demand of the allocated tasks on top of ``allocated`` (D-39)."""
+
+    @property
+    def open(self) -> bool:
+        """An empty state counts as Open (spec 11.5)."""
+        return self.state not in (CLOSED, CLOSING)
+
+    def read(self, queue: Queue) -> None:
+        self.present = True
+        spec = queue.spec
+        self.weight = max(1, spec.weight)
+        self.priority = spec.priority
+        self.parent = spec.parent
+        self.created = seconds(queue.metadata.creation_timestamp)
+        self.uid = queue.metadata.uid
+        self.state = queue.status.state
+        self.reclaimable = spec.reclaimable is not False
+        self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
+        self.guarantee = vector(spec.guarantee.resource)
+        self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One PodGroup with its tasks. ``group`` is None while only its pods are known; then it counts as a group of one
+    when ``implicit`` (bare pods) and does not take part otherwise."""
+
+    key: str
+    namespace: str
+    name: str
+    queue: QueueState
+    created: float = 0.0
+    uid: str = ""
+    group: PodGroup | None = None
+    implicit: bool = False
+    wait_until: float = 0.0
+    """An owned bare pod waits this long for the PodGroup that the controller makes for its owner."""
+    priority: int = 0
+    min_available: int = 1
+    role_minimum: dict[str, int] = field(default_factory=dict)
+    min_resources: Vector | None = None
+    phase: str = ""
+    conditions: dict[str, PodGroupCondition] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    pending: dict[str, Task] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=lambda: [0] * len(Status))
+    allocated: Vector = field(default_factory=dict)
+    refusal: str = ""
+    """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
+    refused_at: str = ""
+    share: float = 0.0
+    first_seen: float = 0.0
+    inqueue: Vector = field(default_factory=dict)
+    elastic: Vector = field(default_factory=dict)
+    announced: tuple[str, str] = ("", "")
+    retry_at: float = 0.0
+    problem: str = ""
+
+    # -- membership and status ----------------------------------------------------------------------------------
+
+    def join(self, task: Task) -> None:
+        task.job = self
+        self.tasks[task.uid] = task
+        self._count(task, task.status, 1)
+
+    def leave(self, task: Task) -> None:
+        self._count(task, task.status, -1)
+        del self.tasks[task.uid]
+        task.job = None
+
+    def move(self, task: Task, status: Status) -> None:
+        if task.status is not status:
+            self._count(task, task.status, -1)
+            task.status = status
+            self._count(task, status, 1)
+
+    def _count(self, task: Task, status: Status, sign: int) -> None:
+        self.counts[status] += sign
+        change = add if sign > 0 else subtract
+        items = task.request.items
+        if status in ALLOCATED_STATUSES:
+            change(self.allocated, items)
+            change(self.queue.allocated, items)
+            if task.cls.quota:
+                change(self.queue.charged, task.cls.quota)
+        elif status is Status.PENDING:
+            change(self.queue.pending, items)
+            if sign > 0:
+                self.pending[task.uid] = task
+            else:
+                self.pending.pop(task.uid, None)
+
+    def attach(self, queue: QueueState) -> None:
+        """Move to another queue with all sums."""
+        if queue is self.queue and self in queue.jobs:
+            return
+        self._sums(subtract)
+        self.queue.jobs.discard(self)
+        self.queue.active.pop(self, None)
+        self.queue = queue
+        queue.jobs.add(self)
+        self._sums(add)
+
+    def detach(self) -> None:
+        self._sums(subtract)
+        self.queue.jobs.discard(self)
+        self.queue.active.pop(self, None)
+
+    def _sums(self, change: object) -> None:
+        if self not in self.queue.jobs and change is subtract:
+            return
+        apply = add if change is add else subtract
+        apply(self.queue.allocated, self.allocated.items())
+        apply(self.queue.inqueue, self.inqueue.items())
+        apply(self.queue.elastic, self.elastic.items())
+        for task in self.pending.values():
+            apply(self.queue.pending, task.request.items)
+        for task in self.tasks.values():
+            if task.status in ALLOCATED_STATUSES and task.cls.quota:
+                apply(self.queue.charged, task.cls.quota)
+
+    def settle(self) -> None:
+        """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
+        inqueue: Vector = {}
+        elastic: Vector = {}
+        if self.min_resources is not None:
+            promised = self.phase == INQUEUE or (
+                self.phase == "Running" and self.allocated_count >= self.min_available
+            )
+            if promised:
+                inqueue = exceeded(self.min_resources, self.allocated)
+                for task in self.pending.values():
+                    if task.gated:
+                        inqueue = exceeded(inqueue, dict(task.request.items))
+        if self.allocated:
+            elastic = exceeded(self.allocated, self.min_resources or {})
+            elastic.pop("pods", None)
+        for name, new in (("inqueue", inqueue), ("elastic", elastic)):
+            old: Vector = getattr(self, name)
+            if old != new:
+                into: Vector = getattr(self.queue, name)
+                subtract(into, old.items())
+                add(into, new.items())
+                setattr(self, name, new)
+
+    def promise(self) -> None:
+        """Enqueued: its minimum is promised from now on."""
+        self.phase = INQUEUE
+        self.settle()
+
+    # -- counts (spec 4.4) --------------------------------------------------------------------------------------
+
+    def count(self, *statuses: Status) -> int:
+        return sum(self.counts[s] for s in statuses)
+
+    @property
+    def allocated_count(self) -> int:
+        return self.count(*ALLOCATED_STATUSES)
+
+    @property
+    def ready_count(self) -> int:
+        return self.count(*READY_STATUSES)
+
+    @property
+    def pending_best_effort(self) -> int:
+        return sum(1 for t in self.pending.values() if t.best_effort) if self.pending else 0
+
+    @property
+    def valid_count(self) -> int:
+        return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
+
+    def is_ready(self) -> bool:
+        short = self.min_available - self.ready_count
+        return short <= 0 or short <= self.pending_best_effort
+
+    def is_pipelined(self) -> bool:
+        short = self.min_available - self.ready_count - self.counts[Status.PIPELINED]
+        return short <= 0 or short <= self.pending_best_effort
+
+    def is_starving(self) -> bool:
+        return self.counts[Status.PIPELINED] + self.ready_count < self.min_available
+
+    def is_pending(self) -> bool:
+        return self.phase in ("", PENDING)
+
+    # -- role minimums ------------------------------------------------------------------------------------------
+
+    def role_counts(self, statuses: Iterable[Status], *, best_effort: bool = False) -> dict[str, int]:
+        wanted = frozenset(statuses)
+        found: dict[str, int] = {}
+        for task in self.tasks.values():
+            if task.status in wanted or (best_effort and task.status is Status.PENDING and task.best_effort):
+                found[task.role] = found.get(task.role, 0) + 1
+        return found
+
+    def _roles_hold(self, statuses: Iterable[Status], *, best_effort: bool) -> bool:
+        if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
+            return True
+        have = self.role_counts(statuses, best_effort=best_effort)
+        return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
+
+    def role_valid(self) -> bool:
+        return self._roles_hold(_ROLE_VALID, best_effort=False)
+
+    def role_ready(self) -> bool:
+        return self._roles_hold(READY_STATUSES, best_effort=True)
+
+    def role_pipelined(self) -> bool:
+        return self._roles_hold(READY_STATUSES | {Status.PIPELINED}, best_effort=True)
+
+    def order(self) -> tuple[float, int, str]:
+        """Fall-back order: age in whole seconds, then class, then uid. Jobs of one second count as of one age; putting
+        equal requests side by side among them lets one evaluation serve many."""
+        first = next(iter(self.pending.values()), None)
+        return (self.created, first.cls.number if first is not None else 0, self.uid)
+
+
+def read_group(job: Job, group: PodGroup, priority: int) -> None:
+    """Take over what a PodGroup object says; the phase in memory may be ahead of the object."""
+    spec = group.spec
+    job.group = group
+    job.uid = group.metadata.uid
+    job.created = seconds(group.metadata.creation_timestamp)
+    job.min_available = max(0, spec.min_member)
+    job.role_minimum = dict(spec.min_task_member)
+    job.min_resources = None if spec.min_resources is None else vector(spec.min_resources)
+    job.priority = priority
+    job.conditions = {c.type: c for c in group.status.conditions}
+    ahead = job.phase not in ("", PENDING) and group.status.phase in ("", PENDING)
+    if not ahead:
+        job.phase = group.status.phase
+
+
+def task_status(pod: Pod) -> Status:
+    """Status of a pod by its object alone (spec 4.3)."""
+    phase = pod.status.phase
+    if phase == "Succeeded":
+        return Status.SUCCEEDED
+    if phase == "Failed":
+        return Status.FAILED
+    if pod.metadata.deletion_timestamp:
+        return Status.RELEASING
+    if phase == "Running":
+        return Status.RUNNING
+    if phase == "Unknown":
+        return Status.UNKNOWN
+    return Status.BOUND if pod.spec.node_name else Status.PENDING
+
+
+def name_index(name: str) -> int:
+    """Trailing number of a name of at least three pieces, else -1 (spec 4.3)."""
+    pieces = name.rsplit("-", 2)
+    return int(pieces[-1]) if len(pieces) == 3 and pieces[-1].isdecimal() else -1
+
+
+__all__ = [
+    "ALLOCATED_STATUSES", "DONE_STATUSES", "INQUEUE", "OPEN", "READY_STATUSES", "SCHEDULED_STATUSES",
+    "SCHEDULER_NAME", "Job", "QueueState", "Status", "Task", "name_index", "read_group", "task_status",
+]  # fmt: skip

@@ -1,0 +1,339 @@
+"""Placing by class: filter and score all nodes once per class, then look at changed rows only (decision 6).
+
+``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers per class is dropped
+when the class falls asleep or is no longer asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.classes import PodClass
+from pumice.engine.framework import Framework
+from pumice.engine.nodes import Rows
+from pumice.engine.state import State
+from pumice.families.seam import Ask, Fit
+from pumice.model.cards import Grant
+from pumice.model.refusal import Misfit, Short
+
+KEPT_CLASSES = 512
+"""Classes with arrays of their own; the least recently used ones are evaluated afresh when they come back."""
+EXACT_REASONS = 256
+"""Nodes whose device refusal is worked out one by one; beyond, nodes with equal cards and usage share one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where one pod goes, and with which cards."""
+
+    node: str
+    row: int
+    grants: tuple[Grant, ...]
+    score: float
+
+
+@dataclass(slots=True)
+class ClassState:
+    """What is remembered of one class; the arrays have the table's capacity."""
+
+    cursor: int
+    terms_version: int
+    facts_version: int
+    masked: NDArray[np.float64]
+    """Score where the class fits, minus infinity elsewhere."""
+    chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why no node took a pod: nodes per reason, and one refusal per node."""
+
+    nodes: int
+    counts: Mapping[str, int]
+    misfits: tuple[Misfit, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """``0/3 nodes are unavailable: 2 Insufficient cpu, ...`` (spec volcano-core 13.4)."""
+        if not self.nodes:
+            return "0/0 nodes are unavailable"
+        parts = ", ".join(sorted(f"{count} {reason}" for reason, count in self.counts.items()))
+        return f"0/{self.nodes} nodes are unavailable: {parts}."
+
+
+class Placer:
+    """Filters and scores nodes under one framework."""
+
+    def __init__(self, state: State, framework: Framework) -> None:
+        self.state = state
+        self.framework = framework
+        self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
+        self._asleep: dict[PodClass, int] = {}
+
+    # -- choosing -----------------------------------------------------------------------------------------------
+
+    def choose(self, cls: PodClass, only: str = "") -> Choice | None:
+        """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node."""
+        if cls.refusals or cls.request.refused or self.is_asleep(cls):
+            return None
+        kept = self._refresh(cls)
+        masked = kept.masked
+        relative = self._relative(cls, masked)
+        scores = masked if relative is None else masked + relative
+        rank = self.state.ledger.table.rank()
+        if only:
+            row = self.state.ledger.table.row_of.get(only, -1)
+            return self._settle(cls, kept, row) if row >= 0 and masked[row] > -np.inf else None
+        while True:
+            row = int(scores.argmax())
+            best = scores[row]
+            if best == -np.inf:
+                self._asleep[cls] = self.state.ledger.table.gains.end
+                self._kept.pop(cls, None)
+                return None
+            ties = np.flatnonzero(scores == best)
+            if len(ties) > 1:
+                row = int(ties[rank[ties].argmin()])
+            choice = self._settle(cls, kept, row)
+            if choice is not None:
+                return choice
+            masked[row] = scores[row] = -np.inf
+
+    def is_asleep(self, cls: PodClass) -> bool:
+        """Whether nothing that could help this class has happened since it fitted nowhere."""
+        cursor = self._asleep.get(cls)
+        if cursor is None:
+            return False
+        table = self.state.ledger.table
+        if cursor == table.gains.end:
+            return True
+        changed = table.gains.since(cursor)
+        if changed is not None and not cls.constraints.topological:
+            rows = np.array(changed, np.intp)
+            if not self._fits(cls, rows[table.live[rows]]).any():
+                self._asleep[cls] = table.gains.end
+                return True
+        del self._asleep[cls]
+        return False
+
+    def forget(self) -> None:
+        """Drop everything that is remembered (the configuration changed)."""
+        self._kept.clear()
+        self._asleep.clear()
+
+    def choose_future(self, cls: PodClass) -> Choice | None:
+        """The first node, by name, that would take the pod once what terminates there is gone."""
+        table = self.state.ledger.table
+        if not table.releasing_rows or cls.refusals or cls.request.refused:
+            return None
+        rows = np.array(sorted(table.releasing_rows, key=lambda row: table.name(row)), np.intp)
+        fits = self._idle(cls, rows, future=True)
+        for verdict in self.framework.verdicts(self.state, cls, rows):
+            fits &= ~verdict.failed
+        for row in rows[fits]:
+            name = table.name(int(row))
+            grants = self._future_grants(cls, name)
+            if grants is not None:
+                return Choice(name, int(row), grants, 0.0)
+        return None
+
+    def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:
+        ledger = self.state.ledger
+        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state == 4]
+        promised = ledger.promised.get(node, {})
+        grants = []
+        for ask in cls.asks:
+            book = ledger.books[ask.family]
+            if node not in book.nodes:
+                return None
+            plus = {uid: g for uid, h in promised.items() for g in h.grants if g.family == ask.family}
+            fit = book.family.fit(ask, book.view(node, without=gone, plus=plus))
+            if isinstance(fit, Misfit):
+                return None
+            grants.append(fit.grant)
+        return tuple(grants)
+
+    def _settle(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
+        """Choose the cards on that row; None when the exact look finds that they do not fit after all."""
+        table = self.state.ledger.table
+        node = table.name(row)
+        found = kept.chosen.get(row)
+        if found is None:
+            grants = []
+            for ask in cls.asks:
+                fit = self._fit(ask, node)
+                if isinstance(fit, Misfit):
+                    return None
+                grants.append(fit.grant)
+            found = kept.chosen[row] = (tuple(grants), float(kept.masked[row]))
+        return Choice(node, row, found[0], found[1])
+
+    def _fit(self, ask: Ask, node: str) -> Fit | Misfit:
+        book = self.state.ledger.books[ask.family]
+        if node not in book.nodes:
+            return book.family.no_devices(node)
+        return book.family.fit(ask, book.view(node))
+
+    # -- keeping the arrays -------------------------------------------------------------------------------------
+
+    def _refresh(self, cls: PodClass) -> ClassState:
+        ledger = self.state.ledger
+        table, terms = ledger.table, ledger.terms
+        kept = self._kept.get(cls)
+        if kept is not None:
+            self._kept.move_to_end(cls)
+            changed = table.changes.since(kept.cursor)
+            whole = (
+                changed is None
+                or len(kept.masked) != table.capacity
+                or (kept.terms_version != terms.version and self.state.sees_pods(cls))
+            )
+            if not whole:
+                assert changed is not None
+                if changed:
+                    rows = np.array(changed, np.intp)
+                    kept.masked[rows] = self._evaluate(cls, rows)
+                    for row in changed:
+                        kept.chosen.pop(row, None)
+                kept.cursor, kept.terms_version = table.changes.end, terms.version
+                return kept
+        kept = ClassState(table.changes.end, terms.version, table.version, self._evaluate(cls, None))
+        self._kept[cls] = kept
+        self._kept.move_to_end(cls)
+        if len(self._kept) > KEPT_CLASSES:
+            self._kept.popitem(last=False)
+        return kept
+
+    def _evaluate(self, cls: PodClass, rows: Rows | None) -> NDArray[np.float64]:
+        fits = self._fits(cls, rows, devices=False)
+        scores = self.framework.scores(self.state, cls, rows)
+        if scores is None:
+            scores = np.zeros(len(fits))
+        for ask in cls.asks:
+            fits, scores = self._device_scores(ask, rows, fits, scores)
+        return np.where(fits, scores, -np.inf)
+
+    def _fits(self, cls: PodClass, rows: Rows | None, *, devices: bool = True) -> NDArray[np.bool_]:
+        fits = self._idle(cls, rows)
+        if not fits.any():
+            return fits
+        for verdict in self.framework.verdicts(self.state, cls, rows):
+            fits &= ~verdict.failed
+        for ask in cls.asks:
+            book = self.state.ledger.books[ask.family]
+            book.fit_rows(self.state.ledger.table.capacity)
+            fits &= book.has_cards(rows)[: len(fits)]
+            ranked = book.family.vector(ask, book.rows(rows)) if devices else None
+            if ranked is not None:
+                fits &= ranked[0][: len(fits)]
+        return fits
+
+    def _device_scores(
+        self, ask: Ask, rows: Rows | None, fits: NDArray[np.bool_], scores: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Add a family's score; where it cannot rank by arrays, every node that is left is looked at exactly."""
+        settings = self.state.settings
+        book = self.state.ledger.books[ask.family]
+        ranked = book.family.vector(ask, book.rows(rows))
+        if ranked is not None:
+            may, device = ranked[0][: len(fits)], ranked[1][: len(fits)]
+            return fits & may, scores + settings.contribution(device) if settings.node_weight else scores
+        fits, scores = fits.copy(), scores.copy()
+        table = self.state.ledger.table
+        for place in np.flatnonzero(fits):
+            row = int(place) if rows is None else int(rows[place])
+            fit = self._fit(ask, table.name(row))
+            if isinstance(fit, Misfit):
+                fits[place] = False
+            else:
+                scores[place] += settings.contribution(fit.score) if settings.node_weight else 0.0
+        return fits, scores
+
+    def _idle(self, cls: PodClass, rows: Rows | None, *, future: bool = False) -> NDArray[np.bool_]:
+        """Where the requested resources fit (the core's own check, spec 9.2 step 1)."""
+        table = self.state.ledger.table
+        pairs = self.state.ledger.columns(cls.request)[:-2]  # without the spread defaults
+        columns = np.array([c for c, _ in pairs], np.intp)
+        wanted = np.array([v for _, v in pairs], np.int64)
+        if rows is None:
+            free = table.alloc[:, columns] - table.used[:, columns]
+            live = table.live
+        else:
+            grid = (rows[:, None], columns)
+            free = table.alloc[grid] - table.used[grid]
+            if future:
+                free += table.releasing[grid] - table.pipelined[grid]
+            live = table.live[rows]
+        return np.asarray((free >= wanted).all(axis=1) & live)
+
+    def _relative(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        if not self.state.has_preferences(cls):
+            return None
+        return self.framework.relative(self.state, cls, masked > -np.inf)
+
+    # -- why not ------------------------------------------------------------------------------------------------
+
+    def why(self, cls: PodClass, *, per_node: bool = False) -> Why:
+        """The reasons of all nodes, from the same filters that decided."""
+        table = self.state.ledger.table
+        rows = table.live_rows()
+        if cls.request.refused or cls.refusals:
+            text = cls.request.refused or "; ".join(f"{r.field}: {r.text}" for r in cls.refusals)
+            misfits = [Misfit(table.name(int(r)), Short.REQUEST, text, final=True) for r in rows] if per_node else []
+            return Why(len(rows), {text: len(rows)}, tuple(misfits))
+        counts: dict[str, int] = {}
+        misfits = []
+        open_rows = np.ones(len(rows), bool)
+        refused = np.zeros(len(rows), bool)
+
+        def note(failed: NDArray[np.bool_], text: str, *, final: bool, abort: bool, short: Short) -> None:
+            nonlocal open_rows, refused
+            hit = failed & open_rows
+            number = int(hit.sum())
+            if not number:
+                return
+            counts[text] = counts.get(text, 0) + number
+            refused |= hit
+            if per_node:
+                misfits.extend(Misfit(table.name(int(r)), short, text, final=final) for r in rows[hit])
+            if abort:
+                open_rows = open_rows & ~hit
+
+        for name, amount in cls.request.items:
+            column = table.dim(name)
+            failed = table.alloc[rows, column] - table.used[rows, column] < amount
+            final_rows = table.alloc[rows, column] < amount
+            note(failed & final_rows, f"Insufficient {name}", final=True, abort=True, short=Short.REQUEST)
+            note(failed & ~final_rows, f"Insufficient {name}", final=False, abort=True, short=Short.REQUEST)
+        for verdict in self.framework.verdicts(self.state, cls, rows):
+            note(verdict.failed, verdict.text, final=verdict.final, abort=verdict.abort, short=verdict.short)
+        for misfit in self._device_reasons(cls, rows[open_rows & ~refused]):
+            counts[misfit.text] = counts.get(misfit.text, 0) + 1
+            misfits.append(misfit)
+        return Why(len(rows), counts, tuple(misfits))
+
+    def _device_reasons(self, cls: PodClass, rows: Rows) -> list[Misfit]:
+        table = self.state.ledger.table
+        found = []
+        for ask in cls.asks:
+            book = self.state.ledger.books[ask.family]
+            alike: dict[object, Misfit | None] = {}
+            for place, row in enumerate(rows):
+                node = table.name(int(row))
+                c = book.columns
+                key = None
+                if place >= EXACT_REASONS:
+                    parts = (c.total, c.memory, c.cores, c.shares, c.share_limit, c.flags, c.mig, c.type_id)
+                    key = b"".join(part[row].tobytes() for part in parts)
+                if key is None or key not in alike:
+                    fit = self._fit(ask, node)
+                    alike[key] = fit if isinstance(fit, Misfit) else None
+                misfit = alike[key]
+                if misfit is not None:
+                    found.append(misfit if misfit.node == node else replace(misfit, node=node))
+        return found

@@ -1,0 +1,55 @@
+"""binpack: fill nodes that are already in use (spec volcano-core 11.10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.framework import Plugin
+from pumice.engine.nodes import Rows
+from pumice.engine.resources import CPU, MEMORY, PODS
+from pumice.wire.scheduler_conf import Arguments
+
+if TYPE_CHECKING:
+    from pumice.engine.classes import PodClass
+    from pumice.engine.state import State
+
+
+class Binpack(Plugin):
+    name = "binpack"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self.weight = arguments.integer("binpack.weight", 1)
+        self.weights = {CPU: self._weight("binpack.cpu"), MEMORY: self._weight("binpack.memory")}
+        for name in arguments.text("binpack.resources").split(","):
+            if name.strip():
+                self.weights[name.strip()] = self._weight(f"binpack.resources.{name.strip()}")
+
+    def _weight(self, key: str) -> int:
+        value = self.arguments.integer(key, 1)
+        return value if value >= 0 else 1
+
+    def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
+        if not self.weight:
+            return None
+        table = state.ledger.table
+        alloc, used = (table.alloc, table.used) if rows is None else (table.alloc[rows], table.used[rows])
+        score = np.zeros(len(alloc))
+        over = np.zeros(len(alloc), bool)
+        total = 0
+        for name, amount in cls.request.items:
+            weight = self.weights.get(name)
+            if name == PODS or weight is None:
+                continue
+            total += weight
+            column = table.dim(name)
+            have, want = alloc[:, column], used[:, column] + amount
+            if weight:
+                over |= (want > have) & (have > 0)
+                score += weight * want / np.maximum(have, 1) * (have > 0)
+        if not total:
+            return None
+        return np.where(over, 0.0, score / total * 100 * self.weight)

@@ -1,0 +1,35 @@
+"""drf: the job with the smallest dominant share first (spec volcano-core 11.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pumice.engine.framework import Plugin
+from pumice.engine.model import Job
+from pumice.engine.resources import Vector
+from pumice.wire.scheduler_conf import Arguments
+
+if TYPE_CHECKING:
+    from pumice.engine.cycle import Cycle
+
+
+class Drf(Plugin):
+    name = "drf"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self._total: Vector = {}
+
+    def open(self, cycle: Cycle) -> None:
+        self._total = cycle.state.ledger.table.total
+
+    def job_key(self, job: Job) -> float:
+        return self.share(job)
+
+    def share(self, job: Job) -> float:
+        """Largest part of any resource of the cluster that the job holds."""
+        job.share = max(
+            (amount / self._total[name] for name, amount in job.allocated.items() if self._total.get(name, 0) > 0),
+            default=0.0,
+        )
+        return job.share

@@ -1,0 +1,53 @@
+"""gang: a job runs with its minimum of pods or not at all (spec volcano-core 11.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pumice.engine.framework import PERMIT, REJECT, Invalid, Plugin
+from pumice.engine.model import Job, Status
+from pumice.engine.status import condition, job_text
+
+if TYPE_CHECKING:
+    from pumice.engine.cycle import Cycle
+
+
+class Gang(Plugin):
+    name = "gang"
+
+    def job_key(self, job: Job) -> int:
+        return 1 if job.is_ready() else 0
+
+    def job_valid(self, job: Job) -> Invalid | None:
+        if not job.role_valid():
+            return Invalid("NotEnoughPodsOfTask", "Not enough valid pods of each task for gang-scheduling")
+        if job.valid_count < job.min_available:
+            counts = f"valid: {job.valid_count}, min: {job.min_available}"
+            return Invalid("NotEnoughTasks", f"Not enough valid tasks for gang-scheduling, {counts}")
+        return None
+
+    def job_ready(self, job: Job) -> bool:
+        return job.is_ready() and job.role_ready()
+
+    def job_pipelined(self, job: Job) -> int:
+        return PERMIT if job.is_pipelined() and job.role_pipelined() else REJECT
+
+    def close(self, cycle: Cycle) -> None:
+        """Say on the PodGroup whether its gang stands (spec 13.2)."""
+        for job in {**cycle.state.dirty, **cycle.tried}:
+            if job.group is None or not job.tasks:
+                continue
+            if self.job_ready(job):
+                job.conditions["Scheduled"] = condition("Scheduled", "tasks in gang are ready to be scheduled", "", cycle)
+            elif job in cycle.tried and not _only_waits_for_terminating(job):
+                would = sum(1 for t in job.pending.values() if t.trial is not None and t.trial[0] is Status.ALLOCATED)
+                short = job.min_available - job.ready_count - would
+                text = f"{short}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
+                job.conditions["Unschedulable"] = condition("Unschedulable", "NotEnoughResources", text, cycle)
+
+
+def _only_waits_for_terminating(job: Job) -> bool:
+    releasing = sum(1 for t in job.tasks.values() if t.status is Status.RELEASING and t.node)
+    if not releasing or job.counts[Status.PENDING] or job.counts[Status.PIPELINED]:
+        return False
+    return job.ready_count + releasing >= job.min_available

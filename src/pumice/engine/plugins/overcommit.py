@@ -1,0 +1,50 @@
+"""overcommit: how much may be promised to jobs beyond what is idle (spec volcano-core 11.7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pumice.engine.framework import PERMIT, REJECT, Plugin
+from pumice.engine.model import Job
+from pumice.engine.resources import Vector, add, lacking
+from pumice.wire.scheduler_conf import Arguments
+
+if TYPE_CHECKING:
+    from pumice.engine.cycle import Cycle
+
+
+class Overcommit(Plugin):
+    name = "overcommit"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self._idle: Vector = {}
+        self._promised: Vector = {}
+
+    def open(self, cycle: Cycle) -> None:
+        factor = self.arguments.real("overcommit-factor", 1.2)
+        if factor < 1:
+            factor = 1.2
+        table = cycle.state.ledger.table
+        used = table.used.sum(axis=0)
+        self._idle = {n: int(total * factor) - int(used[table.dims[n]]) for n, total in table.total.items()}
+        self._promised = {}
+        for queue in cycle.state.queues.values():
+            add(self._promised, queue.inqueue.items())
+
+    def job_enqueueable(self, job: Job) -> int:
+        if job.min_resources is None:
+            return PERMIT
+        wanted = dict(self._promised)
+        add(wanted, job.min_resources.items())
+        short = lacking({n: wanted[n] for n in job.min_resources}, self._idle)
+        if not short:
+            return PERMIT
+        job.refusal = f"resource in cluster is overused: {', '.join(f'overused {name}' for name in short)}"
+        return REJECT
+
+    def job_enqueued(self, job: Job) -> None:
+        if job.min_resources:
+            add(self._promised, job.min_resources.items())
+
+

@@ -1,0 +1,97 @@
+"""predicates: the Kubernetes filters (spec volcano-core 11.8), each for many nodes at once, with the texts of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.framework import Plugin, Verdict
+from pumice.engine.nodes import Rows
+from pumice.engine.plugins.storage import storage_verdicts
+from pumice.engine.plugins.taints import untolerated
+from pumice.engine.plugins.topology import (
+    affinity_unmet,
+    anti_affinity_broken,
+    node_affinity_met,
+    spread_broken,
+    unwelcome,
+)
+from pumice.wire.scheduler_conf import Arguments
+
+if TYPE_CHECKING:
+    from pumice.engine.classes import PodClass, Port
+    from pumice.engine.state import State
+
+Mask = NDArray[np.bool_]
+
+
+class Predicates(Plugin):
+    name = "predicates"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self.node_affinity = arguments.boolean("predicate.NodeAffinityEnable", True)
+        self.ports = arguments.boolean("predicate.NodePortsEnable", True)
+        self.taints = arguments.boolean("predicate.TaintTolerationEnable", True)
+        self.pod_affinity = arguments.boolean("predicate.PodAffinityEnable", True)
+        self.spread = arguments.boolean("predicate.PodTopologySpreadEnable", True)
+        self.zones = arguments.boolean("predicate.VolumeZoneEnable", True)
+        self.volumes = arguments.boolean("predicate.VolumeBindingEnable", True)
+
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
+        constraints = cls.constraints
+        table = state.ledger.table
+
+        def take(mask: Mask) -> Mask:
+            return mask[: table.capacity] if rows is None else mask[rows]
+
+        cordoned, tainted = untolerated(state, cls, rows)
+        if cordoned.any():
+            yield Verdict(cordoned, "node(s) were unschedulable", final=True, abort=True)
+        if self.node_affinity and (constraints.selector or constraints.required is not None):
+            text = "node(s) didn't match Pod's node affinity/selector"
+            yield Verdict(~take(node_affinity_met(state, constraints)), text, final=True, abort=True)
+        if self.taints and tainted.any():
+            yield Verdict(tainted, "node(s) had untolerated taint(s)", final=True, abort=True)
+        if self.ports and constraints.ports:
+            text = "node(s) didn't have free ports for the requested pod ports"
+            yield Verdict(take(_ports_taken(state, constraints.ports)), text)
+        if self.pod_affinity:
+            yield from _pod_affinity(state, cls, take)
+        if constraints.claims and (self.zones or self.volumes):
+            yield from storage_verdicts(state, cls, take, zones=self.zones, binding=self.volumes)
+        if self.spread and any(rule.hard for rule in constraints.spread):
+            skewed, missing = spread_broken(state, cls)
+            text = "node(s) didn't match pod topology spread constraints"
+            yield Verdict(take(missing), f"{text} (missing required label)", final=True, abort=True)
+            yield Verdict(take(skewed), text)
+
+
+def _pod_affinity(state: State, cls: PodClass, take: object) -> Iterator[Verdict]:
+    cut: object = take
+    assert callable(cut)
+    constraints = cls.constraints
+    if constraints.affinity:
+        text = "node(s) didn't match pod affinity rules"
+        yield Verdict(cut(affinity_unmet(state, constraints)), text, final=True, abort=True)
+    if constraints.anti_affinity:
+        yield Verdict(cut(anti_affinity_broken(state, constraints)), "node(s) didn't match pod anti-affinity rules")
+    if state.ledger.terms.anti:
+        refused = unwelcome(state, constraints)
+        if refused is not None:
+            yield Verdict(cut(refused), "node(s) didn't satisfy existing pods anti-affinity rules")
+
+
+def _ports_taken(state: State, ports: tuple[Port, ...]) -> Mask:
+    taken = np.zeros(state.ledger.table.capacity, bool)
+    for row, used in state.ledger.terms.ports.items():
+        taken[row] = any(_clash(mine, other) for mine in ports for other in used)
+    return taken
+
+
+def _clash(left: Port, right: Port) -> bool:
+    """Same protocol and port on an address that both would use; 0.0.0.0 is every address."""
+    return left[1:] == right[1:] and (left[0] == right[0] or "0.0.0.0" in (left[0], right[0]))

@@ -1,0 +1,16 @@
+"""priority: the more important job and pod first (spec volcano-core 11.1)."""
+
+from __future__ import annotations
+
+from pumice.engine.framework import Plugin
+from pumice.engine.model import Job, Task
+
+
+class Priority(Plugin):
+    name = "priority"
+
+    def job_key(self, job: Job) -> int:
+        return -job.priority
+
+    def task_key(self, task: Task) -> int:
+        return -task.priority

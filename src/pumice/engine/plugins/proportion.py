@@ -1,0 +1,139 @@
+"""proportion: queues share the cluster by weight (spec volcano-core 11.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pumice.engine.framework import PERMIT, REJECT, Plugin
+from pumice.engine.model import Job, QueueState, Task
+from pumice.engine.resources import CPU, HUGE, MEMORY, PODS, Vector, add, exceeded, lacking, raise_to
+from pumice.wire.scheduler_conf import Arguments
+
+if TYPE_CHECKING:
+    from pumice.engine.cycle import Cycle
+
+
+@dataclass(slots=True)
+class Part:
+    """One queue's part of the cluster in this cycle."""
+
+    cap: Vector
+    request: Vector
+    deserved: Vector = field(default_factory=dict)
+    met: bool = False
+
+    def within_cap(self, amounts: Vector) -> Vector:
+        return {n: min(v, self.cap.get(n, HUGE)) for n, v in amounts.items()}
+
+
+class Proportion(Plugin):
+    name = "proportion"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self.parts: dict[QueueState, Part] = {}
+
+    def open(self, cycle: Cycle) -> None:
+        state = cycle.state
+        total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
+        queues = [q for q in state.queues.values() if q.present and q.jobs]
+        guaranteed: Vector = {}
+        for queue in state.queues.values():
+            add(guaranteed, queue.guarantee.items())
+        self.parts = {queue: _part(queue, total, guaranteed) for queue in queues}
+        share_out(self.parts, total)
+
+    def queue_key(self, queue: QueueState) -> tuple[int, float]:
+        return (-queue.priority, self.share(queue))
+
+    def overused(self, queue: QueueState) -> bool:
+        """Everything that the queue deserves is in use."""
+        part = self.parts.get(queue)
+        if part is None or not part.deserved:
+            return False
+        return all(v <= queue.allocated.get(n, 0) for n, v in part.deserved.items())
+
+    def allocatable(self, queue: QueueState, task: Task) -> bool:
+        if not queue.open:
+            return False
+        part = self.parts.get(queue)
+        if part is None:
+            return True
+        allocated, deserved = queue.allocated, part.deserved
+        return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in task.request.items if n != PODS)
+
+    def job_enqueueable(self, job: Job) -> int:
+        queue = job.queue
+        if not queue.open:
+            job.refusal = f"queue {queue.name} is {queue.state}"
+            return REJECT
+        part = self.parts.get(queue)
+        if job.min_resources is None or part is None:
+            return PERMIT
+        wanted = {
+            n: v + queue.allocated.get(n, 0) + queue.inqueue.get(n, 0) - queue.elastic.get(n, 0)
+            for n, v in job.min_resources.items()
+            if v > 0
+        }
+        short = lacking(wanted, part.cap)
+        if not short:
+            return PERMIT
+        words = ", ".join(f"insufficient {name}" for name in short)
+        job.refusal = f"queue resource quota insufficient: {words}"
+        return REJECT
+
+    def share(self, queue: QueueState) -> float:
+        part = self.parts.get(queue)
+        if part is None:
+            return 0.0
+        return max((_ratio(queue.allocated.get(n, 0), v) for n, v in part.deserved.items()), default=0.0)
+
+
+def _part(queue: QueueState, total: Vector, guaranteed: Vector) -> Part:
+    cap = exceeded(total, guaranteed)
+    for name in total:
+        cap.setdefault(name, 0)
+    add(cap, queue.guarantee.items())
+    for name, limit in queue.capability.items():
+        if limit > 0 or name not in (CPU, MEMORY):
+            cap[name] = min(cap.get(name, HUGE), limit)
+    request = dict(queue.allocated)
+    add(request, queue.pending.items())
+    request.pop(PODS, None)
+    return Part(cap, request)
+
+
+def share_out(parts: dict[QueueState, Part], total: Vector) -> None:
+    """Water-filling by weight until everything is given or everybody has what it asked for."""
+    remaining = dict(total)
+    while True:
+        open_parts = {queue: part for queue, part in parts.items() if not part.met}
+        weight = sum(queue.weight for queue in open_parts)
+        if not weight:
+            return
+        before = dict(remaining)
+        more: Vector = {}
+        less: Vector = {}
+        for queue, part in open_parts.items():
+            old = part.deserved
+            new = dict(old)
+            add(new, ((n, v * queue.weight // weight) for n, v in remaining.items()))
+            new = part.within_cap(new)
+            new = {n: min(v, part.request.get(n, 0)) for n, v in new.items()}
+            raise_to(new, queue.guarantee)
+            part.deserved = new
+            if all(v <= new.get(n, 0) for n, v in part.request.items()) or new == old:
+                part.met = True
+            add(more, exceeded(new, old).items())
+            add(less, exceeded(old, new).items())
+        add(remaining, less.items())
+        remaining = exceeded(remaining, more)
+        if not remaining or remaining == before:
+            return
+
+
+def _ratio(part: int, whole: int) -> float:
+    if whole:
+        return part / whole
+    return 1.0 if part else 0.0

@@ -1,0 +1,195 @@
+"""Resource vectors of the core: what a pod requests and what nodes and queues hold.
+
+Units (spec volcano-core 4.1): cpu in thousandths, memory in bytes, every other resource in thousandths, only ``pods``
+in whole units. Values are exact integers, clamped to ``HUGE`` so that no arithmetic overflows 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from pumice.wire.objects import Container, Pod, Quantities
+from pumice.wire.quantity import parse_quantity
+
+Vector = dict[str, int]
+"""Resource name to amount; a missing name means 0."""
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
+# What the pod asks for, or the defaults by which Kubernetes spreads pods that ask for nothing (nodeorder only).
+SPREAD_CPU: Final = "~cpu"
+SPREAD_MEMORY: Final = "~memory"
+DEFAULT_SPREAD_CPU: Final = 100
+DEFAULT_SPREAD_MEMORY: Final = 200 * 1024 * 1024
+
+HUGE: Final = 2**58
+"""Larger than any cluster and small enough that a sum of 16 stays inside 63 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one pod takes from its node.
+
+    ``items`` are the requested dimensions (always with ``pods``); ``charge`` adds the spread defaults, which count as
+    used but are never compared. ``refused`` is a sentence when the request can never be honoured.
+    """
+
+    items: tuple[tuple[str, int], ...]
+    spread: tuple[int, int] = (DEFAULT_SPREAD_CPU, DEFAULT_SPREAD_MEMORY)
+    refused: str = ""
+
+    @property
+    def charge(self) -> tuple[tuple[str, int], ...]:
+        return (*self.items, (SPREAD_CPU, self.spread[0]), (SPREAD_MEMORY, self.spread[1]))
+
+    @property
+    def best_effort(self) -> bool:
+        """Nothing requested but a place: such a pod is placed by backfill (spec 4.1)."""
+        return len(self.items) == 1
+
+    def amounts(self) -> Vector:
+        return dict(self.items)
+
+
+def amount(name: str, quantity: str | int | float) -> int:
+    """One quantity in the core's unit, clamped to ±HUGE. Raises ValueError when it is no quantity."""
+    value = parse_quantity(quantity)
+    scaled = ceil(value) if name in (MEMORY, PODS) else ceil(value * 1000)
+    return max(-HUGE, min(HUGE, scaled))
+
+
+def counted(name: str) -> bool:
+    """Whether a resource name is part of the vector at all (spec 4.1)."""
+    if name in (CPU, MEMORY, PODS, "ephemeral-storage") or name.startswith(("hugepages-", "attachable-volumes-")):
+        return True
+    domain, slash, _ = name.partition("/")
+    if not slash or name.startswith(("requests.", "limits.", "count/")):
+        return False
+    return domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
+
+
+def vector(quantities: Mapping[str, str | int | float]) -> Vector:
+    """A resource list as a vector; unreadable quantities count as absent, uncounted names are skipped."""
+    found: Vector = {}
+    for name, quantity in quantities.items():
+        if counted(name):
+            try:
+                found[name] = amount(name, quantity)
+            except ValueError:
+                continue
+    return found
+
+
+def pod_request(pod: Pod, parameters: frozenset[str] = frozenset()) -> Request:
+    """The pod's request by the rule of spec volcano-core 4.2. ``parameters`` are names that are no resources (D-40)."""
+    try:
+        total = _combine(pod)
+    except ValueError as error:
+        return Request(((PODS, 1),), refused=str(error))
+    for name, value in total.items():
+        if value < 0:
+            return Request(((PODS, 1),), refused=f"request of {name} is negative")
+    named = {n: v for n, v in total.items() if v > 0 and n != PODS and counted(n) and n not in parameters}
+    items = (*((n, named[n]) for n in sorted(named, key=dimension_order)), (PODS, 1))
+    if named.keys() & {CPU, MEMORY}:
+        spread = (_spread(pod, CPU, DEFAULT_SPREAD_CPU), _spread(pod, MEMORY, DEFAULT_SPREAD_MEMORY))
+    else:
+        count = max(1, len(pod.spec.containers))
+        spread = (DEFAULT_SPREAD_CPU * count, DEFAULT_SPREAD_MEMORY * count)
+    return Request(items, spread)
+
+
+def dimension_order(name: str) -> tuple[int, str]:
+    """cpu, memory, then the others by name: the order in which a shortage is named."""
+    return (0 if name == CPU else 1 if name == MEMORY else 2, name)
+
+
+def _combine(pod: Pod) -> Vector:
+    spec = pod.spec
+    total: Vector = {}
+    for container in spec.containers:
+        add(total, _requests(container).items())
+    if spec.init_containers:
+        sidecars: Vector = {}
+        peak: Vector = {}
+        for container in spec.init_containers:
+            wanted = _requests(container)
+            if container.restart_policy == "Always":
+                add(sidecars, wanted.items())
+                raise_to(peak, sidecars)
+            else:
+                add(wanted, sidecars.items())
+                raise_to(peak, wanted)
+        add(total, sidecars.items())
+        raise_to(total, peak)
+    if spec.resources is not None:  # pod-level resources override where present
+        total.update({n: amount(n, q) for n, q in {**spec.resources.limits, **spec.resources.requests}.items()})
+    add(total, {n: amount(n, q) for n, q in spec.overhead.items()}.items())
+    return total
+
+
+def _requests(container: Container) -> Vector:
+    """Requests; an extended resource given only as a limit is requested too, as the API server fills it in."""
+    found: Vector = {}
+    for name, quantity in container.resources.limits.items():
+        found[name] = amount(name, quantity)
+    for name, quantity in container.resources.requests.items():
+        found[name] = amount(name, quantity)
+    return found
+
+
+def _spread(pod: Pod, name: str, default: int) -> int:
+    total = 0
+    for container in pod.spec.containers:
+        quantity = container.resources.requests.get(name, container.resources.limits.get(name))
+        total += default if quantity is None else amount(name, quantity)
+    return max(0, min(HUGE, total))
+
+
+def add(into: Vector, items: Iterable[tuple[str, int]]) -> None:
+    for name, value in items:
+        into[name] = into.get(name, 0) + value
+
+
+def subtract(into: Vector, items: Iterable[tuple[str, int]]) -> None:
+    for name, value in items:
+        left = into.get(name, 0) - value
+        if left:
+            into[name] = left
+        else:
+            into.pop(name, None)
+
+
+def raise_to(into: Vector, other: Mapping[str, int]) -> None:
+    for name, value in other.items():
+        if into.get(name, 0) < value:
+            into[name] = value
+
+
+def exceeded(left: Mapping[str, int], right: Mapping[str, int]) -> Vector:
+    """max(left - right, 0) per dimension; zero dimensions are left out."""
+    return {n: v - right.get(n, 0) for n, v in left.items() if v > right.get(n, 0)}
+
+
+def lacking(wanted: Mapping[str, int], limit: Mapping[str, int], *, missing: int = 0) -> list[str]:
+    """Requested dimensions (``pods`` apart) in which ``wanted`` is above ``limit``, in naming order."""
+    short = [n for n, v in wanted.items() if v > 0 and n != PODS and v > limit.get(n, missing)]
+    return sorted(short, key=dimension_order)
+
+
+def render(vector: Mapping[str, int]) -> Quantities:
+    """A vector as a resource list of the API (spec 13.6)."""
+    out: Quantities = {}
+    for name in sorted(vector, key=dimension_order):
+        value = vector[name]
+        if name in (MEMORY, PODS):
+            out[name] = str(value)
+        elif name == CPU:
+            out[name] = f"{value}m" if value % 1000 else str(value // 1000)
+        else:
+            out[name] = str(value // 1000) if value % 1000 == 0 else f"{value}m"
+    return out

@@ -1,0 +1,148 @@
+"""Label selectors of Kubernetes: of pods (matchLabels, matchExpressions) and of nodes (nodeSelector, node affinity).
+
+Both are parsed once into requirements. Pods are matched one label set at a time; nodes as arrays of label codes, one
+column per label key, so that a selector is judged for all nodes at once. Rules: kubernetes.io docs "Labels and
+Selectors" and "Assigning Pods to Nodes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+NAME_FIELD = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression; ``field`` tells a matchFields entry from a label."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    field: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return self.accepts(labels.get(self.key))
+
+    def accepts(self, value: str | None) -> bool:
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+        return False  # an unknown operator selects nothing
+
+    def _compares(self, value: str | None) -> bool:
+        try:
+            left, right = int(value or ""), int(self.values[0])
+        except (ValueError, IndexError):
+            return False
+        return left > right if self.operator == "Gt" else left < right
+
+
+Requirements = tuple[Requirement, ...]
+
+
+def parse_label_selector(selector: Any) -> Requirements | None:
+    """A LabelSelector of pods. None matches nothing (the selector is absent), an empty one matches everything."""
+    if not isinstance(selector, Mapping):
+        return None
+    found = [Requirement(str(k), "In", (str(v),)) for k, v in sorted((selector.get("matchLabels") or {}).items())]
+    found += [_requirement(e) for e in selector.get("matchExpressions") or () if isinstance(e, Mapping)]
+    return tuple(found)
+
+
+def parse_node_term(term: Any) -> Requirements | None:
+    """One NodeSelectorTerm; an empty or absent term matches no node."""
+    if not isinstance(term, Mapping):
+        return None
+    found = [_requirement(e) for e in term.get("matchExpressions") or () if isinstance(e, Mapping)]
+    found += [_requirement(e, field=True) for e in term.get("matchFields") or () if isinstance(e, Mapping)]
+    return tuple(found) or None
+
+
+def match_all(requirements: Requirements | None, labels: Mapping[str, str]) -> bool:
+    return requirements is not None and all(r.matches(labels) for r in requirements)
+
+
+def _requirement(expression: Mapping[str, Any], *, field: bool = False) -> Requirement:
+    values = expression.get("values") or ()
+    return Requirement(str(expression.get("key", "")), str(expression.get("operator", "")),
+                       tuple(str(v) for v in values), field)  # fmt: skip
+
+
+class LabelTable:
+    """Labels of nodes by row, as integer codes per key; -1 where the node lacks the label. Columns are made when first
+    asked for and kept up to date from then on."""
+
+    def __init__(self) -> None:
+        self._labels: dict[int, tuple[str, Mapping[str, str]]] = {}
+        self._codes: dict[str, NDArray[np.int32]] = {}
+        self._values: dict[str, dict[str, int]] = {}
+        self._capacity = 16
+
+    def put(self, row: int, name: str, labels: Mapping[str, str], capacity: int) -> None:
+        self._labels[row] = (name, labels)
+        if capacity > self._capacity:
+            self._capacity = capacity
+            for key, codes in self._codes.items():
+                longer = np.full(capacity, -1, np.int32)
+                longer[: len(codes)] = codes
+                self._codes[key] = longer
+        for key, codes in self._codes.items():
+            codes[row] = self._code(key, name if key == NAME_FIELD else labels.get(key))
+
+    def remove(self, row: int) -> None:
+        self._labels.pop(row, None)
+        for codes in self._codes.values():
+            codes[row] = -1
+
+    def codes(self, key: str) -> NDArray[np.int32]:
+        found = self._codes.get(key)
+        if found is None:
+            found = np.full(self._capacity, -1, np.int32)
+            for row, (name, labels) in self._labels.items():
+                found[row] = self._code(key, name if key == NAME_FIELD else labels.get(key))
+            self._codes[key] = found
+        return found
+
+    def matches(self, requirement: Requirement) -> NDArray[np.bool_]:
+        """Which rows satisfy one requirement (rows without a node: as if they had no labels)."""
+        codes = self.codes(NAME_FIELD if requirement.field else requirement.key)
+        values = self._values.get(NAME_FIELD if requirement.field else requirement.key, {})
+        verdicts = np.zeros(len(values) + 1, bool)  # the last entry answers for code -1
+        for value, code in values.items():
+            verdicts[code] = requirement.accepts(value)
+        verdicts[-1] = requirement.accepts(None)
+        return np.asarray(verdicts[codes])
+
+    def match_all(self, requirements: Sequence[Requirement] | None) -> NDArray[np.bool_]:
+        if requirements is None:
+            return np.zeros(self._capacity, bool)
+        found = np.ones(self._capacity, bool)
+        for requirement in requirements:
+            found &= self.matches(requirement)
+        return found
+
+    def match_any(self, terms: Sequence[Requirements | None]) -> NDArray[np.bool_]:
+        found = np.zeros(self._capacity, bool)
+        for term in terms:
+            found |= self.match_all(term)
+        return found
+
+    def _code(self, key: str, value: str | None) -> int:
+        if value is None:
+            return -1
+        values = self._values.setdefault(key, {})
+        return values.setdefault(value, len(values))

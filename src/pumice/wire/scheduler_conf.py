@@ -1,0 +1,339 @@
+"""``volcano-scheduler.conf``: which actions run, which plugins in which tiers, with which arguments.
+
+Shape and rules: spec volcano-core 3. Strictness is upstream's (decision 16): an unknown action refuses the whole file,
+an unknown plugin or argument is one warning that names its line and the nearest right word; ``strict`` turns the
+warnings into a refusal.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from pumice.model.refusal import BadInput
+
+ACTIONS: Final = frozenset(
+    {"enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim"}
+)
+
+SWITCHES: Final = (
+    "JobOrder", "Hierarchy", "JobReady", "JobPipelined", "TaskOrder", "Preemptable", "Reclaimable", "Preemptive",
+    "QueueOrder", "ClusterOrder", "Predicate", "BestNode", "NodeOrder", "TargetJob", "ReservedNodes", "JobEnqueued",
+    "Victim", "JobStarving", "Overused", "Allocatable", "HyperNodeOrder", "SubJobReady", "SubJobPipelined",
+    "SubJobOrder", "HyperNodeGradient",
+)  # fmt: skip
+OFF_BY_DEFAULT: Final = frozenset({"Hierarchy", "ClusterOrder"})
+
+# Argument names per plugin; a trailing * stands for any suffix. Empty: the plugin takes none.
+PLUGIN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "priority": (),
+    "gang": (),
+    "conformance": (),
+    "drf": (),
+    "predicates": (
+        "predicate.NodeAffinityEnable", "predicate.NodePortsEnable", "predicate.TaintTolerationEnable",
+        "predicate.PodAffinityEnable", "predicate.NodeVolumeLimitsEnable", "predicate.VolumeZoneEnable",
+        "predicate.PodTopologySpreadEnable", "predicate.VolumeBindingEnable",
+        "predicate.DynamicResourceAllocationEnable", "predicate.CacheEnable", "predicate.GPUSharingEnable",
+        "predicate.GPUNumberEnable", "predicate.VGPUEnable", "volumebinding.bindTimeoutSeconds",
+        "volumebinding.weight", "volumebinding.shape", "dynamicresources.filterTimeoutSeconds",
+    ),
+    "proportion": (),
+    "nodeorder": (
+        "leastrequested.weight", "mostrequested.weight", "balancedresource.weight", "nodeaffinity.weight",
+        "podaffinity.weight", "tainttoleration.weight", "imagelocality.weight", "podtopologyspread.weight",
+    ),
+    "binpack": ("binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources", "binpack.resources.*"),
+    "overcommit": ("overcommit-factor",),
+    "deviceshare": (
+        "deviceshare.VGPUEnable", "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable",
+        "deviceshare.NodeLockEnable", "deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight",
+        "deviceshare.KnownGeometriesCMName", "deviceshare.KnownGeometriesCMNamespace",
+        "deviceshare.KnowGeometriesCMName", "deviceshare.KnowGeometriesCMNamespace", "deviceshare.GPUExclusiveRules",
+        "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable", "pumice.*",
+    ),
+    "capacity": ("*",), "sla": ("sla-waiting-time",), "resourcequota": (), "usage": ("*",), "tdm": ("*",),
+    "task-topology": ("*",), "numaaware": ("*",), "cdp": (), "pdb": (), "nodegroup": ("*",), "rescheduling": ("*",),
+    "extender": ("*",), "resource-strategy-fit": ("*",), "network-topology-aware": ("*",),
+}  # fmt: skip
+
+DEFAULT_CONF: Final = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+"""Upstream's built-in configuration (spec volcano-core 3.3)."""
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+class Arguments(Mapping[str, Any]):
+    """A plugin's or an action's arguments with tolerant getters (spec volcano-core 3.4).
+
+    Numeric strings are numbers, boolean words are booleans; junk keeps the default and leaves a sentence in
+    ``complaints``.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None, owner: str = "") -> None:
+        self._values = dict(values or {})
+        self._owner = owner
+        self.complaints: list[str] = []
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def boolean(self, key: str, default: bool) -> bool:
+        value = self._values.get(key)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        if str(value) in _TRUE:
+            return True
+        if str(value) in _FALSE:
+            return False
+        return self._junk(key, value, "true or false", default)
+
+    def integer(self, key: str, default: int) -> int:
+        number = self._number(key, "a whole number")
+        if number is None:
+            return default
+        if number != int(number):
+            return self._junk(key, self._values[key], "a whole number", default)
+        return int(number)
+
+    def real(self, key: str, default: float) -> float:
+        number = self._number(key, "a number")
+        return default if number is None else number
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self._values.get(key)
+        return default if value is None else str(value)
+
+    def _number(self, key: str, wanted: str) -> float | None:
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except ValueError:
+                number = float("nan")
+            if abs(number) < 2**53:
+                return number
+        self._junk(key, value, wanted, None)
+        return None
+
+    def _junk(self, key: str, value: Any, wanted: str, default: Any) -> Any:
+        self.complaints.append(f"{self._owner}: {key} is {value!r}, not {wanted}; {default!r} is used")
+        return default
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConf:
+    """One plugin of one tier. ``off`` holds the switches that are off, without their ``enable`` prefix."""
+
+    name: str
+    arguments: Arguments = field(default_factory=Arguments)
+    off: frozenset[str] = OFF_BY_DEFAULT
+
+    def enabled(self, switch: str) -> bool:
+        return switch not in self.off
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConf:
+    """A whole configuration file; ``warnings`` are sentences for the log."""
+
+    actions: tuple[str, ...]
+    tiers: tuple[tuple[PluginConf, ...], ...]
+    configurations: Mapping[str, Arguments] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def plugin(self, name: str) -> PluginConf | None:
+        """The first entry of that plugin, wherever it stands."""
+        return next((p for tier in self.tiers for p in tier if p.name == name), None)
+
+    def action(self, name: str) -> Arguments:
+        return self.configurations.get(name) or Arguments(owner=f"action {name}")
+
+
+def parse_scheduler_conf(text: str, *, source: str = "volcano-scheduler.conf", strict: bool = False) -> SchedulerConf:
+    """Read a configuration. Raises BadInput (one line) when it must be refused as a whole."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadInput(f"{source}: not YAML: {_one_line(error)}") from None
+    if not isinstance(data, dict) or root is None:
+        raise BadInput(f"{source}: expected the keys actions and tiers, found {type(data).__name__}")
+    reader = _Reader(source, _Lines(root))
+    conf = SchedulerConf(
+        actions=reader.actions(data),
+        tiers=reader.tiers(data),
+        configurations=reader.configurations(data),
+        metrics=data.get("metrics") or {},
+        warnings=tuple(reader.warnings),
+    )
+    if strict and conf.warnings:
+        raise BadInput(f"{conf.warnings[0]} (strict)")
+    return conf
+
+
+def render_scheduler_conf(conf: SchedulerConf) -> str:
+    """The YAML text that parses to the same configuration (warnings apart)."""
+    def plugin(entry: PluginConf) -> dict[str, Any]:
+        switches: dict[str, Any] = {}
+        for name in SWITCHES:
+            if (name in entry.off) != (name in OFF_BY_DEFAULT):
+                switches[f"enable{name}"] = name not in entry.off
+        return {"name": entry.name, **switches, **({"arguments": dict(entry.arguments)} if entry.arguments else {})}
+
+    body: dict[str, Any] = {"actions": ", ".join(conf.actions)}
+    body["tiers"] = [{"plugins": [plugin(p) for p in tier]} for tier in conf.tiers]
+    if conf.configurations:
+        body["configurations"] = [{"name": n, "arguments": dict(a)} for n, a in conf.configurations.items()]
+    if conf.metrics:
+        body["metrics"] = dict(conf.metrics)
+    return str(yaml.safe_dump(body, sort_keys=False))
+
+
+class _Lines:
+    """Line numbers of the YAML nodes, found by path."""
+
+    def __init__(self, root: yaml.Node) -> None:
+        self._root = root
+
+    def of(self, *path: str | int) -> int:
+        node: yaml.Node = self._root
+        line = node.start_mark.line
+        for step in path:
+            found: yaml.Node | None = None
+            if isinstance(node, yaml.MappingNode):
+                for key, value in node.value:
+                    if key.value == step:
+                        line, found = key.start_mark.line, value
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                found = node.value[step]
+                line = found.start_mark.line
+            if found is None:
+                break
+            node = found
+        return line + 1
+
+
+class _Reader:
+    def __init__(self, source: str, lines: _Lines) -> None:
+        self._source, self._lines = source, lines
+        self.warnings: list[str] = []
+
+    def actions(self, data: Mapping[str, Any]) -> tuple[str, ...]:
+        words = [word.strip() for word in str(data.get("actions") or "").split(",") if word.strip()]
+        for word in words:
+            if word not in ACTIONS:
+                where = f"{self._source} line {self._lines.of('actions')}"
+                raise BadInput(f"{where}: unknown action {word!r}{nearest(word, ACTIONS)}")
+        if not words:
+            raise BadInput(f"{self._source}: no actions; write for example actions: \"enqueue, allocate, backfill\"")
+        return tuple(words)
+
+    def tiers(self, data: Mapping[str, Any]) -> tuple[tuple[PluginConf, ...], ...]:
+        tiers = []
+        for number, tier in enumerate(_items(data.get("tiers"))):
+            plugins = []
+            for place, entry in enumerate(_items(tier.get("plugins") if isinstance(tier, dict) else None)):
+                plugin = self._plugin(entry, ("tiers", number, "plugins", place))
+                if plugin is not None:
+                    plugins.append(plugin)
+            names = {p.name for p in plugins}
+            if "proportion" in names and any(p.name == "drf" and p.enabled("Hierarchy") for p in plugins):
+                where = f"{self._source} line {self._lines.of('tiers', number)}"
+                raise BadInput(f"{where}: drf with enableHierarchy and proportion exclude each other in one tier")
+            tiers.append(tuple(plugins))
+        return tuple(tiers)
+
+    def configurations(self, data: Mapping[str, Any]) -> dict[str, Arguments]:
+        found = {}
+        for entry in _items(data.get("configurations")):
+            if isinstance(entry, dict) and entry.get("name"):
+                arguments = entry.get("arguments")
+                name = str(entry["name"])
+                found[name] = Arguments(arguments if isinstance(arguments, dict) else {}, f"configuration {name}")
+        return found
+
+    def _plugin(self, entry: Any, path: tuple[str | int, ...]) -> PluginConf | None:
+        name = str(entry.get("name", "")) if isinstance(entry, dict) else str(entry)
+        if name not in PLUGIN_ARGUMENTS:
+            self._warn(path, f"unknown plugin {name!r} is skipped{nearest(name, PLUGIN_ARGUMENTS)}")
+            return None
+        arguments = entry.get("arguments") if isinstance(entry, dict) else None
+        if not isinstance(arguments, dict):
+            arguments = {}
+        for key in arguments:
+            self._check_argument(name, str(key), (*path, "arguments", key))
+        return PluginConf(name, Arguments({str(k): v for k, v in arguments.items()}, f"plugin {name}"),
+                          self._switched_off(entry, path))  # fmt: skip
+
+    def _check_argument(self, plugin: str, key: str, path: tuple[str | int, ...]) -> None:
+        known = PLUGIN_ARGUMENTS[plugin]
+        if key in known or any(k.endswith("*") and key.startswith(k[:-1]) for k in known):
+            return
+        self._warn(path, f"plugin {plugin} has no argument {key!r}{nearest(key, known)}")
+
+    def _switched_off(self, entry: Any, path: tuple[str | int, ...]) -> frozenset[str]:
+        off = set(OFF_BY_DEFAULT)
+        for key, value in entry.items() if isinstance(entry, dict) else ():
+            # Both spellings of every switch are read: upstream mixes enableX and enabledX (spec volcano-core 3.2).
+            word = str(key)
+            switch = word.removeprefix("enabled") if word.startswith("enabled") else word.removeprefix("enable")
+            if not word.startswith("enable"):
+                if word not in ("name", "arguments"):
+                    self._warn((*path, key), f"unknown key {word!r} is ignored")
+                continue
+            if switch not in SWITCHES:
+                self._warn((*path, key), f"unknown switch {word!r}{nearest(switch, SWITCHES)}")
+                continue
+            if str(value) in _FALSE:
+                off.add(switch)
+            else:
+                off.discard(switch)
+        return frozenset(off)
+
+    def _warn(self, path: tuple[str | int, ...], text: str) -> None:
+        self.warnings.append(f"{self._source} line {self._lines.of(*path)}: {text}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` or nothing."""
+    close = difflib.get_close_matches(word, [k for k in known if not k.endswith("*")], n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

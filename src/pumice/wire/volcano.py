@@ -1,0 +1,143 @@
+"""Volcano's own API objects and the Kubernetes resources that scheduler and controllers meet.
+
+PodGroup and Queue: spec volcano-core 14 and 15. Only fields that some room reads are declared.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from pumice.ports.cluster import Resource
+from pumice.wire.objects import Meta, Quantities
+
+PODS: Final = Resource("", "v1", "pods")
+NODES: Final = Resource("", "v1", "nodes", namespaced=False)
+EVENTS: Final = Resource("", "v1", "events")
+CONFIGMAPS: Final = Resource("", "v1", "configmaps")
+PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims")
+PERSISTENT_VOLUMES: Final = Resource("", "v1", "persistentvolumes", namespaced=False)
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", namespaced=False)
+PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
+POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups")
+QUEUES: Final = Resource("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
+
+SCHEDULING_API: Final = "scheduling.volcano.sh/v1beta1"
+
+PENDING: Final = "Pending"
+INQUEUE: Final = "Inqueue"
+RUNNING: Final = "Running"
+UNKNOWN: Final = "Unknown"
+COMPLETED: Final = "Completed"
+
+OPEN: Final = "Open"
+CLOSED: Final = "Closed"
+CLOSING: Final = "Closing"
+
+
+class PodGroupCondition(Struct, rename="camel", gc=False, omit_defaults=True):
+    type: str = ""
+    status: str = ""
+    transition_id: str = msgspec.field(default="", name="transitionID")
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+    def same(self, other: PodGroupCondition) -> bool:
+        """Equal apart from the fields that every cycle would change (spec volcano-core 13.1)."""
+        return (self.type, self.status, self.reason, self.message) == (
+            other.type, other.status, other.reason, other.message)  # fmt: skip
+
+
+class PodGroupSpec(Struct, rename="camel", gc=False):
+    min_member: int = 0
+    min_task_member: dict[str, int] = {}
+    queue: str = ""
+    priority_class_name: str = ""
+    min_resources: Quantities | None = None
+
+
+class PodGroupStatus(Struct, rename="camel", gc=False):
+    phase: str = ""
+    conditions: list[PodGroupCondition] = []
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class PodGroup(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class Guarantee(Struct, rename="camel", gc=False):
+    resource: Quantities = {}
+
+
+class QueueSpec(Struct, rename="camel", gc=False):
+    weight: int = 1
+    capability: Quantities = {}
+    guarantee: Guarantee = msgspec.field(default_factory=Guarantee)
+    deserved: Quantities = {}
+    reclaimable: bool | None = None
+    parent: str = ""
+    priority: int = 0
+
+
+class QueueStatus(Struct, rename="camel", gc=False):
+    state: str = ""
+    allocated: Quantities = {}
+
+
+class Queue(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
+
+
+class PriorityClass(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    value: int = 0
+    global_default: bool = False
+
+
+def group_name_for(uid: str) -> str:
+    """Name of the PodGroup of bare pods; ``uid`` is the controlling owner's, else the pod's (spec 14.2)."""
+    return f"podgroup-{uid}"
+
+
+def seconds(stamp: str | None) -> float:
+    """Unix seconds of a Kubernetes time stamp (whole or with microseconds); 0 when absent or malformed."""
+    if not stamp:
+        return 0.0
+    try:
+        return calendar.timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return 0.0
+
+
+def stamp(now: float) -> str:
+    """RFC 3339 with whole seconds, UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+
+
+def micro_stamp(now: float) -> str:
+    """RFC 3339 with microseconds, as Lease and Event want it."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1e6):06d}Z"
+
+
+def default_queue(name: str, *, reclaimable: bool) -> dict[str, Any]:
+    """The Queue objects ``default`` and ``root`` as the scheduler creates them at start (spec 2.4)."""
+    return {
+        "apiVersion": SCHEDULING_API,
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": 1, "reclaimable": reclaimable},
+    }
