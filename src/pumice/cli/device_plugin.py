@@ -1,0 +1,201 @@
+"""``pumice device-plugin``: the node's device plugins. Flags and environment: spec nvidia-device-plugin 2.2, 2.3, 19.1."""
+
+from __future__ import annotations
+
+import logging
+import os
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from pumice.apps import device_plugin, gpushare_plugin
+from pumice.cli.daemon import Kubeconfig, Verbosity, node_name, run_daemon
+from pumice.model.refusal import BadInput
+from pumice.node.answer import STRATEGIES, Handout
+from pumice.node.gpushare import STRATEGIES as SHARE_STRATEGIES
+from pumice.node.gpushare import Legacy
+from pumice.node.sharing import Flags
+
+log = logging.getLogger("pumice.cli")
+KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Register this node's cards with the kubelet and hand them out as the scheduler decided.",
+    epilog="Example: NODE_NAME=n1 pumice device-plugin nvidia --kubeconfig ~/.kube/config",
+)
+
+
+class Advertise(StrEnum):
+    STATUS = "status"
+    DEVICES = "devices"
+
+
+class Handshake(StrEnum):
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class IdStrategy(StrEnum):
+    UUID = "uuid"
+    INDEX = "index"
+
+
+NodeName = Annotated[str, typer.Option(envvar="NODE_NAME", help="This node's name.")]
+Socket = Annotated[Path, typer.Option(envvar="KUBELET_SOCKET", help="The kubelet's registration socket.")]
+Nvml = Annotated[str, typer.Option(envvar="PUMICE_NVML", help="NVML library or its folder; empty: the system's.")]
+FailOnInit = Annotated[
+    bool, typer.Option("--fail-on-init-error/--wait-for-driver", envvar="FAIL_ON_INIT_ERROR",
+                       help="Stop when no driver answers, or wait for one."),
+]  # fmt: skip
+
+
+@app.command("nvidia", epilog="Example: pumice device-plugin nvidia --node-name n1 --device-split-count 4")
+def nvidia(
+    node: Annotated[str, typer.Option("--node-name", envvar="NODE_NAME", help="This node's name.")] = "",
+    kubeconfig: Kubeconfig = None,
+    kubelet_socket: Socket = KUBELET_SOCKET,
+    hook_path: Annotated[Path, typer.Option(envvar="HOOK_PATH", help="Host folder of library and regions.")] = Path(
+        "/usr/local/vgpu"
+    ),
+    lock_dir: Annotated[Path, typer.Option(envvar="PUMICE_LOCK_DIR", help="Host folder of the library's lock.")] = Path(
+        "/tmp/vgpulock"
+    ),
+    library: Annotated[
+        Path | None, typer.Option(envvar="PUMICE_LIBVGPU", help="libvgpu.so to install; default: the package's own.")
+    ] = None,
+    nvml: Nvml = "",
+    advertise: Annotated[Advertise, typer.Option(help="How memory and cores reach the node object.")] = Advertise.STATUS,
+    handshake: Annotated[Handshake, typer.Option(help="For schedulers up to Volcano 1.15.")] = Handshake.AUTO,
+    device_split_count: Annotated[int, typer.Option(min=0, max=1000, help="Shares per card; 0: as configured.")] = 0,
+    gpu_memory_factor: Annotated[int, typer.Option(min=0, help="MiB per memory unit; 0: as configured.")] = 0,
+    device_cores_scaling: Annotated[float, typer.Option(min=0.0, help="Scale of the cores; 0: as configured.")] = 0.0,
+    device_config_namespace: Annotated[
+        str, typer.Option(envvar="DEVICE_CONFIG_NAMESPACE", help="Where to look first for the device ConfigMap.")
+    ] = "",
+    node_config: Annotated[Path, typer.Option(help="config.json of the node ConfigMap.")] = Path("/config/config.json"),
+    device_list_strategy: Annotated[
+        list[str] | None, typer.Option(envvar="DEVICE_LIST_STRATEGY", help=f"How cards are named: {', '.join(STRATEGIES)}.")
+    ] = None,
+    device_id_strategy: Annotated[
+        IdStrategy, typer.Option(envvar="DEVICE_ID_STRATEGY", help="Name cards by UUID or index.")
+    ] = IdStrategy.UUID,
+    pass_device_specs: Annotated[bool, typer.Option(envvar="PASS_DEVICE_SPECS", help="Answer /dev/nvidia* too.")] = False,
+    dev_root: Annotated[str, typer.Option("--nvidia-dev-root", "--dev-root", envvar="NVIDIA_DEV_ROOT")] = "/",
+    gdrcopy_enabled: Annotated[bool, typer.Option(envvar="GDRCOPY_ENABLED", help="NVIDIA_GDRCOPY=enabled.")] = False,
+    gds_enabled: Annotated[bool, typer.Option(envvar="GDS_ENABLED", help="NVIDIA_GDS=enabled.")] = False,
+    mofed_enabled: Annotated[bool, typer.Option(envvar="MOFED_ENABLED", help="NVIDIA_MOFED=enabled.")] = False,
+    cdi_annotation_prefix: Annotated[str, typer.Option(envvar="CDI_ANNOTATION_PREFIX")] = "cdi.k8s.io/",
+    disable_control_strict: Annotated[
+        bool, typer.Option(help="Only CUDA_DISABLE_CONTROL=true leaves the library out, not any value.")
+    ] = False,
+    mig_strategy: Annotated[str, typer.Option(envvar="MIG_STRATEGY", help="Only none; MIG is cut by operating mode.")] = (
+        "none"
+    ),
+    fail_on_init_error: FailOnInit = True,
+    log_level: Verbosity = "info",
+) -> None:
+    """Share this node's NVIDIA cards: volcano.sh/vgpu-number, vgpu-memory and vgpu-cores."""
+    if mig_strategy != "none":
+        raise BadInput(f"--mig-strategy {mig_strategy}: only none is served; set operatingmode mig in the node ConfigMap")
+    settings = device_plugin.Settings(
+        node_name=node_name(node),
+        device_plugin_dir=_plugin_dir(kubelet_socket),
+        hook_path=hook_path,
+        lock_dir=lock_dir,
+        library=library or own_library(),
+        nvml=nvml,
+        advertise=advertise.value,
+        handshake=handshake.value,
+        config_namespace=device_config_namespace,
+        node_config=node_config,
+        flags=Flags(device_split_count, gpu_memory_factor, device_cores_scaling),
+        handout=Handout(
+            strategies=_strategies(device_list_strategy),
+            by_index=device_id_strategy is IdStrategy.INDEX,
+            device_specs=pass_device_specs,
+            dev_root="" if dev_root == "/" else dev_root,
+            gdrcopy=gdrcopy_enabled,
+            gds=gds_enabled,
+            mofed=mofed_enabled,
+            strict_disable=disable_control_strict,
+            cdi_prefix=cdi_annotation_prefix,
+        ),
+        wait_for_driver=not fail_on_init_error,
+        disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
+        enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+    )
+    run_daemon(device_plugin.run, settings, kubeconfig, log_level)
+
+
+@app.command("gpushare", epilog="Example: pumice device-plugin gpushare --node-name n1 --gpu-strategy share")
+def gpushare(
+    node: Annotated[str, typer.Option("--node-name", envvar="NODE_NAME", help="This node's name.")] = "",
+    kubeconfig: Kubeconfig = None,
+    kubelet_socket: Socket = KUBELET_SOCKET,
+    gpu_strategy: Annotated[str, typer.Option(envvar="GPU_STRATEGY", help="share (by memory) or number.")] = "share",
+    gpu_memory_factor: Annotated[int, typer.Option(envvar="GPU_MEMORY_FACTOR", min=1, help="MiB per unit.")] = 1,
+    config_file: Annotated[
+        Path | None, typer.Option(envvar="CONFIG_FILE", help="YAML with flags.GPUStrategy and flags.GPUMemoryFactor.")
+    ] = None,
+    nvml: Nvml = "",
+    fail_on_init_error: FailOnInit = True,
+    log_level: Verbosity = "info",
+) -> None:
+    """Share cards without limits, as the older plugin: volcano.sh/gpu-memory and gpu-number."""
+    if gpu_strategy not in SHARE_STRATEGIES:
+        raise BadInput(f"--gpu-strategy {gpu_strategy!r}: use {' or '.join(SHARE_STRATEGIES)}")
+    if config_file is not None:
+        _check_config_file(config_file)
+    settings = gpushare_plugin.Settings(
+        node_name=node_name(node),
+        device_plugin_dir=_plugin_dir(kubelet_socket),
+        legacy=Legacy(gpu_strategy, gpu_memory_factor),
+        nvml=nvml,
+        wait_for_driver=not fail_on_init_error,
+        disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
+        enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+    )
+    run_daemon(gpushare_plugin.run, settings, kubeconfig, log_level)
+
+
+def own_library() -> Path | None:
+    """``libvgpu.so`` of the installed package; None (with a warning) where it was not built."""
+    path = Path(str(resources.files("pumice"))) / "_native" / "vgpu" / "libvgpu.so"
+    if path.is_file():
+        return path
+    log.warning("%s is not there: nothing is installed into the hook path and limits are not enforced", path)
+    return None
+
+
+def _plugin_dir(socket: Path) -> Path:
+    if socket.name != "kubelet.sock":
+        raise BadInput(f"--kubelet-socket {socket}: the kubelet's socket is called kubelet.sock")
+    return socket.parent
+
+
+def _strategies(given: list[str] | None) -> tuple[str, ...]:
+    words = tuple(word.strip() for text in given or ["envvar"] for word in text.split(",") if word.strip())
+    for word in words:
+        if word not in STRATEGIES:
+            raise BadInput(f"--device-list-strategy {word!r}: use {', '.join(STRATEGIES)}")
+    return words
+
+
+def _check_config_file(path: Path) -> None:
+    """The file has no effect, as upstream: the flags' defaults always win. It is still told when it is broken."""
+    try:
+        document: Any = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict) or document.get("version") not in ("v1", "v1beta1"):
+        raise BadInput(f"{path}: expected `version: v1beta1`")
+    log.warning("%s has no effect: --gpu-strategy and --gpu-memory-factor count", path)

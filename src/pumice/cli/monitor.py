@@ -1,0 +1,54 @@
+"""``pumice monitor``: metrics of this node's cards and containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.apps import monitor as service
+from pumice.cli.daemon import Kubeconfig, Verbosity, node_name, run_daemon
+from pumice.model.refusal import BadInput
+
+app = typer.Typer(add_completion=False, help="Serve metrics of this node's cards and of the containers on them.")
+
+
+@app.command(epilog="Example: NODE_NAME=n1 pumice monitor --metrics-bind-address 127.0.0.1:9394")
+def monitor(
+    node: Annotated[str, typer.Option("--node-name", envvar="NODE_NAME", help="This node's name.")] = "",
+    kubeconfig: Kubeconfig = None,
+    hook_path: Annotated[Path, typer.Option(envvar="HOOK_PATH", help="The plugin's host folder.")] = Path(
+        "/usr/local/vgpu"
+    ),
+    containers_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the containers' regions; default: vgpu/containers in the hook path.")
+    ] = None,
+    metrics_bind_address: Annotated[str, typer.Option(help="ADDRESS:PORT to serve on.")] = "0.0.0.0:9394",
+    legacy_metrics: Annotated[bool, typer.Option(help="Also the families with values in their labels.")] = True,
+    device_config_namespace: Annotated[
+        str, typer.Option(envvar="DEVICE_CONFIG_NAMESPACE", help="Where to look first for the device ConfigMap.")
+    ] = "",
+    nvml: Annotated[str, typer.Option(envvar="PUMICE_NVML", help="NVML library or its folder; empty: system's.")] = "",
+    log_level: Verbosity = "info",
+) -> None:
+    """Serve metrics of this node's cards and of the containers on them."""
+    address, port = _bind(metrics_bind_address)
+    settings = service.Settings(
+        node_name=node_name(node),
+        hook_path=hook_path,
+        containers_dir=containers_dir,
+        address=address,
+        port=port,
+        nvml=nvml,
+        config_namespace=device_config_namespace,
+        legacy_metrics=legacy_metrics,
+    )
+    run_daemon(service.run, settings, kubeconfig, log_level)
+
+
+def _bind(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise BadInput(f"--metrics-bind-address {text!r}: write ADDRESS:PORT, for example 0.0.0.0:9394 or :9394")
+    return host.strip("[]") or "0.0.0.0", int(port)
