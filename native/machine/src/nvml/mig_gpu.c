@@ -164,12 +164,21 @@ static unsigned compute_slices_used(const struct machine_card *c)
     return sum;
 }
 
+/* A card has one set of media extensions (JPEG and OFA engines), whichever profile holds it: 1g.6gb+me and 2g.12gb+me exclude each other. */
+static bool media_free(const struct machine_card *c, const struct machine_profile *p)
+{
+    for (unsigned g = 0; p->ofa && g < MACHINE_INSTANCES; g++)
+        if (c->instances[g].used && mig_profile_of(c, &c->instances[g])->ofa)
+            return false;
+    return true;
+}
+
 /* Beside free memory slices an instance needs its compute slices, and some profiles exist only so many times (+me). */
 static bool room_for(const struct machine_card *c, unsigned profile, struct machine_placement at)
 {
     const struct machine_profile *p = &c->profiles[profile];
     unsigned limit = c->mig_compute_slices ? c->mig_compute_slices : 7;
-    return slices_free(c, at) && instances_of(c, profile) < p->max_count && compute_slices_used(c) + p->slices <= limit;
+    return slices_free(c, at) && media_free(c, p) && instances_of(c, profile) < p->max_count && compute_slices_used(c) + p->slices <= limit;
 }
 
 static unsigned free_placements(const struct machine_card *c, unsigned profile)

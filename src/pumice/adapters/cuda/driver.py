@@ -10,7 +10,7 @@ import ctypes
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-CLOCK_RATE_KHZ = 13  # CU_DEVICE_ATTRIBUTE_CLOCK_RATE
+NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
 class CudaError(Exception):
@@ -32,8 +32,10 @@ class Driver:
         self.check("cuInit", c_uint(0))
 
     def check(self, function: str, *arguments: Any) -> None:
-        """Calls ``function``; raises ``CudaError`` unless it succeeds."""
-        code = int(getattr(self._cuda, function)(*arguments))
+        """Calls ``function``; raises ``CudaError`` unless it succeeds (an older driver may not have it at all)."""
+        if (entry := self.symbol(function)) is None:
+            raise CudaError(function, NOT_FOUND, "CUDA_ERROR_NOT_FOUND")
+        code = int(entry(*arguments))
         if code:
             raise CudaError(function, code, self.error_name(code))
 
@@ -44,7 +46,7 @@ class Driver:
         return "CUDA_ERROR_UNKNOWN"
 
     def symbol(self, name: str) -> Any | None:
-        """A function beyond CUDA that the library happens to offer (the emulated machine's clock), or None."""
+        """A function of the library, or None when it has none of that name."""
         return getattr(self._cuda, name, None)
 
     def device(self, index: int) -> int:
