@@ -6,7 +6,7 @@
 
 The rooms: ``storage`` (objects and history), ``registry`` (kinds as data), ``schema`` (what their fields are), ``strategies`` and
 ``admission`` (rules), ``objects`` (the steps of a write), ``patch``, ``verbs`` and ``subresources`` (requests), ``tables``,
-``discovery`` and ``openapi`` (what kubectl reads), ``server`` (one entrance without sockets), ``transport`` and ``tunnel`` (sockets).
+``discovery`` and ``openapi`` (what kubectl reads), ``server`` (one entrance, no sockets), ``transport`` and ``tunnel`` (sockets).
 """
 
 from pumice.cluster.apiserver.exchange import ADMIN, Request, Response, User

@@ -44,7 +44,11 @@ def _namespace(backend: Backend, kind: Kind, value: Json) -> None:
         why = f"unable to create new content in namespace {name} because it is being terminated"
         problem = forbidden(kind.group, kind.plural, value["metadata"].get("name", ""), why)
         problem.details["causes"] = [
-            {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated", "field": "metadata.namespace"}
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {name} is being terminated",
+                "field": "metadata.namespace",
+            }
         ]
         raise problem
 
@@ -58,14 +62,16 @@ def _priority(backend: Backend, value: Json) -> None:
         if found is None:
             raise forbidden("", "pods", value["metadata"]["name"], f"no PriorityClass with name {name} was found")
     else:
-        defaults = [c.value() for c in backend.storage.list(_CLASSES) if b'"globalDefault":true' in c.data]
+        defaults = [c.value() for c in backend.storage.objects(_CLASSES) if b'"globalDefault":true' in c.data]
         found = min(defaults, key=lambda c: c.get("value", 0), default=None)
         if found is not None:
             spec["priorityClassName"] = found["metadata"]["name"]
     priority = found.get("value", 0) if found else 0
     if spec.get("priority", priority) != priority:
-        why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission " \
-              f"controller computed {priority} from the given PriorityClass name"
+        why = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
+            f"controller computed {priority} from the given PriorityClass name"
+        )
         raise forbidden("", "pods", value["metadata"]["name"], why)
     spec["priority"] = priority
     policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
@@ -94,7 +100,7 @@ def _service_account(backend: Backend, value: Json) -> None:
 def _one_default(backend: Backend, value: Json) -> None:
     if not value.get("globalDefault"):
         return
-    for other in backend.storage.list(_CLASSES):
+    for other in backend.storage.objects(_CLASSES):
         if other.value().get("globalDefault"):
             why = f"PriorityClass {other.name} is already marked as default. Only one default can exist"
             raise forbidden("scheduling.k8s.io", "priorityclasses", value["metadata"]["name"], why)

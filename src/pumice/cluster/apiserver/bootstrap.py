@@ -23,7 +23,13 @@ def ensure(objects: Objects) -> None:
             "description": "Used for system critical pods.",
         })  # fmt: skip
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
-    _make(objects, "rbac.authorization.k8s.io", "v1", "clusterroles", {"metadata": {"name": "cluster-admin"}, "rules": rules})
+    _make(
+        objects,
+        "rbac.authorization.k8s.io",
+        "v1",
+        "clusterroles",
+        {"metadata": {"name": "cluster-admin"}, "rules": rules},
+    )
     _make(objects, "rbac.authorization.k8s.io", "v1", "clusterrolebindings", {
         "metadata": {"name": "cluster-admin"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},

@@ -117,9 +117,7 @@ def _details(group: str, plural: str, name: str) -> Json:
 
 
 def not_found(group: str, plural: str, name: str) -> ApiFailure:
-    return ApiFailure(
-        404, "NotFound", f'{_resource(group, plural)} "{name}" not found', _details(group, plural, name)
-    )
+    return ApiFailure(404, "NotFound", f'{_resource(group, plural)} "{name}" not found', _details(group, plural, name))
 
 
 def no_such_path() -> ApiFailure:

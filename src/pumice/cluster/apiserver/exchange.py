@@ -86,8 +86,10 @@ def decode_body(body: bytes, content_type: str) -> Any:
         except Malformed as problem:
             raise bad_request(f"couldn't decode the protobuf body: {problem}") from None
     if "cbor" in content_type:
-        raise unsupported_media_type(f"the body of the request was in an unknown format - accepted media types include: "
-                                     f"application/json, application/yaml (got {content_type})")
+        raise unsupported_media_type(
+            f"the body of the request was in an unknown format - accepted media types include: "
+            f"application/json, application/yaml (got {content_type})"
+        )
     try:
         if "yaml" in content_type and not body.lstrip().startswith(b"{"):
             import yaml
@@ -174,8 +176,10 @@ def target_of(path: str) -> Target | None:
         rest = rest[1:]
     namespace = ""
     # /namespaces/NS/status and /namespaces/NS/finalize are subresources of the namespace itself.
-    if rest[0] == "namespaces" and len(rest) >= 3 and not (
-        not group and len(rest) == 3 and rest[2] in ("status", "finalize")
+    if (
+        rest[0] == "namespaces"
+        and len(rest) >= 3
+        and not (not group and len(rest) == 3 and rest[2] in ("status", "finalize"))
     ):
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else ""

@@ -28,8 +28,8 @@ from pumice.cluster.apiserver.errors import (
 from pumice.cluster.apiserver.patch.managed import record_write
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.schema.decode import decode
-from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
 from pumice.cluster.apiserver.storage import Stored
+from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
 
 Json = dict[str, Any]
 
@@ -43,6 +43,7 @@ class WriteOptions:
     dry_run: bool = False
     validation: str = "Ignore"  # fieldValidation: Strict, Warn, Ignore
     warn: Callable[[str], None] = lambda text: None
+    managed: list[Json] | None = None  # ownership as server-side apply has worked it out
 
 
 class Objects:
@@ -60,7 +61,7 @@ class Objects:
         return found
 
     def parse(self, kind: Kind, value: Json, options: WriteOptions) -> Json:
-        """A client's object in clean form. Raises BadRequest for a wrong type, and for unknown fields when validation is strict."""
+        """A client's object in clean form. Raises BadRequest for a wrong type, and for unknown fields if validation is strict."""
         said = (value.get("apiVersion", kind.api_version), value.get("kind", kind.kind))
         if said != (kind.api_version, kind.kind):
             raise bad_request(
@@ -100,7 +101,9 @@ class Objects:
         strategy.prepare_create(value)
         admission.on_create(backend, kind, value)
         if kind.id == ("apiextensions.k8s.io", "CustomResourceDefinition") and has_rules(value["spec"]):
-            options.warn("x-kubernetes-validations are kept and published, but the embedded API server does not evaluate them")
+            options.warn(
+                "x-kubernetes-validations are kept and published, but the embedded API server does not evaluate them"
+            )
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name) + strategy.validate(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
@@ -168,7 +171,7 @@ class Objects:
     def replace(
         self, kind: Kind, stored: Stored, old: Json, value: Json, options: WriteOptions, subresource: str = ""
     ) -> Json:
-        """The end of every update: validates, counts the generation, records the manager, stages. Nothing changed: nothing written."""
+        """The end of every update: validates, counts the generation, records the manager, stages what has changed."""
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name)
@@ -212,13 +215,20 @@ class Objects:
                            f"meta: {stored.value()['metadata'].get('uid')}")  # fmt: skip
 
     def _manage(self, kind: Kind, value: Json, old: Json | None, options: WriteOptions, subresource: str) -> None:
+        if options.managed is not None:
+            value["metadata"]["managedFields"] = options.managed
+            return
         record_write(kind, value, old, options.manager, subresource, self.backend.now())
 
     def _finished(self, value: Json) -> bool:
         """An object whose deletion only waited for finalizers that are now gone."""
         metadata = value["metadata"]
-        waiting = metadata.get("finalizers") or (value.get("kind") == "Namespace" and value.get("spec", {}).get("finalizers"))
-        return bool(metadata.get("deletionTimestamp")) and not waiting and not metadata.get("deletionGracePeriodSeconds")
+        waiting = metadata.get("finalizers") or (
+            value.get("kind") == "Namespace" and value.get("spec", {}).get("finalizers")
+        )
+        return (
+            bool(metadata.get("deletionTimestamp")) and not waiting and not metadata.get("deletionGracePeriodSeconds")
+        )
 
     # -- delete ----------------------------------------------------------------------------------------------------
 

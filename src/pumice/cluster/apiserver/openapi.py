@@ -43,7 +43,9 @@ class OpenApi:
         if path == "/openapi/v2":
             return self._v2(request)
         if path == "/openapi/v3":
-            return reply({"paths": {p: {"serverRelativeURL": f"/openapi/v3/{p}?hash={self._hash(p)}"} for p in self._paths()}})
+            return reply(
+                {"paths": {p: {"serverRelativeURL": f"/openapi/v3/{p}?hash={self._hash(p)}"} for p in self._paths()}}
+            )
         if path.startswith("/openapi/v3/"):
             wanted = path.removeprefix("/openapi/v3/")
             if wanted in self._paths():
@@ -137,7 +139,11 @@ def _paths_of(kind: Kind) -> Json:
         paths[f"{collection}/{{name}}"] = {"get": operation("get")}
     if "patch" in kind.verbs:
         one = paths.setdefault(f"{collection}/{{name}}", {})
-        one |= {"put": operation("put", ["application/json"]), "patch": operation("patch", patches), "delete": operation("delete")}
+        one |= {
+            "put": operation("put", ["application/json"]),
+            "patch": operation("patch", patches),
+            "delete": operation("delete"),
+        }
     return paths
 
 

@@ -1,4 +1,4 @@
-"""Certificates and tokens of the embedded cluster: its own CA, a serving certificate, tokens and a kubeconfig, all in one directory."""
+"""Certificates and tokens of the embedded cluster in one directory: its own CA, serving certificates, tokens, a kubeconfig."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ class Pki:
         _write(key_path, _pem(key))
         _write(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
-    def _builder(self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(subject)

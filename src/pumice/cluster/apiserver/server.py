@@ -99,7 +99,9 @@ class ApiServer:
         if path == "/version":
             return reply(VERSION)
         if path == "/":
-            return reply({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]})
+            return reply(
+                {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}
+            )
         response = self.openapi.answer(request) or discovery.answer(self.backend.registry, request)
         if response is None:
             raise no_such_path()

@@ -45,9 +45,7 @@ class Stored:
 
     __slots__ = ("_index", "_indexer", "data", "name", "namespace", "resource", "revision")
 
-    def __init__(
-        self, resource: str, namespace: str, name: str, revision: int, data: bytes, indexer: Indexer
-    ) -> None:
+    def __init__(self, resource: str, namespace: str, name: str, revision: int, data: bytes, indexer: Indexer) -> None:
         self.resource, self.namespace, self.name = resource, namespace, name
         self.revision, self.data = revision, data
         self._indexer = indexer
@@ -117,7 +115,9 @@ class Storage:
         self._pending: list[Event] = []
         self._doomed: list[tuple[int]] = []
         self._flushed: asyncio.Future[None] | None = None
-        self.failed: sqlite3.Error | None = None  # after a failed write memory is ahead of the disk: nothing more is served
+        self.failed: sqlite3.Error | None = (
+            None  # after a failed write memory is ahead of the disk: nothing more is served
+        )
         self.revision = 0
         self.oldest = 0  # watches may start at this revision or later
         self.indexer: Indexer = _labels_only
@@ -156,7 +156,7 @@ class Storage:
         shelf = self._shelves.get(resource)
         return shelf.objects.get((namespace, name)) if shelf else None
 
-    def list(self, resource: str, namespace: str = "", after: tuple[str, str] | None = None) -> Iterator[Stored]:
+    def objects(self, resource: str, namespace: str = "", after: tuple[str, str] | None = None) -> Iterator[Stored]:
         """Objects in the order of namespace and name; of one namespace only when it is given, and behind ``after``."""
         shelf = self._shelves.get(resource)
         if not shelf:
@@ -170,7 +170,7 @@ class Storage:
                 break
             yield objects[key]
 
-    def list_at(self, resource: str, namespace: str, revision: int) -> list[Stored]:
+    def objects_at(self, resource: str, namespace: str, revision: int) -> list[Stored]:
         """The list as it was at ``revision``. Raises Gone when the history does not reach that far."""
         shelf = self._shelves.get(resource) or Shelf()
         if revision > self.revision or revision < self.oldest:

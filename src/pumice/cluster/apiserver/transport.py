@@ -56,7 +56,9 @@ async def serve(
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=BODY_LIMIT)
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=BODY_LIMIT
+    )
 
 
 class _Shell:
@@ -110,8 +112,7 @@ async def _read(http: web.BaseRequest, user: User) -> Request | web.Response:
 
 
 def _headers(response: Response) -> dict[str, str]:
-    headers = {"Content-Type": response.content_type, "Cache-Control": "no-cache, private", **response.headers}
-    return headers
+    return {"Content-Type": response.content_type, "Cache-Control": "no-cache, private", **response.headers}
 
 
 def _plain(response: Response) -> web.Response:

@@ -45,9 +45,10 @@ class Tunnels:
             if upgrade == "websocket":
                 return await self._websocket(http, tunnel)
             if upgrade:
-                return _refused(bad_request(f"unable to upgrade: {upgrade} is not spoken here; use WebSockets (kubectl 1.31 or later)"))
+                message = f"unable to upgrade: {upgrade} is not spoken here; use WebSockets (kubectl 1.31 or later)"
+                return _refused(bad_request(message))
             if "/containerLogs/" not in tunnel.url:
-                return _refused(bad_request("you must specify at least 1 of stdin, stdout, stderr, over an upgraded connection"))
+                return _refused(bad_request("exec and attach need an upgraded connection (WebSocket)"))
             return await self._http(http, tunnel)
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             return _refused(ApiFailure(500, "InternalError", f"error dialing backend: {tunnel.node}: {problem}"))

@@ -34,8 +34,12 @@ def no_rules(schema: Json, value: Any, old: Any, path: str) -> Problems:
 
 
 def shape_of(raw: Json, types: Types) -> Shape:
-    """How objects of this schema are pruned and merged. Types are not checked here: the schema's validation names each problem."""
-    own = {"apiVersion": types.named("string"), "kind": types.named("string"), "metadata": types.named("meta.v1.ObjectMeta")}
+    """How objects of this schema are pruned and merged. Types are left to the validation, which names each problem."""
+    own = {
+        "apiVersion": types.named("string"),
+        "kind": types.named("string"),
+        "metadata": types.named("meta.v1.ObjectMeta"),
+    }
     properties = {key: _shape(value) for key, value in (raw.get("properties") or {}).items()}
     keeps = bool(raw.get("x-kubernetes-preserve-unknown-fields"))
     return Shape("struct", fields=lambda: {**properties, **own}, open=keeps, lenient=True)
@@ -144,7 +148,9 @@ class Schema:
         if schema.get("oneOf"):
             fitting = sum(not self._check(part, value, old, path) for part in schema["oneOf"])
             if fitting != 1:
-                detail = f"{path} in body must validate one and only one schema (oneOf). Found {fitting or 'none'} valid"
+                detail = (
+                    f"{path} in body must validate one and only one schema (oneOf). Found {fitting or 'none'} valid"
+                )
                 problems.append(invalid_value(path, value, detail))
         if schema.get("not") and not self._check(schema["not"], value, old, path):
             problems.append(invalid_value(path, value, f"{path} in body must not validate the schema (not)"))
@@ -180,7 +186,9 @@ def _wrong_type(schema: Json, value: Any, path: str) -> FieldProblem | None:
         fits = allowed is None or (isinstance(value, allowed) and (wanted == "boolean" or not isinstance(value, bool)))
         if fits or (wanted == "integer" and isinstance(value, float) and value.is_integer()):
             return None
-    got = {dict: "object", list: "array", str: "string", int: "integer", float: "number", bool: "boolean"}.get(type(value), "null")
+    got = {dict: "object", list: "array", str: "string", int: "integer", float: "number", bool: "boolean"}.get(
+        type(value), "null"
+    )
     return FieldProblem("FieldValueTypeInvalid", path, f'{path} in body must be of type {wanted}: "{got}"', got)
 
 

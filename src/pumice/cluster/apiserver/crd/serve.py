@@ -14,7 +14,7 @@ class CustomKinds:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        for stored in backend.storage.list(SHELF):
+        for stored in backend.storage.objects(SHELF):
             self._serve(stored)
         backend.storage.hooks[SHELF] = self._changed
 
@@ -23,7 +23,7 @@ class CustomKinds:
         self._backend.registry.drop_group_resource(spec["group"], spec["names"]["plural"])
         if event.change == "DELETED":
             storage = self._backend.storage
-            for stored in list(storage.list(f"{spec['group']}/{spec['names']['plural']}")):
+            for stored in list(storage.objects(f"{spec['group']}/{spec['names']['plural']}")):
                 storage.remove(stored.resource, stored.namespace, stored.name, stored.value())
         else:
             self._serve(event.stored)

@@ -29,7 +29,9 @@ class CustomStrategy(Strategy):
 
     def fields(self, value: Json) -> Mapping[str, str]:
         found = {path: find_first(value, path) for path in self._paths}
-        return {path: "" if v is None else str(v).lower() if isinstance(v, bool) else str(v) for path, v in found.items()}
+        return {
+            path: "" if v is None else str(v).lower() if isinstance(v, bool) else str(v) for path, v in found.items()
+        }
 
 
 class DefinitionStrategy(Strategy):
@@ -62,7 +64,10 @@ class DefinitionStrategy(Strategy):
             return
         status["acceptedNames"] = at(value, "spec.names")
         stored = [v.get("name", "") for v in at(value, "spec.versions") or [] if v.get("storage")]
-        status["storedVersions"] = [*status.get("storedVersions", []), *(v for v in stored if v not in status.get("storedVersions", []))]
+        status["storedVersions"] = [
+            *status.get("storedVersions", []),
+            *(v for v in stored if v not in status.get("storedVersions", [])),
+        ]
 
     def validate(self, value: Json) -> list[FieldProblem]:
         spec, name = value["spec"], value["metadata"].get("name", "")
@@ -98,7 +103,9 @@ def _condition(name: str, when: str, reason: str, message: str) -> Json:
 def _versions(versions: list[Json]) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
     if sum(bool(v.get("storage")) for v in versions) != 1:
-        problems.append(invalid_value("spec.versions", versions and "…", "must have exactly one version marked as storage version"))
+        problems.append(
+            invalid_value("spec.versions", versions and "…", "must have exactly one version marked as storage version")
+        )
     for i, version in enumerate(versions):
         path = f"spec.versions[{i}].schema.openAPIV3Schema"
         schema = at(version, "schema.openAPIV3Schema")

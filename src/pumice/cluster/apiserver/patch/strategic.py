@@ -22,7 +22,7 @@ def apply_strategic_patch(document: Json, patch: Json, shape: Shape) -> Json:
 def _struct(document: Json, patch: Json, shape: Shape) -> Json:
     match patch.get("$patch"):
         case "replace":
-            return _clean({key: value for key, value in patch.items() if key != "$patch"})
+            return {key: _clean(value) for key, value in patch.items() if key != "$patch" and value is not None}
         case "delete":
             return {}
         case None | "merge":

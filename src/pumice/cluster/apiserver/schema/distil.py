@@ -5,8 +5,9 @@ Only facts are kept (field names, types, list types, merge keys), no prose. One 
     "ports": "[core.v1.ContainerPort] map=containerPort,protocol merge=containerPort"
 
 Grammar of a field: TYPE, ``!`` when required, then marks. TYPE is a scalar (string, integer, number, boolean, bytes, time,
-microtime, quantity, int-or-string), ``any``, ``object``, the name of a type, ``[TYPE]`` or ``{TYPE}`` (a map from strings). Marks:
-``atomic``, ``set``, ``map=KEYS`` (server-side apply), ``merge=KEY``, ``merge``, ``retainKeys``, ``replace`` (strategic merge patch).
+microtime, quantity, int-or-string), ``any``, ``object``, the name of a type, ``[TYPE]`` or ``{TYPE}`` (map from strings).
+Marks: ``atomic``, ``set``, ``map=KEYS`` (server-side apply), ``merge=KEY``, ``merge``, ``retainKeys``, ``replace`` (strategic
+merge patch).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 ``python -m …schema.distil_protobuf K8S_IO_API/ APIMACHINERY/pkg/apis/ APIEXTENSIONS/pkg/apis/ > protobuf.json``
 
-One line per type: ``"1=name 2=>core.v1.VolumeSource 6=replicas*"``. ``>`` marks a message whose fields are the parent's own in JSON,
-``*`` a value that may be zero or empty and still be meant (a pointer in Go); other zero values are "not set".
+One line per type: ``"1=name 2=>core.v1.VolumeSource 6=replicas*"``. ``>`` marks a message whose fields are the parent's own
+in JSON, ``*`` a value that may be zero or empty and still be meant (a pointer in Go); other zero values are "not set".
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _INLINE = re.compile(r"^\t(\w+)\s+`json:\",inline\".*?protobuf:\"\w+,(\d+),")
 def of_package(directory: Path, prefix: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(directory.glob("*.go")):
-        name, fields = "", []
+        name = ""
+        fields: list[str] = []
         for line in path.read_text("utf-8").splitlines():
             if match := _STRUCT.match(line):
                 name, fields = f"{prefix}.{match[1]}", []

@@ -43,10 +43,10 @@ def decode_object(data: bytes, types: Types) -> Json:
         name = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else types.kinds.get(f"{group}/{version}/{kind}")
         if name is None:
             raise Malformed(f"{api_version} {kind} has no protobuf form")
-        value = _message(name, types.named(name), memoryview(raw))
+        found = _message(name, types.named(name), memoryview(raw))
     except (IndexError, UnicodeDecodeError, AssertionError, msgspec.DecodeError) as problem:
         raise Malformed(f"{kind or 'object'}: {problem!r}") from None
-    return {"apiVersion": api_version, "kind": kind, **value}
+    return {"apiVersion": api_version, "kind": kind, **found}
 
 
 @cache
@@ -96,7 +96,8 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 def _message(name: str, shape: Shape, data: memoryview) -> Json:
     """``name`` gives the numbers, ``shape`` the JSON types; they differ for inlined messages."""
-    numbers, result = _numbers_of(name), {}
+    numbers = _numbers_of(name)
+    result: Json = {}
     for number, value in _fields(data):
         field = numbers.get(number)
         if field is None:

@@ -23,8 +23,8 @@ class Shape:
     """A type at one place of an object.
 
     ``list_type`` is that of server-side apply ("atomic", "set", "map" with ``keys``); ``merge`` says whether a strategic merge
-    patch merges the list, by ``merge_key`` when its items are objects. ``open`` structs keep fields that are not listed; a ``lenient``
-    shape lets a value of another type pass, for a validation that follows.
+    patch merges the list, by ``merge_key`` when its items are objects. ``open`` structs keep fields that are not listed; a
+    ``lenient`` shape lets a value of another type pass, for a validation that follows.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Shape:
         items: Shape | None = None,
         marks: tuple[str, ...] = (),
         required: tuple[str, ...] = (),
-        open: bool = False,  # noqa: A002 - the word of the field
+        open: bool = False,
         lenient: bool = False,
     ) -> None:
         self.form, self.name, self.items, self._fields = form, name, items, fields

@@ -17,4 +17,10 @@ def builtin_strategies() -> Mapping[tuple[str, str], Strategy]:
     from pumice.cluster.apiserver.strategies.pods import PodStrategy
 
     definition = ("apiextensions.k8s.io", "CustomResourceDefinition")
-    return {definition: DefinitionStrategy(), ("", "Pod"): PodStrategy(), ("", "Node"): NodeStrategy(), **core.STRATEGIES, **workloads.STRATEGIES}
+    return {
+        definition: DefinitionStrategy(),
+        ("", "Pod"): PodStrategy(),
+        ("", "Node"): NodeStrategy(),
+        **core.STRATEGIES,
+        **workloads.STRATEGIES,
+    }

@@ -99,9 +99,11 @@ def _owners(owners: list[Json]) -> Problems:
                 problems.append(invalid_value(f"{path}.{key}", "", "must not be empty"))
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
-        detail = f"Only one reference can have Controller set to true. Found \"true\" in references for " \
-                 f"{controllers[0].get('kind')}/{controllers[0].get('name')} and " \
-                 f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
+        detail = (
+            f'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0].get('kind')}/{controllers[0].get('name')} and "
+            f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
+        )
         problems.append(invalid_value("metadata.ownerReferences", "", detail))
     return problems
 

@@ -70,7 +70,9 @@ class SecretStrategy(ConfigMapStrategy):
 
 def _data_keys(value: Json, fields: tuple[str, ...]) -> list[FieldProblem]:
     return [
-        invalid_value(f"{field}[{key}]", key, "a valid config key must consist of alphanumeric characters, '-', '_' or '.'")
+        invalid_value(
+            f"{field}[{key}]", key, "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        )
         for field in fields
         for key in value.get(field) or {}
         if not key or len(key) > 253 or "/" in key or bad_qualified("x" + key[:60] + "x") or key in (".", "..")
@@ -163,7 +165,11 @@ class PriorityClassStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldProblem]:
         name, number = value["metadata"].get("name", ""), value.get("value", 0)
         if name.startswith("system-") and name not in ("system-cluster-critical", "system-node-critical"):
-            return [forbidden_value("metadata.name", "priority class names with 'system-' prefix are reserved for system use only")]
+            return [
+                forbidden_value(
+                    "metadata.name", "priority class names with 'system-' prefix are reserved for system use only"
+                )
+            ]
         if number > 1_000_000_000 and not name.startswith("system-"):
             detail = "maximum allowed value of a user defined priority is 1000000000"
             return [forbidden_value("value", detail)]

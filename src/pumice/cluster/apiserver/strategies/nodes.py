@@ -31,7 +31,9 @@ class NodeStrategy(Strategy):
                 problems.append(unsupported(f"{path}.effect", taint.get("effect", ""), EFFECTS))
             key = (taint.get("key", ""), taint.get("effect", ""))
             if key in seen:
-                problems.append(FieldProblem("FieldValueDuplicate", path, "taints must be unique by key and effect pair", taint))
+                problems.append(
+                    FieldProblem("FieldValueDuplicate", path, "taints must be unique by key and effect pair", taint)
+                )
             seen.add(key)
         for field in ("capacity", "allocatable"):
             for name, text in ((value.get("status") or {}).get(field) or {}).items():
@@ -43,10 +45,12 @@ class NodeStrategy(Strategy):
     def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
         before = old["spec"].get("podCIDR")
         if before and value["spec"].get("podCIDR") != before:
-            return [forbidden_value("spec.podCIDR", "node updates may not change podCIDR except from \"\" to valid")]
+            return [forbidden_value("spec.podCIDR", 'node updates may not change podCIDR except from "" to valid')]
         provider = old["spec"].get("providerID")
         if provider and value["spec"].get("providerID") != provider:
-            return [forbidden_value("spec.providerID", "node updates may not change providerID except from \"\" to valid")]
+            return [
+                forbidden_value("spec.providerID", 'node updates may not change providerID except from "" to valid')
+            ]
         return []
 
     def fields(self, value: Json) -> Mapping[str, str]:

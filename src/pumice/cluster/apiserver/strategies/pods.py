@@ -96,7 +96,13 @@ def _tolerations_only_grow(new: Json, before: Json) -> list[FieldProblem]:
 
 def _frozen(spec: Json, gated: bool) -> Json:
     """The part of a pod's spec that an update may not touch (a gated pod may still be steered to other nodes)."""
-    free = {"tolerations", "activeDeadlineSeconds", "schedulingGates", "terminationGracePeriodSeconds", "ephemeralContainers"}
+    free = {
+        "tolerations",
+        "activeDeadlineSeconds",
+        "schedulingGates",
+        "terminationGracePeriodSeconds",
+        "ephemeralContainers",
+    }
     if gated:
         free |= {"nodeSelector", "affinity"}
     frozen = copy.deepcopy({key: value for key, value in spec.items() if key not in free})

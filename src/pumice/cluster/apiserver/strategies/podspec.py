@@ -123,7 +123,9 @@ def validate_pod_spec(spec: Json, path: str = "spec") -> Problems:
         problems += _validate_container(container, f"{path}.{where}", volumes, where.startswith("ephemeral"))
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
-        problems.append(invalid_value(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"))
+        problems.append(
+            invalid_value(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
+        )
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and deadline < 1:
         detail = "must be between 1 and 2147483647, inclusive"
@@ -193,7 +195,9 @@ def _validate_container(container: Json, path: str, volumes: set[str], ephemeral
     if not container.get("image"):
         problems.append(required(f"{path}.image"))
     elif container["image"] != container["image"].strip():
-        problems.append(invalid_value(f"{path}.image", container["image"], "must not have leading or trailing whitespace"))
+        problems.append(
+            invalid_value(f"{path}.image", container["image"], "must not have leading or trailing whitespace")
+        )
     if container.get("imagePullPolicy", "Always") not in PULL_POLICIES:
         problems.append(unsupported(f"{path}.imagePullPolicy", container["imagePullPolicy"], PULL_POLICIES))
     for i, variable in enumerate(container.get("env") or []):
@@ -252,10 +256,12 @@ def _validate_toleration(toleration: Json, path: str) -> Problems:
     if operator not in OPERATORS:
         problems.append(unsupported(f"{path}.operator", operator, OPERATORS))
     if not toleration.get("key") and operator != "Exists":
-        detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\""
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         problems.append(invalid_value(f"{path}.operator", operator, detail))
     if operator == "Exists" and toleration.get("value"):
-        problems.append(invalid_value(f"{path}.operator", toleration, "value must be empty when `operator` is 'Exists'"))
+        problems.append(
+            invalid_value(f"{path}.operator", toleration, "value must be empty when `operator` is 'Exists'")
+        )
     if toleration.get("key") and (why := bad_qualified(toleration["key"])):
         problems.append(invalid_value(f"{path}.key", toleration["key"], why))
     if toleration.get("effect") and toleration["effect"] not in EFFECTS:

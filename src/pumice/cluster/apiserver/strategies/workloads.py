@@ -18,7 +18,7 @@ class WorkloadStrategy(Strategy):
 
     counts_generation = True
     replicas: int | None = 1
-    fixed_policy = ("Always",)
+    fixed_policy: tuple[str, ...] = ("Always",)
     template = "spec.template"
     selector_immutable = True
 
@@ -56,7 +56,9 @@ class WorkloadStrategy(Strategy):
             return [invalid_value("spec.selector", selector, f"empty selector is invalid for {value['kind'].lower()}")]
         labels = at(template, "metadata.labels") or {}
         if not matches_selector(selector, labels):
-            return [invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")]
+            return [
+                invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+            ]
         return []
 
     def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
@@ -212,7 +214,9 @@ class ReplicationControllerStrategy(WorkloadStrategy):
             return [required("spec.selector")]
         labels = at(template, "metadata.labels") or {}
         if not matches_selector({"matchLabels": selector}, labels):
-            return [invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")]
+            return [
+                invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+            ]
         return []
 
 

@@ -29,15 +29,17 @@ def answer(call: Call) -> Response:
 def _ask_budget(call: Call, pod: Json) -> None:
     """Books one disruption on the pod's budget, or raises TooManyRequests."""
     storage, namespace = call.backend.storage, pod["metadata"]["namespace"]
-    for stored in storage.list("policy/poddisruptionbudgets", namespace):
+    for stored in storage.objects("policy/poddisruptionbudgets", namespace):
         budget = stored.value()
         if not matches_selector((budget.get("spec") or {}).get("selector"), pod["metadata"].get("labels") or {}):
             continue
         status = budget.setdefault("status", {})
         if status.get("disruptionsAllowed", 0) < 1:
             problem = too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-            cause = f"The disruption budget {stored.name} needs {status.get('desiredHealthy', 0)} healthy pods and has " \
-                    f"{status.get('currentHealthy', 0)} currently"
+            cause = (
+                f"The disruption budget {stored.name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+                f"{status.get('currentHealthy', 0)} currently"
+            )
             problem.details["causes"] = [{"reason": "DisruptionBudget", "message": cause}]
             raise problem
         status["disruptionsAllowed"] -= 1

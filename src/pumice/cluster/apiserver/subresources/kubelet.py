@@ -1,4 +1,4 @@
-"""pods/log, exec, attach and portforward: answered by the kubelet of the pod's node, through a tunnel that the transport carries."""
+"""pods/log, exec, attach and portforward: answered by the kubelet of the pod's node, through a tunnel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def answer(call: Call) -> Response:
 
 def _container(pod: Json, asked: str) -> str:
     spec = pod["spec"]
-    known = [c["name"] for field in ("containers", "initContainers", "ephemeralContainers") for c in spec.get(field) or []]
+    known = [
+        c["name"] for field in ("containers", "initContainers", "ephemeralContainers") for c in spec.get(field) or []
+    ]
     if asked:
         if asked not in known:
             raise bad_request(f"container {asked} is not valid for pod {pod['metadata']['name']}")

@@ -25,7 +25,9 @@ def answer(call: Call) -> Response:
             wanted = call.request.value()
         case "PATCH":
             body = decode_body(call.request.body, call.request.content_type)
-            patch = apply_json_patch if call.request.content_type == "application/json-patch+json" else apply_merge_patch
+            patch = (
+                apply_json_patch if call.request.content_type == "application/json-patch+json" else apply_merge_patch
+            )
             wanted = patch(scale, body)
         case method:
             raise method_not_allowed(method)
@@ -57,7 +59,11 @@ def _set(call: Call, scale: Json, wanted: Json) -> Json:
 def _scale(call: Call, value: Json) -> Json:
     paths = call.kind.scale
     assert paths is not None
-    metadata = {k: v for k, v in value["metadata"].items() if k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")}
+    metadata = {
+        k: v
+        for k, v in value["metadata"].items()
+        if k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    }
     selector = at(value, paths.selector) if paths.selector else at(value, "spec.selector")
     if isinstance(selector, dict):
         # ReplicationController has a plain map, the others a LabelSelector.

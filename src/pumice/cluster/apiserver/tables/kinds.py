@@ -9,7 +9,15 @@ from typing import Any
 from pumice.cluster.apiserver.registry import Column
 from pumice.cluster.apiserver.strategies.base import at
 from pumice.cluster.apiserver.tables import pods
-from pumice.cluster.apiserver.tables.cells import age, duration_since, human, joined, labels_text, parse_time, selector_text
+from pumice.cluster.apiserver.tables.cells import (
+    age,
+    duration_since,
+    human,
+    joined,
+    labels_text,
+    parse_time,
+    selector_text,
+)
 
 Json = dict[str, Any]
 Cells = Callable[[Json, float], list[Any]]
@@ -47,7 +55,7 @@ def _containers(value: Json, path: str = "spec.template.spec") -> tuple[str, str
 
 def _node(value: Json, now: float) -> list[Any]:
     conditions = {c.get("type"): c.get("status") for c in at(value, "status.conditions") or []}
-    ready = {"True": "Ready", "False": "NotReady"}.get(conditions.get("Ready", ""), "Unknown" if conditions else "Unknown")
+    ready = {"True": "Ready", "False": "NotReady"}.get(conditions.get("Ready", ""), "Unknown")
     if at(value, "spec.unschedulable"):
         ready += ",SchedulingDisabled"
     role = "node-role.kubernetes.io/"
@@ -96,7 +104,9 @@ def _job(value: Json, now: float) -> list[Any]:
     spec, status = value.get("spec") or {}, value.get("status") or {}
     conditions = {c.get("type") for c in status.get("conditions") or [] if c.get("status") == "True"}
     said = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
-    state = next((c for c in said if c in conditions), "Terminating" if value["metadata"].get("deletionTimestamp") else "Running")
+    state = next(
+        (c for c in said if c in conditions), "Terminating" if value["metadata"].get("deletionTimestamp") else "Running"
+    )
     wanted = spec.get("completions")
     parallel = spec.get("parallelism") or 0
     goal = str(wanted) if wanted is not None else (f"1 of {parallel}" if parallel > 1 else "1")
@@ -212,9 +222,18 @@ def _binding(value: Json, now: float) -> list[Any]:
 
     def of(kind: str) -> str:
         prefix = "namespace" if kind == "ServiceAccount" else ""
-        return ", ".join((f"{s.get('namespace')}/" if prefix else "") + s.get("name", "") for s in subjects if s.get("kind") == kind)
+        return ", ".join(
+            (f"{s.get('namespace')}/" if prefix else "") + s.get("name", "") for s in subjects if s.get("kind") == kind
+        )
 
-    return [_name(value), f"{role.get('kind')}/{role.get('name')}", _age(value, now), of("User"), of("Group"), of("ServiceAccount")]
+    return [
+        _name(value),
+        f"{role.get('kind')}/{role.get('name')}",
+        _age(value, now),
+        of("User"),
+        of("Group"),
+        of("ServiceAccount"),
+    ]
 
 
 def _definition(value: Json, now: float) -> list[Any]:
@@ -244,7 +263,10 @@ _CRD = "apiextensions.k8s.io"
 _EVENT = printer("Last_Seen Type Reason Object | Subobject Source Message First_Seen Count Name", _event)
 # Message stands between the two wide columns and the others, as kubectl prints it.
 _EVENT = Printer(
-    tuple(Column(c.name, c.type, "", 0 if c.name == "Message" else c.priority, format=c.format) for c in _EVENT.columns), _event
+    tuple(
+        Column(c.name, c.type, "", 0 if c.name == "Message" else c.priority, format=c.format) for c in _EVENT.columns
+    ),
+    _event,
 )
 PRINTERS: Mapping[tuple[str, str], Printer] = {
     ("", "Pod"): printer("Name Ready Status Restarts Age | IP Node Nominated_Node Readiness_Gates", pods.cells),
@@ -263,14 +285,20 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
         "Name Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age | VolumeMode", _claim
     ),
     ("", "PersistentVolume"): printer(
-        "Name Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age | VolumeMode", _volume
+        "Name Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age | VolumeMode",
+        _volume,
     ),
-    ("", "ReplicationController"): printer("Name Desired:i Current:i Ready:i Age | Containers Images Selector", _replica_set),
-    ("apps", "Deployment"): printer("Name Ready Up-to-date:i Available:i Age | Containers Images Selector", _deployment),
+    ("", "ReplicationController"): printer(
+        "Name Desired:i Current:i Ready:i Age | Containers Images Selector", _replica_set
+    ),
+    ("apps", "Deployment"): printer(
+        "Name Ready Up-to-date:i Available:i Age | Containers Images Selector", _deployment
+    ),
     ("apps", "ReplicaSet"): printer("Name Desired:i Current:i Ready:i Age | Containers Images Selector", _replica_set),
     ("apps", "StatefulSet"): printer("Name Ready Age | Containers Images", _stateful_set),
     ("apps", "DaemonSet"): printer(
-        "Name Desired:i Current:i Ready:i Up-to-date:i Available:i Node_Selector Age | Containers Images Selector", _daemon_set
+        "Name Desired:i Current:i Ready:i Up-to-date:i Available:i Node_Selector Age | Containers Images Selector",
+        _daemon_set,
     ),
     ("apps", "ControllerRevision"): printer("Name Controller Revision:i Age", _revision),
     ("batch", "Job"): printer("Name Status Completions Duration Age | Containers Images Selector", _job),
@@ -278,7 +306,9 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
         "Name Schedule Timezone Suspend Active:i Last_Schedule Age | Containers Images Selector", _cron_job
     ),
     ("coordination.k8s.io", "Lease"): printer("Name Holder Age", _lease),
-    ("scheduling.k8s.io", "PriorityClass"): printer("Name Value:i Global-Default Age PreemptionPolicy", _priority_class),
+    ("scheduling.k8s.io", "PriorityClass"): printer(
+        "Name Value:i Global-Default Age PreemptionPolicy", _priority_class
+    ),
     ("storage.k8s.io", "StorageClass"): printer(
         "Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age", _storage_class
     ),

@@ -30,7 +30,7 @@ def cells(value: Json, now: float) -> list[Any]:
 def _progress(spec: Json, status: Json, sidecars: set[Any]) -> tuple[str, int, int, float]:
     """Status text, ready containers, restarts, and when the last restart was."""
     reason = status.get("reason") or status.get("phase") or ""
-    scheduled = next((c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"), {})
+    scheduled: Json = next((c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"), {})
     if scheduled.get("reason") == "SchedulingGated":
         reason = "SchedulingGated"
     restarts, last, ready = 0, 0.0, 0
@@ -71,7 +71,7 @@ def _progress(spec: Json, status: Json, sidecars: set[Any]) -> tuple[str, int, i
             running = True
             ready += 1
     if reason == "Completed" and running:
-        condition = next((c for c in status.get("conditions") or [] if c.get("type") == "Ready"), {})
+        condition: Json = next((c for c in status.get("conditions") or [] if c.get("type") == "Ready"), {})
         reason = "Running" if condition.get("status") == "True" else "NotReady"
     return reason, ready, restarts, last
 

@@ -33,7 +33,7 @@ class Call:
         request = self.request
         dry_run = request.query.get("dryRun", [])
         if any(value != "All" for value in dry_run):
-            raise bad_request("dryRun: Unsupported value: only \"All\" is supported")
+            raise bad_request('dryRun: Unsupported value: only "All" is supported')
         validation = request.param("fieldValidation", "Warn")
         if validation not in ("Strict", "Warn", "Ignore"):
             raise bad_request(f"fieldValidation: Unsupported value: {validation!r}")

@@ -18,7 +18,11 @@ from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_vi
 
 def get(call: Call) -> Response:
     stored = call.objects.stored(call.kind, call.target.namespace, call.target.name)
-    if table_view(call.request) or call.kind.api_version != own_version(call.kind, stored) or metadata_view(call.request):
+    if (
+        table_view(call.request)
+        or call.kind.api_version != own_version(call.kind, stored)
+        or metadata_view(call.request)
+    ):
         if metadata_view(call.request):
             return Response(200, encode(metadata_only(stored)))
         return call.show(stored.value())
@@ -85,7 +89,7 @@ def list_(call: Call) -> Response:
         else:
             if asked and _number(asked) > revision:
                 raise _too_large(asked, revision)
-            items = storage.list(call.kind.storage, call.target.namespace)
+            items = storage.objects(call.kind.storage, call.target.namespace)
     chosen = [stored for stored in items if wanted(stored)]
     token, remaining = "", 0
     if limit and len(chosen) > limit:
@@ -97,7 +101,7 @@ def list_(call: Call) -> Response:
 
 def _snapshot(call: Call, revision: int) -> Iterable[Stored]:
     try:
-        return call.backend.storage.list_at(call.kind.storage, call.target.namespace, revision)
+        return call.backend.storage.objects_at(call.kind.storage, call.target.namespace, revision)
     except Gone:
         raise expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -114,11 +118,15 @@ def _number(text: str) -> int:
 
 def _check_match(asked: str, match: str, limited: bool) -> None:
     if match and not asked:
-        raise bad_request("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+        raise bad_request(
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+        )
     if match not in ("", "Exact", "NotOlderThan"):
         raise bad_request(f"resourceVersionMatch: Unsupported value: {match!r}")
     if match == "Exact" and asked == "0":
-        raise bad_request('resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+        raise bad_request(
+            'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        )
     if limited and asked not in ("", "0") and not match:
         return
 

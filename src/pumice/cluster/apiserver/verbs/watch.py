@@ -22,7 +22,9 @@ def watch(call: Call) -> Response:
     text, match = request.param("resourceVersion"), request.param("resourceVersionMatch")
     initial = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None
     if initial is not None and match != "NotOlderThan":
-        raise bad_request("resourceVersionMatch: Forbidden: sendInitialEvents requires resourceVersionMatch=NotOlderThan")
+        raise bad_request(
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires resourceVersionMatch=NotOlderThan"
+        )
     try:
         asked = int(text or 0)
     except ValueError:
@@ -54,7 +56,7 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool) -> A
     end = clock.monotonic() + timeout
     if initial:
         revision = storage.revision
-        first = [lines.line("ADDED", stored) for stored in storage.list(shelf, wanted.namespace) if wanted(stored)]
+        first = [lines.line("ADDED", stored) for stored in storage.objects(shelf, wanted.namespace) if wanted(stored)]
         if call.request.flag("sendInitialEvents"):
             first.append(lines.bookmark(revision, initial_end=True))
         if first:
@@ -102,7 +104,9 @@ class _Lines:
         self.call, self.kind = call, call.kind
         self.view, self.bare = table_view(call.request), metadata_view(call.request)
         self._columns_sent = False
-        self._shareable = not self.view and not self.bare and (call.kind.custom is None and call.kind.group != "events.k8s.io")
+        self._shareable = (
+            not self.view and not self.bare and (call.kind.custom is None and call.kind.group != "events.k8s.io")
+        )
 
     def of(self, event: Event, wanted: Filter) -> bytes | None:
         """The line for this client; a change into or out of the selection is an ADDED or DELETED. None: not its concern."""

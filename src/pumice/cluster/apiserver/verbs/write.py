@@ -14,6 +14,10 @@ from pumice.cluster.apiserver.verbs.context import Call, from_version, to_versio
 from pumice.cluster.apiserver.verbs.read import Filter
 
 Json = dict[str, Any]
+_PATCHES = (
+    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, "
+    "application/merge-patch+json, application/apply-patch+yaml"
+)
 
 
 def create(call: Call) -> Response:
@@ -54,15 +58,10 @@ def patch(call: Call, subresource: str = "") -> Response:
             patched = apply_merge_patch(current, _object(body))
         case "application/strategic-merge-patch+json":
             if kind.custom is not None:
-                raise unsupported_media_type(
-                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, "
-                    "application/merge-patch+json, application/apply-patch+yaml"
-                )
+                raise unsupported_media_type(_PATCHES)
             patched = apply_strategic_patch(current, _object(body), kind.shape)
         case other:
-            raise unsupported_media_type(f"the body of the request was in an unknown format - accepted media types include: "
-                                         f"application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, "
-                                         f"application/strategic-merge-patch+json (got {other or 'none'})")  # fmt: skip
+            raise unsupported_media_type(f"{_PATCHES}, application/strategic-merge-patch+json (got {other or 'none'})")
     if not isinstance(patched, dict):
         raise bad_request("the patch leaves no object")
     value = from_version(kind, call.objects.parse(kind, patched, options))
@@ -115,7 +114,7 @@ def delete(call: Call) -> Response:
 def delete_collection(call: Call) -> Response:
     kind, wanted = call.kind, Filter(call)
     asked = delete_options(call)
-    chosen = [s for s in call.backend.storage.list(kind.storage, call.target.namespace) if wanted(s)]
+    chosen = [s for s in call.backend.storage.objects(kind.storage, call.target.namespace) if wanted(s)]
     deleted: list[Json] = []
     for stored in chosen:
         try:
