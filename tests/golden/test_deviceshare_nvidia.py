@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -19,7 +20,6 @@ from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names
 from pumice.wire.device_config import parse_device_config, render_geometries
 from pumice.wire.objects import Node, Pod, convert
-from tests.kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
 
 CASES = yaml.safe_load((Path(__file__).parent / "deviceshare_nvidia.yaml").read_text("utf-8"))["cases"]
 RESOURCES = {"n": names.VGPU_NUMBER, "m": names.VGPU_MEMORY, "p": names.VGPU_MEMORY_PERCENTAGE, "c": names.VGPU_CORES}

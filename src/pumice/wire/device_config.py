@@ -73,6 +73,9 @@ class DeviceConfig:
     warnings: tuple[str, ...] = ()
 
 
+MOST_SLOTS = 16
+"""More instances than any card can hold (7 on today's); it bounds the tables that are made of a geometry."""
+
 KEYS: Mapping[str, str] = {
     "resourceCountName": "resource_count_name",
     "resourceMemoryName": "resource_memory_name",
@@ -223,8 +226,11 @@ def _instances(value: Any, lined: Lined, path: Path) -> tuple[MigInstances, ...]
         if any(name == other.name for other in found):
             raise BadInput(f"{_at(lined, here)}: profile {name!r} is there twice in one group")
         numbers = [_whole(item.get(key), _at(lined, (*here, key))) for key in ("memory", "count")]
-        if not all(numbers) or numbers[1] > 64:
-            raise BadInput(f"{_at(lined, here)}: profile {name!r} needs a memory above 0 and a count from 1 to 64")
+        if not all(numbers) or sum(other.count for other in found) + numbers[1] > MOST_SLOTS:
+            raise BadInput(
+                f"{_at(lined, here)}: profile {name!r} needs a memory above 0 and a count from 1, "
+                f"and a group has at most {MOST_SLOTS} instances"
+            )
         found.append(MigInstances(name, *numbers))
     if not found:
         raise BadInput(f"{_at(lined, path)}: a group needs at least one instance under the key geometries")

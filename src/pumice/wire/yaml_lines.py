@@ -57,7 +57,7 @@ def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, 
         loader.flatten_mapping(node)
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(loader.construct_object(key_node, deep=True))  # type: ignore[no-untyped-call]
+            key = str(loader.construct_object(key_node, deep=True))
             here = (*path, key)
             if key in mapping:
                 result.duplicates.append((here, first + key_node.start_mark.line))
@@ -66,4 +66,4 @@ def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, 
         return mapping
     if isinstance(node, yaml.SequenceNode):
         return [_build(loader, item, (*path, i), result, first, depth + 1) for i, item in enumerate(node.value)]
-    return loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+    return loader.construct_object(node, deep=True)

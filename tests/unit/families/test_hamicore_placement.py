@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.registry import families_for
@@ -10,7 +11,6 @@ from pumice.families.seam import Fit
 from pumice.families.settings import Settings
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire import names
-from tests.kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
 
 
 def world(policy: str = "binpack", *cards: str, **settings: object) -> TinyLedger:

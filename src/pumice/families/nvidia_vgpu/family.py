@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk, constraints_of, containers_of
 from pumice.families.nvidia_vgpu.fit import Draft, fit_node, hopeless
 from pumice.families.nvidia_vgpu.inventory import Facts, inventory_of
-from pumice.families.nvidia_vgpu.mig import Catalogue, mask_of
+from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, mask_of
+from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
-from pumice.families.nvidia_vgpu.vector import counters_suffice, rank_nodes
+from pumice.families.nvidia_vgpu.vector import rank_nodes
 from pumice.families.rules import matching_rules
 from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
 from pumice.families.settings import Settings
@@ -36,7 +37,7 @@ class NvidiaVgpu:
         self.settings = settings or Settings(vgpu=True)
         self.catalogue = Catalogue(self.config, builtin=self.settings.mig_catalogue)
         self._asks: dict[Any, Ask] = {}
-        self._choose = None
+        self._choose = chooser(self.settings.mig_policy)
 
     def resources(self) -> frozenset[str]:
         c = self.config
@@ -80,7 +81,8 @@ class NvidiaVgpu:
         geometry = facts.geometries[card] if card < len(facts.geometries) else None
         if geometry is None:
             return -1
-        return geometry.state(usage.group, mask_of(usage.slots))
+        state = geometry.state(usage.group, mask_of(usage.slots))
+        return state if state < 0 else geometry.number * STATES + state
 
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
         want: VgpuAsk = ask.detail
@@ -94,7 +96,7 @@ class NvidiaVgpu:
 
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         want: VgpuAsk = ask.detail
-        return rank_nodes(want, columns) if counters_suffice(want, columns) else None
+        return rank_nodes(want, columns, self.catalogue, self._choose)
 
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
         return render_binding(grant.node, grant.containers, now_ns)

@@ -97,6 +97,7 @@ def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards:
             score = 0.0 if usage.shares else 100.0
         return score + node_tie(ask.node_policy, usages, facts), [(piece,)]
     draft = _draft(usages, facts, mode)
+    choose = choose if mode is Mode.MIG else None
     picks: Picks = []
     sum_of_scores, pieces = 0.0, 0
     for number, container in enumerate(ask.containers):
@@ -112,15 +113,34 @@ def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards:
             return draft
         parts = []
         for row, group, slot in chosen[: container.count]:
+            cost = _cost(draft, row, group, slot, choose)
             piece = _charge(draft, row, container, cards[row.card].uuid, group, slot)
             parts.append(piece)
-            if ask.node_policy == "binpack":
+            if cost is not None:
+                sum_of_scores += mig_score(cost, row)
+            elif ask.node_policy == "binpack":
                 sum_of_scores += 100.0 * draft.memory[row.card] / row.total if row.total else 0.0
             elif ask.node_policy == "spread":
                 sum_of_scores += 0.0 if usages[row.card].shares else 100.0
         pieces += len(parts)
         picks.append(tuple(parts))
-    return sum_of_scores / max(1, pieces) + node_tie(ask.node_policy, usages, facts), picks
+    policy = ask.node_policy or ("binpack" if mode is Mode.MIG and choose is not None else "")
+    return sum_of_scores / max(1, pieces) + node_tie(policy, usages, facts), picks
+
+
+def mig_score(cost: float, row: Row) -> float:
+    """A chooser's cost as a node score: the least cost of all nodes has the highest score."""
+    assert row.geometry is not None
+    return 100.0 * (1.0 - cost / (4.0 * row.geometry.largest))
+
+
+def _cost(draft: Draft, row: Row, group: int, slot: int, choose: MigChooser | None) -> float | None:
+    if choose is None or row.geometry is None:
+        return None
+    offer = choose(row.geometry, draft.group[row.card], draft.used[row.card], row.need_mib)
+    if offer is not None and offer[1:] == (group, slot):
+        return offer[0]
+    return float(row.geometry.groups[group].memory[slot] - row.need_mib)  # a further slot of the same container
 
 
 def node_tie(policy: str, usages: Sequence[Usage], facts: Facts) -> float:

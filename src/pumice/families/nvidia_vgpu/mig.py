@@ -5,7 +5,7 @@ A ``Geometry`` is one model's groups, compiled for one memory factor. Used slots
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,7 +46,7 @@ class Group:
         return Slot(self.name, number, self.profiles[number], self.charge[number])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Geometry:
     """The groups of one model in listed order. ``number`` tells geometries of one family apart."""
 
@@ -94,13 +94,25 @@ class Geometry:
         return (*starts, at)
 
     def state(self, group: str, used: int) -> int:
-        """A number for (group, used slots), the same for equal states; -2 where the group is unknown."""
+        """A number below STATES for (group, used slots), 0 for an idle card; -2 where the group is unknown."""
         if not used:
             return 0
         index = self.index.get(group)
         if index is None or used >> len(self.groups[index].memory):
             return -2
         return self.offsets[index] + used - 1
+
+
+    def states(self) -> Iterator[tuple[int, int]]:
+        """(active group, used mask) in the order of their numbers."""
+        yield -1, 0
+        for index, group in enumerate(self.groups):
+            for used in range(1, 1 << len(group.memory)):
+                yield index, used
+
+
+STATES = 1 << 22
+"""Above every state number of one geometry: at most 16 slots a group, and few groups."""
 
 
 def mask_of(slots: Iterable[int]) -> int:
@@ -127,6 +139,10 @@ class Catalogue:
             entry = self._entry(card_type)
             self._found[card_type] = self._compile(entry) if entry and entry.groups else None
         return self._found[card_type]
+
+    def known(self) -> tuple[Geometry, ...]:
+        """Every geometry that some card has been found to have."""
+        return tuple(self._compiled.values())
 
     def _entry(self, card_type: str) -> ModelGeometries | None:
         for entry in self._entries:

@@ -6,11 +6,15 @@ node (8 or so) with all nodes in one array each: contiguous columns are several 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk
 from pumice.families.nvidia_vgpu.fit import TIE
+from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, Geometry
+from pumice.families.nvidia_vgpu.mig_policy import Chooser
 from pumice.families.nvidia_vgpu.rows import type_allowed
 from pumice.families.seam import Columns
 from pumice.model.cards import Mode
@@ -19,21 +23,38 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def counters_suffice(ask: VgpuAsk, columns: Columns) -> bool:
-    """Whether the columns hold all that the ask looks at: no UUIDs, no neighbours, no MIG card that could serve it."""
+Ranked = tuple[Bools, NDArray[np.float64]]
+
+
+def rank_nodes(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
+    """(may fit, score) per node; None when the columns do not hold all that the ask looks at: UUIDs, neighbours, or
+    MIG cards whose state nobody keeps. A node with cards of both modes takes the better score, as the walk does."""
     if ask.group or ask.rules or ask.use_uuids or ask.nouse_uuids:
-        return False
-    return ask.mode == Mode.HAMI_CORE or not columns.mig.any()
+        return None
+    slots = None
+    if ask.mode in (None, Mode.MIG) and columns.mig.any():
+        slots = _rank_slots(ask, columns, catalogue, choose)
+        if slots is None or ask.mode == Mode.MIG:
+            return slots
+    shares = _rank_shares(ask, columns)
+    if slots is None:
+        return shares
+    may = shares[0] | slots[0]
+    return may, np.maximum(np.where(shares[0], shares[1], -1.0), np.where(slots[0], slots[1], -1.0))
 
 
-def rank_nodes(ask: VgpuAsk, columns: Columns) -> tuple[Bools, NDArray[np.float64]]:
-    """(may fit, score) per node for HAMi-core cards."""
+def _usable(ask: VgpuAsk, columns: Columns) -> Bools:
+    allowed = np.array([type_allowed(ask, t, t.lower()) for t in columns.types] + [False])  # -1 picks the last: absent
+    return np.asarray(columns.flags & allowed.take(columns.type_id))
+
+
+def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
+    """HAMi-core cards, any number of containers and cards."""
     nodes, width = columns.total.shape
     nowhere = np.zeros(nodes, bool), np.zeros(nodes)
     if ask.mode not in (None, Mode.HAMI_CORE) or any(c.cores > 100 or c.count > width for c in ask.containers):
         return nowhere
-    allowed = np.array([type_allowed(ask, t, t.lower()) for t in columns.types] + [False])  # -1 picks the last: absent
-    usable = columns.flags & ~columns.mig & allowed.take(columns.type_id)
+    usable = _usable(ask, columns) & ~columns.mig
     total, memory, shares, cores = columns.total, columns.memory, columns.shares, columns.cores
     idle = shares == 0 if ask.node_policy == "spread" else None
     reverse = np.arange(width - 1, -1, -1)  # of equal cards the lowest index has the highest key
@@ -66,6 +87,73 @@ def rank_nodes(ask: VgpuAsk, columns: Columns) -> tuple[Bools, NDArray[np.float6
         if not may.any():
             return nowhere
     return may, summed / max(1, picks) + _tie(ask.node_policy, columns)
+
+
+def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
+    """MIG cards, for one slot: per geometry every card state is answered once, then looked up."""
+    nodes, width = columns.total.shape
+    container = ask.containers[0]
+    if columns.state is None or len(ask.containers) > 1 or container.count > 1 or container.percent not in (UNSET, 100):
+        return None
+    if container.cores > 100:
+        return np.zeros(nodes, bool), np.zeros(nodes)
+    total, memory, shares = columns.total, columns.memory, columns.shares
+    usable = _usable(ask, columns) & columns.mig & (columns.state >= 0)
+    open_cards = np.zeros((nodes, width), bool)
+    charge, cost, worth = np.zeros((nodes, width), np.int64), np.zeros((nodes, width)), np.zeros((nodes, width))
+    for geometry in catalogue.known():
+        here = usable & (columns.state // STATES == geometry.number)
+        if not here.any():
+            continue
+        need = container.memory
+        if container.percent == 100:
+            totals = total[here]
+            need = min(int(totals.max()), geometry.largest // geometry.factor)
+            if need > totals.min():
+                return None  # cards of one model that registered unlike memory: a whole one is not one amount
+        fits, charges, costs = _answers(geometry, need * geometry.factor, choose)
+        local = np.where(here, columns.state % STATES, 0)
+        open_cards |= here & fits.take(local) & (memory <= total - need)
+        charge += np.where(here, charges.take(local), 0)
+        if choose is not None:
+            here_cost = costs.take(local)
+            cost = np.where(here, here_cost, cost)
+            worth = np.where(here, 100.0 * (1.0 - here_cost / (4.0 * geometry.largest)), worth)
+    open_cards &= (shares < columns.share_limit) & _cores_allow(container.cores, columns.cores, shares)
+    if choose is not None:
+        masked = np.where(open_cards, cost, np.inf)
+        open_cards &= masked == masked.min(axis=1)[:, None]
+    key = _order(ask.card_policy, memory, shares, np.arange(width - 1, -1, -1))
+    np.putmask(key, ~open_cards, -1)
+    best = np.ascontiguousarray(key.T).max(axis=0)
+    row = np.arange(nodes)
+    card = width - 1 - best % width if ask.card_policy else np.maximum(best, 0)
+    if choose is not None:
+        score = worth[row, card] + _tie(ask.node_policy or "binpack", columns)
+    elif ask.node_policy == "binpack":
+        used = memory[row, card] + charge[row, card]
+        score = 100.0 * used / np.maximum(total[row, card], 1) + _tie("binpack", columns)
+    else:
+        idle = shares[row, card] == 0
+        score = np.where(idle & (ask.node_policy == "spread"), 100.0, 0.0) + _tie(ask.node_policy, columns)
+    return best >= 0, score
+
+
+@lru_cache(maxsize=1024)
+def _answers(geometry: Geometry, need: int, choose: Chooser | None) -> tuple[Bools, Ints, NDArray[np.float64]]:
+    """Per state of the geometry: whether a slot of ``need`` MiB is free, what it charges, and what it costs."""
+    fits, charge, cost = [], [], []
+    for active, used in geometry.states():
+        offer: tuple[float, int, int] | None
+        if choose is None:
+            choice = geometry.first_fit(active, used, need)
+            offer = None if choice is None else (0.0, *choice)
+        else:
+            offer = choose(geometry, active, used, need)
+        fits.append(offer is not None)
+        charge.append(0 if offer is None else geometry.groups[offer[1]].charge[offer[2]])
+        cost.append(0.0 if offer is None else offer[0])
+    return np.array(fits), np.array(charge, np.int64), np.array(cost)
 
 
 def _order(policy: str, memory: Ints, shares: Ints, reverse: Ints) -> Ints:

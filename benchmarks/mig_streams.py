@@ -1,0 +1,175 @@
+"""MIG placement on streams of requests: 100 A100-40GB, four mixes, three loads, four seeds (research 3.4).
+
+Poisson arrivals, lognormal lives, blocked requests are lost. Prints the mean memory in use (requested memory over all
+memory, per cent, after a warm-up) and the share of requested memory that was accepted, per rule, mix and load.
+``python benchmarks/mig_streams.py [--quick]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+import random
+import sys
+import time
+from collections import defaultdict
+
+from pumice.families.nvidia_vgpu.mig import PUBLISHED, Catalogue, Geometry
+from pumice.families.nvidia_vgpu.mig_policy import Chooser, chooser
+from pumice.wire.device_config import NvidiaConfig
+
+SIZES = (5120, 10240, 20480, 40960)
+MIXES = {
+    "small-heavy": (0.55, 0.25, 0.15, 0.05),
+    "uniform": (0.25, 0.25, 0.25, 0.25),
+    "bimodal": (0.5, 0.05, 0.05, 0.4),
+    "openb-like": (0.12, 0.10, 0.33, 0.45),
+}
+LOADS = (0.85, 1.0, 1.2)
+SEEDS = (1, 2, 3, 4)
+RULES = ("upstream", "tightest", "expected")
+CARDS = 100
+TOTAL = 40960
+
+State = tuple[int, int]
+
+
+class Fleet:
+    """Cards grouped by state, so that a decision looks at each distinct state once."""
+
+    def __init__(self, geometry: Geometry, cards: int, rule: str) -> None:
+        self.geometry, self.rule = geometry, rule
+        self.choose: Chooser | None = chooser(rule)
+        self.states: list[State] = [(-1, 0)] * cards
+        self.by_state: dict[State, list[int]] = defaultdict(list)
+        self.by_state[-1, 0] = list(range(cards))
+        heapq.heapify(self.by_state[-1, 0])
+
+    def memory(self, state: State) -> int:
+        group, used = state
+        if not used:
+            return 0
+        return sum(m for slot, m in enumerate(self.geometry.groups[group].memory) if used >> slot & 1)
+
+    def place(self, need: int) -> tuple[int, int] | None:
+        """(card, slot): least cost, then the most used card, then the lowest index."""
+        best: tuple[float, int, int] | None = None
+        found: tuple[State, State, int] | None = None
+        for state, cards in self.by_state.items():
+            if not cards:
+                continue
+            if self.choose is None:
+                choice = self.geometry.first_fit(*state, need)
+                offer = (0.0, *choice) if choice else None
+            else:
+                offer = self.choose(self.geometry, *state, need)
+            if offer is None:
+                continue
+            cost, group, slot = offer
+            rank = (round(cost, 6), -self.memory(state), cards[0])
+            if best is None or rank < best:
+                best, found = rank, (state, (group, state[1] | 1 << slot), slot)
+        if found is None:
+            return None
+        before, after, slot = found
+        card = heapq.heappop(self.by_state[before])
+        self.states[card] = after
+        heapq.heappush(self.by_state[after], card)
+        return card, slot
+
+    def leave(self, card: int, slot: int) -> None:
+        group, used = self.states[card]
+        self.by_state[group, used].remove(card)
+        heapq.heapify(self.by_state[group, used])
+        used &= ~(1 << slot)
+        after = (group, used) if used else (-1, 0)
+        self.states[card] = after
+        heapq.heappush(self.by_state[after], card)
+
+
+def run(geometry: Geometry, rule: str, mix: tuple[float, ...], load: float, seed: int, arrivals: int) -> tuple[float, float]:
+    """(mean memory in use, accepted memory), both in per cent, over the last three quarters of the arrivals."""
+    dice = random.Random(seed)
+    mean_size = sum(p * s for p, s in zip(mix, SIZES, strict=True))
+    rate = load * CARDS * TOTAL / mean_size  # lives have mean 1
+    sigma = 1.0
+    fleet = Fleet(geometry, CARDS, rule)
+    departures: list[tuple[float, int, int, int]] = []
+    now = held = area = offered = accepted = 0.0
+    begun = 0.0
+    for number in range(arrivals):
+        arrival = now + dice.expovariate(rate)
+        size = dice.choices(SIZES, mix)[0]
+        life = dice.lognormvariate(-sigma * sigma / 2, sigma)
+        while departures and departures[0][0] <= arrival:
+            at, card, slot, freed = heapq.heappop(departures)
+            area += held * (at - now)
+            now = at
+            held -= freed
+            fleet.leave(card, slot)
+        area += held * (arrival - now)
+        now = arrival
+        if number == arrivals // 4:
+            area, begun, offered, accepted = 0.0, now, 0.0, 0.0
+        offered += size
+        place = fleet.place(size)
+        if place is not None:
+            accepted += size
+            held += size
+            heapq.heappush(departures, (now + life, *place, size))
+    return 100 * area / (now - begun) / (CARDS * TOTAL), 100 * accepted / offered
+
+
+def a100() -> Geometry:
+    geometry = Catalogue(NvidiaConfig(known_mig_geometries=PUBLISHED)).of("NVIDIA-NVIDIA A100-SXM4-40GB")
+    assert geometry is not None
+    return geometry
+
+
+def table(arrivals: int, rules: tuple[str, ...] = RULES) -> dict[str, dict[str, dict[str, tuple[float, float]]]]:
+    """rule -> mix -> load -> (memory in use, accepted), means over the seeds."""
+    geometry = a100()
+    result: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
+    for rule in rules:
+        for mix_name, mix in MIXES.items():
+            for load in LOADS:
+                runs = [run(geometry, rule, mix, load, seed, arrivals) for seed in SEEDS]
+                means = tuple(math.fsum(column) / len(runs) for column in zip(*runs, strict=True))
+                result.setdefault(rule, {}).setdefault(mix_name, {})[str(load)] = (means[0], means[1])
+    return result
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="a tenth of the arrivals")
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse_args()
+    start = time.perf_counter()
+    arrivals = 1_500 if chosen.quick else 15_000
+    result = table(arrivals)
+    if chosen.json:
+        print(json.dumps(result, indent=1))
+        return 0
+    print(f"mean memory in use % (accepted memory %), {arrivals} arrivals, seeds {SEEDS}")
+    print(f"{'rule':10}{'load':>6}  " + "".join(f"{mix:>18}" for mix in MIXES) + f"{'mean':>8}")
+    for load in map(str, LOADS):
+        for rule, mixes in result.items():
+            cells = [mixes[mix][load] for mix in MIXES]
+            row = "".join(f"{f'{used:.1f} ({accepted:.0f})':>18}" for used, accepted in cells)
+            print(f"{rule:10}{load:>6}  {row}{sum(c[0] for c in cells) / len(cells):8.2f}")
+    worse = [
+        (rule, mix, load)
+        for rule in RULES[1:]
+        for mix in MIXES
+        for load in map(str, LOADS)
+        if result[rule][mix][load][0] < result["upstream"][mix][load][0]
+    ]
+    print("cells below upstream's rule:", worse or "none")
+    print(f"{time.perf_counter() - start:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The vector path ranks nodes exactly as the scalar path decides, on random nodes, usage and requests."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+
+from pumice.families.nvidia_gpushare import NvidiaGpushare
+from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.seam import Ask, Columns, Family, Fit
+from pumice.families.settings import Settings
+from pumice.model.cards import Mode
+from pumice.wire import names
+from pumice.wire.objects import Node, Pod, convert
+
+TYPES = (V100, A100, "NVIDIA-NVIDIA A100-SXM4-80GB", "NVIDIA-Tesla T4")
+
+
+def columns_of(ledger: TinyLedger, nodes: list[str], width: int) -> Columns:
+    """What an engine keeps, written the plain way."""
+    shape = (len(nodes), width)
+    numbers = {name: np.zeros(shape, np.int64) for name in ("total", "memory", "cores", "shares", "share_limit")}
+    flags, mig = np.zeros(shape, bool), np.zeros(shape, bool)
+    type_id, state = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
+    types: dict[str, int] = {}
+    for row, name in enumerate(nodes):
+        inventory = ledger.inventories.get(name)
+        for at, usage in enumerate(ledger.usages(name) if inventory else ()):
+            assert inventory is not None
+            facts = inventory.cards[at]
+            numbers["total"][row, at], numbers["share_limit"][row, at] = facts.total, facts.shares
+            numbers["memory"][row, at], numbers["cores"][row, at] = usage.memory, usage.cores
+            numbers["shares"][row, at] = usage.shares
+            flags[row, at] = facts.healthy and not facts.blocked and at not in ledger.doubts.get(name, {})
+            mig[row, at] = facts.mode is Mode.MIG
+            type_id[row, at] = types.setdefault(facts.type, len(types))
+            state[row, at] = ledger.family.card_state(at, usage, inventory)
+    return Columns(**numbers, flags=flags, mig=mig, type_id=type_id, types=tuple(types), state=state)
+
+
+def random_node(dice: random.Random, name: str) -> Node:
+    kind, mode = dice.choice(TYPES), dice.choice(("hami-core", "hami-core", "mig", "both"))
+    total = {A100: 40960, TYPES[2]: 81920}.get(kind, 16384)
+    cards = [
+        card(f"GPU-{name}-{i}", total, dice.choice((2, 10)), kind, healthy=dice.random() > 0.1,
+             mode=dice.choice(("mig", "hami-core")) if mode == "both" else mode)
+        for i in range(dice.randint(0, 8))
+    ]  # fmt: skip
+    notes = {names.CORDONED_CARDS: "0"} if dice.random() < 0.1 else {}
+    return vgpu_node(name, *cards, annotations=notes)
+
+
+def random_pod(dice: random.Random, number: int) -> Pod:
+    containers = []
+    for _ in range(dice.choice((1, 1, 1, 2))):
+        cores = dice.choice((0, 0, 10, 50, 100, 101))
+        count = dice.choice((1, 1, 1, 2, 3, 8))
+        kind = dice.random()
+        if kind < 0.2:
+            containers.append(limits(count, None, cores, dice.choice((None, 0, 30, 100))))
+        else:
+            containers.append(limits(count, dice.choice((100, 3000, 5120, 8000, 16384, 20000, 70000)), cores))
+    notes = {}
+    if dice.random() < 0.4:
+        notes[names.VGPU_MODE] = dice.choice(("mig", "hami-core", ""))
+    if dice.random() < 0.2:
+        notes[names.USE_GPU_TYPE] = dice.choice(("a100", "v100,t4"))
+    if dice.random() < 0.2:
+        notes[names.CARD_POLICY] = dice.choice(("spread", "binpack"))
+    if dice.random() < 0.2:
+        notes[names.NODE_POLICY] = dice.choice(("spread", "binpack"))
+    return pod_of(f"p{number}", *containers, annotations=notes)
+
+
+@pytest.mark.parametrize("policy", ["", "binpack", "spread"])
+@pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
+def test_the_vector_path_says_what_the_scalar_path_decides(policy: str, mig_policy: str) -> None:
+    ranked = 0
+    for seed in range(25):
+        dice = random.Random(f"{seed}{policy}{mig_policy}")
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy)))
+        nodes = [f"n{i}" for i in range(6)]
+        for name in nodes:
+            ledger.add_node(random_node(dice, name))
+        for number in range(40):
+            pod = random_pod(dice, number)
+            node = dice.choice(nodes)
+            if number % 4 == 0:
+                ranked += check(ledger, nodes, pod)
+            if node in ledger.inventories:
+                ledger.place(pod, node)
+    assert ranked > 100
+
+
+def check(ledger: TinyLedger, nodes: list[str], pod: Pod) -> int:
+    ask = ledger.family.ask(pod)
+    assert isinstance(ask, Ask)
+    answer = ledger.family.vector(ask, columns_of(ledger, nodes, 8))
+    if answer is None:
+        return 0
+    for row, name in enumerate(nodes):
+        outcome = ledger.try_pod(pod, name)
+        assert answer[0][row] == isinstance(outcome, Fit), f"{pod} on {name}: {outcome}"
+        if isinstance(outcome, Fit):
+            assert answer[1][row] == pytest.approx(outcome.score, rel=1e-12), f"{pod} on {name}"
+    return 1
+
+
+@pytest.mark.parametrize("number", [False, True])
+def test_the_legacy_vector_path_agrees_too(number: bool) -> None:
+    dice = random.Random(int(number))
+    family: Family = NvidiaGpushare(number=number)
+    ledger = TinyLedger(family)
+    nodes = [f"n{i}" for i in range(5)]
+    for name in nodes:
+        capacity = {names.GPU_MEMORY: 8000 * dice.randint(1, 4), names.GPU_NUMBER: dice.randint(1, 8)}
+        notes = {names.NODE_GPU_UNHEALTHY_IDS: "1"}
+        ledger.add_node(
+            convert(Node, {"metadata": {"name": name, "annotations": notes}, "status": {"capacity": capacity}})
+        )
+    for step in range(60):
+        amount = dice.randint(1, 3) if number else dice.choice((500, 1500, 4000))
+        pod = pod_of(f"p{step}", {names.GPU_NUMBER if number else names.GPU_MEMORY: amount})
+        assert check(ledger, nodes, pod)
+        ledger.place(pod, dice.choice(nodes))
