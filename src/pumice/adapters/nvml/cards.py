@@ -75,7 +75,11 @@ class NvmlCards:
         return tuple(reading for index, handle in self._handles() if (reading := _reading(index, handle)))
 
     def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
-        self._set = self._set or pynvml.nvmlEventSetCreate()
+        try:
+            self._set = self._set or pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError as error:
+            log.warning("the driver has no events, so only lost cards are noticed: %s", error)
+            return dict.fromkeys(uuids, "unsupported")
         troubles: dict[str, str] = {}
         for uuid in uuids:
             try:

@@ -1,0 +1,110 @@
+"""The NVML adapter on the emulated machine: each test runs a program, because a process meets one machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kit.machines import Programs
+
+from pumice.machine import Machine, MachineError, create, library_dir, machine_of
+
+PROGRAM = """
+import dataclasses, json, sys
+from pumice.adapters.nvml import NvmlCards
+cards = NvmlCards()
+facts = cards.facts()
+troubles = cards.subscribe([card.uuid for card in facts])
+def show(event=""):
+    answers = {card.uuid: cards.answers(card.uuid) for card in facts}
+    seen = {"facts": cards.facts(), "readings": cards.readings(), "events": cards.events(), "answers": answers,
+            "troubles": troubles}
+    print(json.dumps(seen, default=dataclasses.asdict), flush=True)
+show()
+for line in sys.stdin:
+    show()
+cards.close()
+"""
+
+
+@pytest.fixture
+def two_cards(tmp_path: Path) -> Iterator[Machine]:
+    try:
+        library_dir()
+    except MachineError as error:
+        pytest.skip(str(error))
+    with create(machine_of("2xGeForce-GTX-1080-Ti", name="n1"), tmp_path / "machine") as machine:
+        yield machine
+
+
+class Watcher:
+    """A program that meets the machine, and tells what it sees whenever it is asked."""
+
+    def __init__(self, machine: Machine) -> None:
+        pipe = subprocess.PIPE
+        self._program = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], env=Programs(machine).environment, stdin=pipe, stdout=pipe, stderr=pipe,
+            text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._program.kill()
+        self._program.communicate()
+
+    def first(self) -> Any:
+        assert self._program.stdout is not None
+        line = self._program.stdout.readline()
+        assert line, self._program.communicate()[1]
+        return json.loads(line)
+
+    def look(self) -> Any:
+        assert self._program.stdin is not None
+        self._program.stdin.write("look\n")
+        self._program.stdin.flush()
+        return self.first()
+
+
+def test_facts_and_readings_are_the_machines(two_cards):
+    two_cards.set_stranger_memory(1, 1000)
+    with Watcher(two_cards) as watcher:
+        seen = watcher.first()
+    assert [(c["index"], c["minor"], c["name"], c["memory"] >> 20, c["mig"]) for c in seen["facts"]] == [
+        (0, 0, "NVIDIA GeForce GTX 1080 Ti", 11178, False),
+        (1, 1, "NVIDIA GeForce GTX 1080 Ti", 11178, False),
+    ]
+    assert [r["memory_used"] >> 20 for r in seen["readings"]] == [0, 1000]
+    assert list(seen["answers"].values()) == [True, True]
+
+
+def test_a_lost_card_is_left_out_and_does_not_take_the_other_with_it(two_cards):
+    two_cards.lose_card(0)
+    with Watcher(two_cards) as watcher:
+        seen = watcher.first()
+    assert [c["index"] for c in seen["readings"]] == [1]
+    assert all(seen["answers"].get(c["uuid"]) for c in seen["facts"] if c["index"] == 1)
+
+
+def test_a_critical_error_names_its_card(two_cards):
+    with Watcher(two_cards) as watcher:
+        seen = watcher.first()
+        if set(seen["troubles"].values()) == {"unsupported"}:
+            pytest.skip("the emulated machine has no events yet")
+        two_cards.raise_xid(1, 79)
+        later = watcher.look()
+    assert later["events"] == [{"uuid": seen["facts"][1]["uuid"], "xid": 79}]
+
+
+def test_without_a_driver_there_is_one_sentence(tmp_path):
+    from pumice.adapters.nvml import NvmlCards
+    from pumice.ports.cards import CardsUnavailable
+
+    with pytest.raises(CardsUnavailable, match=r"cannot load .*/none\.so"):
+        NvmlCards(tmp_path / "none.so")
