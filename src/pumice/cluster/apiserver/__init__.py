@@ -10,9 +10,8 @@ The rooms: ``storage`` (objects and history), ``registry`` (kinds as data), ``sc
 """
 
 from pumice.cluster.apiserver.exchange import ADMIN, Request, Response, User
-from pumice.cluster.apiserver.pki import Pki
 from pumice.cluster.apiserver.server import ApiServer
 from pumice.cluster.apiserver.storage import Storage, open_storage
 from pumice.cluster.apiserver.transport import Served, serve
 
-__all__ = ["ADMIN", "ApiServer", "Pki", "Request", "Response", "Served", "Storage", "User", "open_storage", "serve"]
+__all__ = ["ADMIN", "ApiServer", "Request", "Response", "Served", "Storage", "User", "open_storage", "serve"]

@@ -23,6 +23,10 @@ class Tokens:
     def add(self, tokens: Mapping[str, User]) -> None:
         self._static.update(tokens)
 
+    def sign_with(self, secret: bytes) -> None:
+        """The key of service account tokens; from a data directory, so that tokens outlive a restart."""
+        self._secret = secret
+
     def user(self, authorization: str) -> User | None:
         """The user of an Authorization header: ANONYMOUS without one, None for a token that is not known or expired."""
         if not authorization:

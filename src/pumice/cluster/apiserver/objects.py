@@ -32,6 +32,7 @@ from pumice.cluster.apiserver.storage import Stored
 from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
 
 Json = dict[str, Any]
+_NARROW = ("status", "binding")  # subresources that leave the spec as it was, but for the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,8 @@ class Objects:
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name)
         problems += validate_metadata_update(metadata, old["metadata"])
-        problems += strategy.validate(value)
-        if subresource not in ("status", "binding", "finalize", "ephemeralcontainers", "resize"):
+        problems += strategy.validate_status(value) if subresource in _NARROW else strategy.validate(value)
+        if subresource not in (*_NARROW, "finalize", "ephemeralcontainers", "resize"):
             problems += strategy.validate_update(value, old)
         if problems:
             raise invalid(kind.group, kind.kind, metadata["name"], problems)

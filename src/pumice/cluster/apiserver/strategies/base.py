@@ -45,6 +45,10 @@ class Strategy:
     def validate_update(self, value: Json, old: Json) -> Problems:
         return []
 
+    def validate_status(self, value: Json) -> Problems:
+        """After a write that could touch only status and metadata."""
+        return self.validate(value)
+
     def fields(self, value: Json) -> Mapping[str, str]:
         """Selectable fields beyond name and namespace."""
         return {}
