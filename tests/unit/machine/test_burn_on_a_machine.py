@@ -98,3 +98,20 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     make_machine: MachineMaker, words: tuple[str, ...], mistake: str
 ) -> None:
     assert mistake in Programs(make_machine("L4")).burn(*words, code=2)
+
+
+def test_the_witness_sees_a_running_program_as_of_now(make_machine: MachineMaker) -> None:
+    """Work that was given to the card is seen being served while its program does nothing but wait."""
+    machine = make_machine("A30")
+    program = Programs(machine).start_burn("--kernels", "1", "--kernel-ms", "60000")
+    try:
+        seen: list[int] = []
+        while len(seen) < 2:
+            assert program.poll() is None
+            for share in machine.witness().live():
+                if share.busy_ns > (seen[-1] if seen else 0):
+                    seen.append(share.busy_ns)
+        assert seen[1] < 60e9
+    finally:
+        program.kill()
+        program.communicate()

@@ -41,7 +41,7 @@ int pumice_machine_set_fault(const char *dir, const char *function, int code, ui
                              int crash);
 int pumice_machine_clear_faults(const char *dir);
 int pumice_machine_advance_ns(const char *dir, uint64_t ns); /* virtual time: a push from outside */
-int pumice_machine_reap(const char *dir);                    /* takes out dead processes now; how many */
+int pumice_machine_reap(const char *dir);                    /* brings the accounts up to now and takes out the dead; how many */
 
 #ifdef __cplusplus
 }

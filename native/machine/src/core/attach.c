@@ -162,17 +162,30 @@ EXPORT struct machine_state *pumice_machine_state(void)
     return machine_attach() ? the_machine : NULL;
 }
 
+/* Whoever reads the accounts from outside wants them as of now. */
+static int settle(void)
+{
+    int count = process_reap(true);
+    for (unsigned card = 0; card < the_machine->cards; card++) {
+        card_lock(card);
+        for (unsigned lane = 0; lane < MACHINE_LANES; lane++)
+            lane_advance(card, lane, machine_now());
+        card_unlock(card);
+    }
+    return count;
+}
+
 EXPORT int pumice_machine_reap(const char *dir)
 {
     if (!dir || !*dir)
-        return machine_attach() ? process_reap(true) : -1;
+        return machine_attach() ? settle() : -1;
     struct machine_state *m = machine_map(dir);
     if (!m)
         return -1;
     pthread_mutex_lock(&attaching);
     struct machine_state *before = the_machine;
     STORE(&the_machine, m);
-    int count = process_reap(true);
+    int count = settle();
     STORE(&the_machine, before);
     pthread_mutex_unlock(&attaching);
     machine_unmap(m);
