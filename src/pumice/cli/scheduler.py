@@ -13,7 +13,8 @@ import typer
 
 from pumice.adapters.kube import KubeClient
 from pumice.apps import scheduler
-from pumice.cli.daemon import LogFormat, duration, setup_logging
+from pumice.cli.daemon import Kubeconfig, find_access
+from pumice.cli.log_options import LogFormat, duration, setup_logging
 from pumice.model.refusal import BadInput
 from pumice.ports.clock import SystemClock
 
@@ -27,7 +28,7 @@ IGNORED = "Accepted for compatibility; has no effect."
     context_settings={"ignore_unknown_options": False},
 )
 def main(
-    kubeconfig: Annotated[str, typer.Option(help="Path of a kubeconfig; empty: $KUBECONFIG or in-cluster.")] = "",
+    kubeconfig: Kubeconfig = None,
     scheduler_conf: Annotated[Path | None, typer.Option(help="Configuration file; without it, the ConfigMap.")] = None,
     scheduler_configmap: Annotated[
         str, typer.Option(help="namespace/name of the ConfigMap with the configuration.")
@@ -86,12 +87,12 @@ def main(
     asyncio.run(_serve(settings, kubeconfig))
 
 
-async def _serve(settings: scheduler.Settings, kubeconfig: str) -> None:
+async def _serve(settings: scheduler.Settings, kubeconfig: Path | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     clock = SystemClock()
-    async with KubeClient.from_kubeconfig(kubeconfig, connections=64, user_agent="pumice-scheduler") as cluster:
+    async with KubeClient(find_access(kubeconfig), connections=64, user_agent="pumice-scheduler") as cluster:
         await scheduler.run(settings, cluster=cluster, clock=clock, dice=random.Random(), stop=stop)
     logging.getLogger("pumice.scheduler").info("stopped")

@@ -1,0 +1,1 @@
+"""Controllers as pure functions: reconcile(desired, observed) -> actions. ``apps/controller`` performs them."""

@@ -1,0 +1,308 @@
+"""The controller daemon: PodGroups of bare pods, and queues. Watches in, pure reconciling, writes out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from pumice.apps.http import Handler, served
+from pumice.apps.lease import Election
+from pumice.apps.scheduler import host_and_port
+from pumice.apps.tasks import run_until
+from pumice.controllers import podgroup, queue
+from pumice.engine.observe import family
+from pumice.model.refusal import Unavailable
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
+from pumice.wire import volcano
+from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.objects import Pod, decode
+from pumice.wire.volcano import PodGroup, Queue, default_queue
+
+log = logging.getLogger("pumice.controller")
+
+RETRY_FIRST, RETRY_LAST = 0.05, 30.0
+ABSENT_KIND_RETRY = 10.0
+LEASE = "vc-controller-manager"
+
+
+@dataclass(slots=True)
+class Settings:
+    """``bare_pod_groups`` False: no PodGroup is written for pods that name none (the scheduler needs none)."""
+
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    listen: str = "127.0.0.1:8081"
+    workers: int = 8
+    bare_pod_groups: bool = True
+    inherit_owner_annotations: bool = True
+    default_queue: str = DEFAULT_QUEUE
+    leader_elect: bool = False
+    lease_namespace: str = SYSTEM_NAMESPACE
+
+
+async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+              ready: asyncio.Event | None = None) -> None:  # fmt: skip
+    """Run until ``stop``."""
+    await Controller(settings, cluster, clock, dice, stop, ready).run()
+
+
+@dataclass(slots=True)
+class Controller:
+    """What was watched, and the keys that wait to be reconciled."""
+
+    settings: Settings
+    cluster: Cluster
+    clock: Clock
+    dice: random.Random
+    stop: asyncio.Event
+    ready: asyncio.Event | None = None
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """Pods of ours without a group, by uid."""
+    groups: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """PodGroup key to (queue, phase)."""
+    queues: dict[str, Queue] = field(default_factory=dict)
+    _counts: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    _todo: dict[tuple[str, str], int] = field(default_factory=dict)
+    _busy: set[tuple[str, str]] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _unsynced: set[str] = field(default_factory=set)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _lost_lease: bool = False
+
+    async def run(self) -> None:
+        host, port = host_and_port(self.settings.listen)
+        async with served(self._pages(), host, port, "controller"):
+            watches: list[tuple[str, Resource, Callable[[WatchEvent], None]]] = [
+                ("queues", volcano.QUEUES, self._on_queue),
+                ("podgroups", volcano.POD_GROUPS, self._on_group),
+            ]
+            if self.settings.bare_pod_groups:
+                watches.append(("pods", volcano.PODS, self._on_pod))
+            self._unsynced = {name for name, _, _ in watches}
+            jobs: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
+            await run_until(self.stop, *jobs, self._work())
+        if self._lost_lease:
+            raise Unavailable(f"the lease {LEASE} was lost; another controller leads now")
+
+    async def _work(self) -> None:
+        await self._synced.wait()
+        if self.settings.leader_elect:
+            election = Election(self.cluster, self.clock, self.dice, LEASE, self.settings.lease_namespace)
+            await election.acquire()
+            keeper = asyncio.get_running_loop().create_task(self._keep(election))
+        for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
+            if name not in self.queues:
+                await self._quietly(self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable)))
+        if self.ready is not None:
+            self.ready.set()
+        log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues), len(self.groups), len(self.pods))
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self.settings.workers):
+                    workers.create_task(self._worker())
+        finally:
+            if self.settings.leader_elect:
+                keeper.cancel()
+
+    async def _keep(self, election: Election) -> None:
+        await election.keep()
+        self._lost_lease = True
+        self.stop.set()
+
+    # -- the work queue -----------------------------------------------------------------------------------------
+
+    def _add(self, kind: str, key: str, failures: int = 0) -> None:
+        self._todo[kind, key] = failures
+        self._wake.set()
+
+    async def _worker(self) -> None:
+        while True:
+            item = next((i for i in self._todo if i not in self._busy), None)
+            if item is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            failures = self._todo.pop(item)
+            self._busy.add(item)
+            try:
+                await self._reconcile(*item)
+            except ApiError as error:
+                pause = min(RETRY_LAST, RETRY_FIRST * 2 ** min(failures, 12)) * (0.5 + self.dice.random())
+                log.warning("retrying %s %s in %.2fs: %s", *item, pause, error)
+                asyncio.get_running_loop().create_task(self._later(item, failures + 1, pause))
+            finally:
+                self._busy.discard(item)
+                if self._todo:
+                    self._wake.set()
+
+    async def _later(self, item: tuple[str, str], failures: int, pause: float) -> None:
+        await self.clock.sleep(pause)
+        if item not in self._todo:
+            self._add(*item, failures)
+
+    async def _reconcile(self, kind: str, key: str) -> None:
+        if kind == "pod" and key in self.pods:
+            await self._reconcile_pod(self.pods[key])
+        elif kind == "queue" and key in self.queues:
+            await self._reconcile_queue(self.queues[key])
+
+    async def _reconcile_pod(self, pod: Pod) -> None:
+        name = podgroup.group_name(pod)
+        exists = f"{pod.metadata.namespace}/{name}" in self.groups
+        annotations = {} if exists else await self._owner_annotations(pod)
+        actions = podgroup.reconcile_pod(
+            pod, group_exists=exists, owner_annotations=annotations, scheduler_names=self.settings.scheduler_names
+        )
+        for action in actions:
+            await self._perform(action)
+        self.pods.pop(pod.metadata.uid, None)
+
+    async def _perform(self, action: podgroup.Action) -> None:
+        match action:
+            case podgroup.CreateGroup():
+                try:
+                    await self.cluster.create(volcano.POD_GROUPS, action.body, action.namespace)
+                except ApiError as error:
+                    if error.code != 409:
+                        raise
+                self.groups.setdefault(f"{action.namespace}/{action.name}", ("", volcano.PENDING))
+            case podgroup.AnnotatePod():
+                # The uid in the patch makes the API server refuse a successor of the same name.
+                metadata = {"uid": action.uid, "annotations": {GROUP_NAME: action.group}}
+                try:
+                    await self.cluster.patch(volcano.PODS, action.name, {"metadata": metadata}, action.namespace)
+                except ApiError as error:
+                    if error.code not in (404, 409, 422):
+                        raise
+            case podgroup.DeleteGroup():
+                await self._quietly(self.cluster.delete(volcano.POD_GROUPS, action.name, action.namespace))
+
+    async def _owner_annotations(self, pod: Pod) -> dict[str, str]:
+        owner = podgroup.controlling_owner(pod)
+        if owner is None or not self.settings.inherit_owner_annotations:
+            return {}
+        resource = podgroup.OWNER_KINDS.get((owner.api_version, owner.kind))
+        if resource is None:
+            return {}
+        try:
+            found = await self.cluster.get(resource, owner.name, pod.metadata.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                return {}
+            raise
+        return dict(found.get("metadata", {}).get("annotations") or {})
+
+    async def _reconcile_queue(self, found: Queue) -> None:
+        name = found.metadata.name
+        phases = Counter(phase or volcano.PENDING for owner, phase in self.groups.values()
+                         if (owner or self.settings.default_queue) == name)  # fmt: skip
+        for action in queue.reconcile_queue(found, phases, self._counts.get(name)):
+            if isinstance(action, queue.SetParent):
+                body: dict[str, Any] = {"spec": {"parent": action.parent}}
+                await self.cluster.patch(volcano.QUEUES, name, body)
+            else:
+                body = {"status": {"state": action.state, **dict(action.counts)}}
+                await self.cluster.patch(volcano.QUEUES, name, body, subresource="status")
+                self._counts[name] = action.counts
+
+    async def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
+        """A refusal that only says that somebody was faster."""
+        try:
+            await call
+        except ApiError as error:
+            if error.code not in (404, 409):
+                log.warning("%s", error)
+
+    # -- watches ------------------------------------------------------------------------------------------------
+
+    async def _watch(self, name: str, resource: Resource, handle: Callable[[WatchEvent], None]) -> None:
+        while True:
+            try:
+                async for event in self.cluster.watch(resource):
+                    if event.type == "SYNCED":
+                        self._is_synced(name)
+                    elif event.type != "BOOKMARK":
+                        try:
+                            handle(event)
+                        except (msgspec.MsgspecError, ValueError) as error:
+                            log.warning("object set aside kind=%s cause=%s", name, error)
+            except ApiError as error:
+                if error.code == 404:
+                    self._is_synced(name)
+                else:
+                    log.error("cannot watch %s: %s", name, error)
+                await self.clock.sleep(ABSENT_KIND_RETRY)
+
+    def _is_synced(self, name: str) -> None:
+        self._unsynced.discard(name)
+        if not self._unsynced:
+            self._synced.set()
+
+    def _on_pod(self, event: WatchEvent) -> None:
+        pod = decode(Pod, event.raw)
+        if event.type == "DELETED" or not podgroup.needs_group(pod, self.settings.scheduler_names):
+            self.pods.pop(pod.metadata.uid, None)
+            return
+        self.pods[pod.metadata.uid] = pod
+        self._add("pod", pod.metadata.uid)
+
+    def _on_group(self, event: WatchEvent) -> None:
+        group = decode(PodGroup, event.raw)
+        key = f"{group.metadata.namespace}/{group.metadata.name}"
+        touched = {group.spec.queue or self.settings.default_queue}
+        if key in self.groups:
+            touched.add(self.groups[key][0] or self.settings.default_queue)
+        if event.type == "DELETED":
+            self.groups.pop(key, None)
+        else:
+            before = self.groups.get(key)
+            self.groups[key] = (group.spec.queue, group.status.phase)
+            if before == self.groups[key]:
+                return
+        for name in touched & self.queues.keys():
+            if self.queues[name].status.state in (volcano.CLOSED, volcano.CLOSING):
+                self._add("queue", name)
+
+    def _on_queue(self, event: WatchEvent) -> None:
+        found = decode(Queue, event.raw)
+        name = found.metadata.name
+        if event.type == "DELETED":
+            self.queues.pop(name, None)
+            self._counts.pop(name, None)
+            return
+        self.queues[name] = found
+        self._add("queue", name)
+
+    # -- pages --------------------------------------------------------------------------------------------------
+
+    def _pages(self) -> dict[str, Handler]:
+        async def metrics(_: web.Request) -> web.Response:
+            return web.Response(text=self.metrics_text())
+
+        async def healthz(_: web.Request) -> web.Response:
+            return web.Response(text="ok")
+
+        async def readyz(_: web.Request) -> web.Response:
+            return web.Response(text="ok") if self._synced.is_set() else web.Response(status=503, text="not ready")
+
+        return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+
+    def metrics_text(self) -> str:
+        """PodGroups by queue and phase (spec 22)."""
+        counts: Counter[tuple[str, str]] = Counter(
+            (owner or self.settings.default_queue, phase or volcano.PENDING) for owner, phase in self.groups.values()
+        )
+        lines: list[str] = []
+        for phase in ("Inqueue", "Pending", "Running", "Unknown", "Completed"):
+            series = [({"queue_name": name}, counts[name, phase]) for name in sorted(self.queues)]
+            name = f"volcano_queue_pod_group_{phase.lower()}_count"
+            lines.extend(family(name, "gauge", f"PodGroups in phase {phase}", series))
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,53 @@
+"""Logs as text or JSON, and durations as Go writes them: what the flags of scheduler and controller mean."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from enum import StrEnum
+
+from pumice.model.refusal import BadInput
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def setup_logging(log_format: LogFormat, verbosity: int = 3) -> None:
+    """Log to stderr; ``verbosity`` counts as upstream's -v does."""
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format is LogFormat.JSON:
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s %(message)s"))
+    level = logging.DEBUG if verbosity >= 4 else logging.INFO if verbosity >= 1 else logging.WARNING
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("pumice").setLevel(level)
+
+
+def duration(flag: str, text: str) -> float:
+    """Seconds of a Go duration such as ``1h2m3s`` or ``500ms``. Raises BadInput that names the flag."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", text)
+    if not parts or "".join(f"{number}{unit}" for number, unit in parts) != text.strip():
+        raise BadInput(f"{flag}: {text!r} is no duration; write for example 1s, 500ms or 1m30s")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)

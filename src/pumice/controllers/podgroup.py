@@ -1,0 +1,183 @@
+"""PodGroups for pods that name none (spec volcano-core 14.2): one per controlling owner, or one per pod."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from pumice.ports.cluster import Resource
+from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, QUEUE_NAME
+from pumice.wire.objects import OwnerReference, Pod
+from pumice.wire.quantity import parse_quantity
+from pumice.wire.volcano import PENDING, SCHEDULING_API, group_name_for
+
+OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
+    ("apps/v1", "ReplicaSet"): Resource("apps", "v1", "replicasets"),
+    ("apps/v1", "StatefulSet"): Resource("apps", "v1", "statefulsets"),
+    ("apps/v1", "DaemonSet"): Resource("apps", "v1", "daemonsets"),
+    ("batch/v1", "Job"): Resource("batch", "v1", "jobs"),
+}
+"""Owners whose annotations shape the PodGroup."""
+
+_POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
+_POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+_POD_LABELS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    namespace: str
+    name: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatePod:
+    """Name the pod's group on it (merge patch)."""
+
+    namespace: str
+    name: str
+    uid: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    namespace: str
+    name: str
+
+
+Action = CreateGroup | AnnotatePod | DeleteGroup
+
+
+def needs_group(pod: Pod, scheduler_names: Collection[str]) -> bool:
+    """Whether the pod is ours, lives, and names no group. Pods that carry the annotation are left alone."""
+    return (
+        pod.spec.scheduler_name in scheduler_names
+        and not pod.metadata.annotations.get(GROUP_NAME)
+        and not pod.metadata.deletion_timestamp
+        and pod.status.phase not in ("Succeeded", "Failed")
+    )
+
+
+def controlling_owner(pod: Pod) -> OwnerReference | None:
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def group_name(pod: Pod) -> str:
+    owner = controlling_owner(pod)
+    return group_name_for(owner.uid if owner else pod.metadata.uid)
+
+
+def reconcile_pod(
+    pod: Pod, *, group_exists: bool, owner_annotations: Mapping[str, str], scheduler_names: Collection[str]
+) -> list[Action]:
+    """What is missing for this pod: its PodGroup, and the annotation that names it."""
+    if not needs_group(pod, scheduler_names):
+        return []
+    meta, name = pod.metadata, group_name(pod)
+    actions: list[Action] = []
+    if not group_exists:
+        actions.append(CreateGroup(meta.namespace, name, group_body(pod, owner_annotations)))
+    actions.append(AnnotatePod(meta.namespace, meta.name, meta.uid, name))
+    return actions
+
+
+def reconcile_owner(namespace: str, owner: Mapping[str, Any], group_exists: bool) -> list[Action]:
+    """A ReplicaSet or StatefulSet that was scaled to nothing keeps no PodGroup."""
+    if not group_exists or owner.get("spec", {}).get("replicas") != 0:
+        return []
+    return [DeleteGroup(namespace, group_name_for(str(owner.get("metadata", {}).get("uid", ""))))]
+
+
+def group_body(pod: Pod, owner_annotations: Mapping[str, str]) -> dict[str, Any]:
+    """The PodGroup of a pod, with what its owner's and its own annotations say."""
+    meta = pod.metadata
+    minimum = min_member(owner_annotations)
+    annotations = {key: value for key, value in owner_annotations.items() if key.startswith("volcano.sh/")}
+    annotations.update({key: meta.annotations[key] for key in _POD_ANNOTATIONS if key in meta.annotations})
+    budget = next((key for key in _POD_BUDGETS if key in meta.annotations), None)
+    if budget is not None:
+        annotations[budget] = meta.annotations[budget]
+    spec: dict[str, Any] = {"minMember": minimum, "minResources": min_resources(pod, minimum)}
+    if meta.annotations.get(QUEUE_NAME):
+        spec["queue"] = meta.annotations[QUEUE_NAME]
+    if pod.spec.priority_class_name:
+        spec["priorityClassName"] = pod.spec.priority_class_name
+    metadata: dict[str, Any] = {
+        "name": group_name(pod),
+        "namespace": meta.namespace,
+        "labels": {key: meta.labels[key] for key in _POD_LABELS if key in meta.labels},
+        "annotations": annotations,
+        "ownerReferences": _owner_references(pod),
+    }
+    return {
+        "apiVersion": SCHEDULING_API,
+        "kind": "PodGroup",
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "spec": spec,
+        "status": {"phase": PENDING},
+    }
+
+
+def min_member(annotations: Mapping[str, str]) -> int:
+    """The owner's wish, an integer of at least 0; else 1."""
+    text = annotations.get(GROUP_MIN_MEMBER, "").strip()
+    return int(text) if text.isdecimal() and len(text) < 10 else 1
+
+
+def min_resources(pod: Pod, members: int) -> dict[str, str]:
+    """Usage of one pod in the names of a quota, times ``members`` (spec 14.2)."""
+    requests = _sum(pod, "requests")
+    limits = _sum(pod, "limits")
+    found: dict[str, Fraction] = {"pods": Fraction(1), "count/pods": Fraction(1)}
+    for name, value in requests.items():
+        if name in ("cpu", "memory", "ephemeral-storage") or "/" in name:
+            found[name] = value
+        found[f"requests.{name}"] = value
+    for name, value in limits.items():
+        if "/" in name:
+            found.setdefault(name, value)
+            found.setdefault(f"requests.{name}", value)
+        else:
+            found[f"limits.{name}"] = value
+    return {name: _text(value * members) for name, value in sorted(found.items())}
+
+
+def _sum(pod: Pod, which: str) -> dict[str, Fraction]:
+    total: dict[str, Fraction] = {}
+    for container in pod.spec.containers:
+        for name, quantity in getattr(container.resources, which).items():
+            try:
+                total[name] = total.get(name, Fraction(0)) + parse_quantity(quantity)
+            except ValueError:
+                continue
+    for container in pod.spec.init_containers:
+        for name, quantity in getattr(container.resources, which).items():
+            try:
+                total[name] = max(total.get(name, Fraction(0)), parse_quantity(quantity))
+            except ValueError:
+                continue
+    return total
+
+
+def _text(value: Fraction) -> str:
+    if value.denominator == 1:
+        return str(int(value))
+    return f"{-(-value.numerator * 1000 // value.denominator)}m"
+
+
+def _owner_references(pod: Pod) -> list[dict[str, Any]]:
+    meta = pod.metadata
+    owner = controlling_owner(pod)
+    if owner is None:
+        return [
+            {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid, "controller": True,
+             "blockOwnerDeletion": True}
+        ]  # fmt: skip
+    return [
+        {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": True,
+         "blockOwnerDeletion": True}
+    ]  # fmt: skip

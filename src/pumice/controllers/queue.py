@@ -1,0 +1,57 @@
+"""Queues: their parent and their state (spec volcano-core 15)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pumice.wire.names import ROOT_QUEUE
+from pumice.wire.volcano import CLOSED, CLOSING, OPEN, UNKNOWN, Queue
+
+CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
+
+
+@dataclass(frozen=True, slots=True)
+class SetParent:
+    name: str
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetState:
+    """Write status.state and the numbers of PodGroups by phase."""
+
+    name: str
+    state: str
+    counts: tuple[tuple[str, int], ...] = ()
+
+
+Action = SetParent | SetState
+
+
+def reconcile_queue(queue: Queue, phases: Counter[str], written: tuple[tuple[str, int], ...] | None) -> list[Action]:
+    """Bring one queue in order. ``phases`` counts its PodGroups by phase; ``written`` are the counts written last."""
+    name = queue.metadata.name
+    actions: list[Action] = []
+    if not queue.spec.parent and name != ROOT_QUEUE:
+        actions.append(SetParent(name, ROOT_QUEUE))
+    state = next_state(queue.status.state, sum(phases.values()))
+    counts = tuple((phase.lower(), phases.get(phase, 0)) for phase in ("Pending", "Inqueue", "Running", "Unknown",
+                                                                       "Completed"))  # fmt: skip
+    if state != queue.status.state or (written is not None and written != counts):
+        actions.append(SetState(name, state, counts))
+    return actions
+
+
+def next_state(state: str, groups: int) -> str:
+    """The state machine's column "sync": closing ends when the last PodGroup is gone."""
+    if state in ("", OPEN):
+        return OPEN
+    if state in (CLOSED, CLOSING):
+        return CLOSING if groups else CLOSED
+    return UNKNOWN
+
+
+def closed(groups: int) -> str:
+    """The state after a wish to close."""
+    return CLOSING if groups else CLOSED
