@@ -26,9 +26,9 @@ class Programs:
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def run(self, *words: str, code: int = 0) -> str:
+    def run(self, *words: str, code: int = 0, timeout: float = 60) -> str:
         """What the program printed (both streams when it is to fail); fails unless it ended with ``code``."""
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout if code == 0 else done.stdout + done.stderr
 
