@@ -66,14 +66,20 @@ async def run(
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
     cards: Cards | None = None,
+    bound: asyncio.Future[int] | None = None,
 ) -> None:
-    """Serve until ``stop``. ``ready`` is set when the page can be asked for. Without a driver the page has no cards."""
+    """Serve until ``stop``. ``ready`` is set when the page can be asked for, ``bound`` told the port that was taken.
+
+    Without a driver the page has no cards, and tells of the containers all the same.
+    """
     config = await load_device_config(settings.config_namespace, cluster, clock)
     own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-monitor")
     page = MetricsPage(settings, config, own, cards)
     routes = {"/metrics": page.metrics, "/healthz": _well}
     try:
-        async with served(routes, settings.address, settings.port, "monitor"):
+        async with served(routes, settings.address, settings.port, "monitor") as port:
+            if bound is not None:
+                bound.set_result(port)
             if ready is not None:
                 ready.set()
             await run_until(stop, *own.tasks(), page.sweep(clock))

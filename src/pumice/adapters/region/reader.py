@@ -130,7 +130,7 @@ def _devices(head: bytes, layout: Layout) -> Iterator[RegionDevice]:
     sm_limits = _LIMITS.unpack_from(head, layout.sm_limits)
     for index in range(min(count, MAX_DEVICES)):
         start = layout.uuids + index * UUID_BYTES
-        text = head[start : start + UUID_BYTES].split(b"\0", 1)[0][:40]
+        text = head[start : start + UUID_BYTES].split(b"\0", 1)[0]
         if _UUID.fullmatch(text):
             yield RegionDevice(index, text.decode("ascii"), limits[index], sm_limits[index])
 

@@ -1,0 +1,81 @@
+"""Hollow nodes: node objects as the plugin would leave them, straight from a machine model. For tests of scale.
+
+The same functions that the plugin advertises with render them; there is no NVML, no socket and no process behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pumice.node.advertise import register_annotation
+from pumice.node.inventory import capacity, share, share_list
+from pumice.node.sharing import MIB, Sharing
+from pumice.ports.cards import CardFacts
+from pumice.wire import names
+
+
+class ModelCard(Protocol):
+    """What is read of a machine model's card; ``memory`` is in MiB."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def memory(self) -> int: ...
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def pci(self) -> str: ...
+    @property
+    def numa(self) -> int: ...
+    @property
+    def mig_mode(self) -> bool: ...
+
+
+def facts(cards: Sequence[ModelCard]) -> tuple[CardFacts, ...]:
+    """What NVML would say about the cards of a model: one minor number per card, in the model's order."""
+    return tuple(
+        CardFacts(
+            index=index,
+            uuid=card.uuid,
+            name=card.name,
+            memory=card.memory * MIB,
+            minor=index,
+            mig=card.mig_mode,
+            numa=card.numa,
+            bus_id=card.pci,
+        )
+        for index, card in enumerate(cards)
+    )
+
+
+def hollow_node(
+    name: str,
+    cards: Sequence[CardFacts],
+    sharing: Sharing | None = None,
+    *,
+    resources: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A ready node with these cards, as an object to be created. ``resources``: cpu, memory and pods."""
+    sharing = sharing or Sharing()
+    shared = share(cards, sharing)
+    counts = {sharing.number: len(share_list(shared)), **capacity(shared, sharing)} if shared else {}
+    quantities = {"cpu": "64", "memory": "256Gi", "pods": "500", **(resources or {})}
+    quantities |= {resource: str(count) for resource, count in counts.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+            "annotations": {names.NODE_VGPU_REGISTER: register_annotation(shared)} if shared else {},
+        },
+        "spec": {},
+        "status": {
+            "capacity": quantities,
+            "allocatable": dict(quantities),
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Hollow", "message": "no kubelet behind it"}],
+            "addresses": [{"type": "Hostname", "address": name}],
+        },
+    }
