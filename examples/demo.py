@@ -29,7 +29,9 @@ EXAMPLES = Path(__file__).parent
 PUMICE = [sys.executable, "-m", "pumice"]
 CONFIGMAPS, PODS = Resource("", "v1", "configmaps"), Resource("", "v1", "pods")
 NODES, NAMESPACES = Resource("", "v1", "nodes", namespaced=False), Resource("", "v1", "namespaces", namespaced=False)
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
+if not console.is_terminal:
+    console.width = 130  # a log has no edge to wrap at
 
 
 class Failed(Exception):

@@ -23,10 +23,13 @@ from pumice import machine as machines
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import load_kubeconfig
 from pumice.apps import controller, scheduler
-from pumice.cluster import controllers, first_objects, kube_control_plane, kubelet, node_agent
+from pumice.cluster import first_objects, kube_control_plane, node_agent
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
+from pumice.cluster.controllers.shell import ControllersSettings
+from pumice.cluster.controllers.shell import run as run_controllers
 from pumice.cluster.datadir import DataDir
 from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
+from pumice.cluster.kubelet.twin import run as run_kubelet
 from pumice.cluster.pki import Pki, ensure_pki, issue
 from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.model.refusal import PumiceError, Unavailable
@@ -66,8 +69,8 @@ class Cluster:
         kube = await self._client()
         await first_objects.ensure(kube, self.spec)
         if self.spec.control_plane == "embedded":
-            self._daemon("controllers", lambda: controllers.run(
-                cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
+            self._daemon("controllers", lambda: run_controllers(
+                ControllersSettings(), cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
         self._own_daemons(kube)
         nodes_ready = [await self._node(index, node) for index, node in enumerate(self.spec.nodes, start=1)]
         self._describe()
@@ -131,8 +134,9 @@ class Cluster:
         settings = scheduler.Settings(listen=f"{address}:{port}")
         self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
                                                         stop=self._stop))  # fmt: skip
-        self._daemon("controller", lambda: controller.run(controller.Settings(), cluster=kube, clock=self.clock,
-                                                          dice=self.dice, stop=self._stop))  # fmt: skip
+        pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}")
+        self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, dice=self.dice,
+                                                          stop=self._stop))  # fmt: skip
 
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
         """Start one node; the event says that its cards are known."""
@@ -150,7 +154,7 @@ class Cluster:
                         "/var/lib/kubelet": str(directory / "kubelet")},
             api_host=host, api_port=int(port), ca_certificate=self._pki.ca, tls=ServerTls(certificate, key),
             pumice_images=self.spec.pumice_images)  # fmt: skip
-        self._daemon(f"kubelet {node.name}", lambda: kubelet.run(twin, cluster=kube, clock=self.clock, dice=self.dice,
+        self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
                                                                  stop=self._stop))  # fmt: skip
         ready = asyncio.Event()
         if not node.has_cards:
@@ -212,17 +216,17 @@ class Cluster:
     # -- readiness and what is told about it ----------------------------------------------------------------------
 
     async def _until_ready(self, kube: KubeClient, nodes_ready: list[asyncio.Event], stop: asyncio.Event) -> None:
-        waiting = asyncio.gather(self._cards_known(kube), *(event.wait() for event in nodes_ready))
-        stopped = asyncio.ensure_future(stop.wait())
-        done, _ = await asyncio.wait({waiting, stopped}, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
+        async def all_known() -> None:
+            await asyncio.gather(self._cards_known(kube), *(event.wait() for event in nodes_ready))
+
+        known, stopped = asyncio.create_task(all_known()), asyncio.create_task(_set(stop))
+        done, late = await asyncio.wait({known, stopped}, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
         if not done:
-            waiting.cancel()
             raise Unavailable(f"the nodes were not ready within {READY_SECONDS:.0f} s; see {self.data.logs / 'up.log'}")
-        if waiting in done:
-            waiting.result()
-        else:
-            waiting.cancel()
+        for task in done:
+            task.result()
 
     async def _cards_known(self, kube: KubeClient) -> None:
         """Wait until each node with cards shows them as allocatable."""
@@ -282,6 +286,10 @@ def port_or_free(address: str, port: int) -> int:
             return port
         except OSError:
             return kube_control_plane.free_port(address)
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def _utc(clock: Clock) -> datetime.datetime:
