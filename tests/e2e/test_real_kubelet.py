@@ -18,6 +18,7 @@ from tests.kit import real_kubelet
 
 from pumice.adapters.kube import KubeClient
 from pumice.cluster import kube_control_plane, pki
+from pumice.machine import library_dir
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
 
@@ -85,12 +86,12 @@ async def _start_plane(directory: Path, keys: pki.Pki) -> kube_control_plane.Kub
 def _our_daemons(directory: Path, kubeconfig: Path) -> list[subprocess.Popen[bytes]]:
     machine = directory / "machine"
     pumice = [sys.executable, "-m", "pumice"]
-    subprocess.run([*pumice, "machine", "create", str(machine), "--model", "GeForce-GTX-1080-Ti", "--cards", "2"], check=True)
+    subprocess.run([*pumice, "machine", "create", str(machine), "--cards", "2xGeForce-GTX-1080-Ti"], check=True)
     environ = {**os.environ, "PUMICE_MACHINE": str(machine), "NODE_NAME": NODE}
     commands = {
         "scheduler": ["scheduler", f"--kubeconfig={kubeconfig}", "--listen-address=127.0.0.1:0"],
         "device-plugin": ["device-plugin", "nvidia", f"--kubeconfig={kubeconfig}", f"--node-name={NODE}",
-                          f"--device-plugin-dir={real_kubelet.PLUGINS}", f"--hook-path={directory}/vgpu"],
+                          f"--nvml={library_dir()}", f"--hook-path={directory}/vgpu"],
     }  # fmt: skip
     running = []
     for name, command in commands.items():
@@ -122,7 +123,7 @@ def test_the_guides_pod_runs_in_a_real_container_and_sees_its_share(world: World
     pod = yaml.safe_load((ROOT / "examples/vgpu-user-guide/hami-pod.yaml").read_text())
     container = pod["spec"]["containers"][0]
     container |= {"image": real_kubelet.IMAGE, "imagePullPolicy": "Never",
-                  "command": ["sh", "-c", "env; cat /etc/ld.so.preload; sleep 1000"]}  # fmt: skip
+                  "command": ["sleep", "1000"]}  # fmt: skip
     manifest = world.directory / "pod.yaml"
     manifest.write_text(yaml.safe_dump(pod))
     world.kubectl("apply", "-f", str(manifest))
@@ -133,11 +134,12 @@ def test_the_guides_pod_runs_in_a_real_container_and_sees_its_share(world: World
     assert annotations["volcano.sh/bind-phase"] == "success"
     uuid, family, memory, cores = annotations["volcano.sh/vgpu-ids-new"].rstrip(":").split(",")
     assert (family, memory, cores) == ("NVIDIA", "3000", "50")
-    seen = world.kubectl("logs", "hami-pod")
+    seen = world.kubectl("exec", "hami-pod", "--", "env")
     assert "CUDA_DEVICE_MEMORY_LIMIT_0=3000m" in seen
     assert "CUDA_DEVICE_SM_LIMIT=50" in seen
     assert f"NVIDIA_VISIBLE_DEVICES={uuid}" in seen
-    assert "libvgpu.so" in seen
+    assert world.kubectl("exec", "hami-pod", "--", "cat", "/etc/ld.so.preload").strip() == "/usr/local/vgpu/libvgpu.so"
+    assert "libvgpu.so" in world.kubectl("exec", "hami-pod", "--", "ls", "/usr/local/vgpu")
 
 
 def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: World) -> None:

@@ -67,6 +67,7 @@ def load(name: str) -> typer.Typer:
         hint = f"did you mean {near[0]!r}?" if near else "see `pumice --help`"
         raise BadInput(f"there is no command {name!r}; {hint}")
     app: typer.Typer = importlib.import_module(COMMANDS[name][0]).app
+    app.rich_markup_mode = None  # plain help never cuts an option's name in a narrow terminal
     return app
 
 
