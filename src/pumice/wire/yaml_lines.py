@@ -67,3 +67,20 @@ def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, 
     if isinstance(node, yaml.SequenceNode):
         return [_build(loader, item, (*path, i), result, first, depth + 1) for i, item in enumerate(node.value)]
     return loader.construct_object(node, deep=True)
+
+
+def load_all_lined(text: str) -> list[Lined]:
+    """Every document of a stream, with lines counted from its beginning. Raises BadInput with the line."""
+    documents: list[Lined] = []
+    start, chunk = 1, []
+    lines = text.splitlines()
+    for number, line in enumerate([*lines, "---"], start=1):
+        if line == "---" or line.startswith(("--- ", "---\t")):
+            body = "\n".join(chunk)
+            if body.strip():
+                documents.append(load_lined(body, first_line=start))
+            chunk = [line[3:]] if line[3:].strip() else []
+            start = number if chunk else number + 1
+        else:
+            chunk.append(line)
+    return documents

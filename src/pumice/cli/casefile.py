@@ -1,0 +1,204 @@
+"""A case file: everything a scheduling decision looks at, in one JSON document (``pumice dump``).
+
+Pods and nodes are cut down to the fields that the scheduler reads, so neither environment variables nor images' secrets get
+into a bug report. ``pumice explain --from`` and ``pumice replay`` work from the file alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pumice.adapters.kube import KubeClient
+from pumice.cli.daemon import find_access
+from pumice.engine.effects import Bind, PodCondition
+from pumice.engine.engine import Engine
+from pumice.engine.state import State
+from pumice.model.refusal import BadInput, Unavailable
+from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire import names, volcano
+from pumice.wire.device_config import DeviceConfig, parse_device_config
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
+from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+
+KIND = "PumiceCase"
+SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
+    "nodes": (volcano.NODES, Node),
+    "queues": (volcano.QUEUES, Queue),
+    "priorityClasses": (volcano.PRIORITY_CLASSES, PriorityClass),
+    "podGroups": (volcano.POD_GROUPS, PodGroup),
+    "claims": (volcano.PERSISTENT_VOLUME_CLAIMS, None),
+    "volumes": (volcano.PERSISTENT_VOLUMES, None),
+    "storageClasses": (volcano.STORAGE_CLASSES, None),
+    "pods": (volcano.PODS, Pod),
+}
+"""Key in the file to resource and the slice that is kept (None: the whole object, it is small)."""
+
+
+@dataclass(slots=True)
+class Case:
+    """One picture. ``decisions`` is what an engine decided on it when it was written; ``now`` is that time."""
+
+    now: float = 0.0
+    scheduler_conf: str = DEFAULT_CONF
+    device_config: str = ""
+    scheduler_names: list[str] = field(default_factory=lambda: [names.SCHEDULER_NAME])
+    objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+
+    def pod(self, namespace: str, name: str) -> Pod:
+        """Raises BadInput when the picture has no such pod."""
+        for item in self.objects.get("pods", ()):
+            meta = item.get("metadata", {})
+            if meta.get("name") == name and meta.get("namespace", "default") == namespace:
+                return convert(Pod, item)
+        known = sorted({f"{p['metadata'].get('namespace', 'default')}/{p['metadata'].get('name')}"
+                        for p in self.objects.get("pods", ())})  # fmt: skip
+        near = next((k for k in known if k.endswith(f"/{name}")), "")
+        hint = f"; there is {near}" if near else ""
+        raise BadInput(f"no pod {namespace}/{name}{hint}")
+
+
+def engine_of(case: Case) -> Engine:
+    """An engine that holds the picture. Raises BadInput when one of the configurations cannot be used."""
+    conf = parse_scheduler_conf(case.scheduler_conf)
+    devices = parse_device_config(case.device_config) if case.device_config else DeviceConfig()
+    engine = Engine(conf, devices, State(scheduler_names=frozenset(case.scheduler_names)))
+    state = engine.state
+    for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
+        state.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
+    put: dict[str, Any] = {
+        "nodes": lambda o: state.put_node(convert(Node, o)),
+        "queues": lambda o: state.put_queue(convert(Queue, o)),
+        "priorityClasses": lambda o: state.put_priority_class(convert(PriorityClass, o)),
+        "podGroups": lambda o: state.put_group(convert(PodGroup, o)),
+        "claims": state.volumes.put_claim,
+        "volumes": state.volumes.put_volume,
+        "storageClasses": state.volumes.put_class,
+        "pods": lambda o: state.put_pod(convert(Pod, o), case.now),
+    }
+    for kind, action in put.items():
+        for item in case.objects.get(kind, ()):
+            action(item)
+    return engine
+
+
+def decisions_of(case: Case) -> list[dict[str, Any]]:
+    """What one cycle decides on the picture, in order; the same picture always gives the same list."""
+    plan = engine_of(case).cycle(case.now, random.Random(0))
+    found: list[dict[str, Any]] = []
+    for effect in plan.effects:
+        if isinstance(effect, Bind):
+            where = {"pod": f"{effect.namespace}/{effect.name}", "node": effect.node}
+            found.append({**where, "devices": effect.annotations.get(names.VGPU_IDS, "")})
+        elif isinstance(effect, PodCondition):
+            found.append({"pod": f"{effect.namespace}/{effect.name}", "waits": effect.message})
+    return found
+
+
+# -- the file -----------------------------------------------------------------------------------------------------
+
+
+def save(case: Case) -> str:
+    """The document as text."""
+    return json.dumps({"kind": KIND, "version": 1, **asdict(case)}, indent=1)
+
+
+def load(path: Path) -> Case:
+    """Read a file. Raises BadInput with the reason."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: no JSON: {error}") from None
+    if not isinstance(document, dict) or document.pop("kind", None) != KIND:
+        raise BadInput(f"{path}: not written by `pumice dump` (kind {KIND} expected)")
+    document.pop("version", None)
+    try:
+        return msgspec.convert(document, Case)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:
+    """Only what the scheduler reads, without empty fields."""
+    if kind is None:
+        return {key: value for key, value in obj.items() if key not in ("status", "managedFields")}
+    slim: dict[str, Any] = _full(msgspec.to_builtins(convert(kind, obj)))
+    return slim
+
+
+def _full(value: Any) -> Any:
+    """Without empty values; an annotation or label may be empty and stays."""
+    if isinstance(value, dict):
+        kept = {k: v if k in ("annotations", "labels") else _full(v) for k, v in value.items()}
+        return {k: v for k, v in kept.items() if v not in (None, "", [], {}, False)}
+    return [_full(item) for item in value] if isinstance(value, list) else value
+
+
+# -- from the API -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a picture comes from: a file, or a cluster and the names of its configuration."""
+
+    file: Path | None = None
+    kubeconfig: Path | None = None
+    configmap: str = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
+
+
+def picture(source: Source) -> Case:
+    """Load or collect. Raises BadInput or Unavailable with one line."""
+    if source.file is not None:
+        return load(source.file)
+    try:
+        return asyncio.run(_collect(source))
+    except ApiError as error:
+        raise Unavailable(f"the API server does not answer as expected: {error}") from None
+
+
+async def _collect(source: Source) -> Case:
+    async with KubeClient(find_access(source.kubeconfig)) as kube:
+        return await collect(kube, source.configmap)
+
+
+async def collect(kube: Cluster, configmap: str) -> Case:
+    """Read everything a decision looks at. Kinds that the cluster does not have are empty."""
+    from time import time
+
+    case = Case(now=time())
+    case.scheduler_conf = await _data(kube, configmap, names.SCHEDULER_CONF_KEY) or DEFAULT_CONF
+    settings = Engine(parse_scheduler_conf(case.scheduler_conf)).settings
+    where = f"{settings.configmap_namespace}/{settings.configmap}"
+    case.device_config = await _data(kube, where, names.DEVICE_CONFIG_KEY)
+    for key, (resource, kind) in SLICES.items():
+        try:
+            items = (await kube.list(resource)).get("items") or []
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            items = []
+        case.objects[key] = [trimmed(item, kind) for item in items]
+    return case
+
+
+async def _data(kube: Cluster, where: str, key: str) -> str:
+    namespace, _, name = where.partition("/")
+    try:
+        found = await kube.get(volcano.CONFIGMAPS, name, namespace)
+    except ApiError as error:
+        if error.code in (403, 404):
+            return ""
+        raise
+    data = found.get("data") or {}
+    return str(data.get(key, ""))

@@ -1,0 +1,34 @@
+"""``pumice dump``: write what the scheduler sees to one file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.cli.casefile import Source, decisions_of, picture, save
+
+app = typer.Typer(add_completion=False)
+
+Kubeconfig = Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")]
+
+
+@app.command(epilog="Example: pumice dump > case.json; pumice explain --from case.json pod my-pod")
+def dump(
+    kubeconfig: Kubeconfig = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; standard output without it.")] = None,
+) -> None:
+    """Write nodes, pods, queues and configuration to one JSON file, cut down to what decisions look at.
+
+    The file holds no environment variables, commands or images' secrets, and the decisions that follow from it.
+    """
+    case = picture(Source(kubeconfig=kubeconfig))
+    case.decisions = decisions_of(case)
+    text = save(case)
+    if output is None:
+        sys.stdout.write(text + "\n")
+    else:
+        output.write_text(text + "\n", "utf-8")
+        print(f"{output}: {len(case.objects['nodes'])} nodes, {len(case.objects['pods'])} pods")

@@ -1,0 +1,103 @@
+"""An explanation for people, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pumice.engine.explain import Explanation
+from pumice.families.explain import Change
+from pumice.model.cards import Grant
+from pumice.model.refusal import BadInput, Misfit
+
+NODES_SHOWN = 20
+
+
+def show(found: Explanation, output: str) -> None:
+    """Print it. Raises BadInput for an output that we do not know."""
+    if output == "json":
+        print(json.dumps(as_json(found), indent=2))
+    elif output in ("text", "wide"):
+        Console(highlight=False, soft_wrap=True).print(*rendered(found, wide=output == "wide"), sep="\n")
+    else:
+        raise BadInput(f"-o {output!r}: use text, wide or json")
+
+
+def rendered(found: Explanation, *, wide: bool) -> list[Any]:
+    """The parts of the text: the sentence, the cards it would get, each node's reason, what would help."""
+    parts: list[Any] = [f"[bold]{escape(found.pod)}[/bold]: {escape(found.summary)}"]
+    parts += [f"  {line}" for grant in found.grants for line in cards_of(grant)]
+    parts += [f"  queue: {escape(text)}" for text in found.gates]
+    if found.misfits:
+        parts.append(nodes_table(found.misfits, wide))
+    hidden = len(found.misfits) - NODES_SHOWN
+    if hidden > 0 and not wide:
+        parts.append(f"  … and {hidden} more nodes (-o wide shows all)")
+    if found.changes:
+        parts.append("What would let it in, one of:")
+        parts += [f"  - {escape(change.text)}{_where(change)}" for change in found.changes]
+    elif not found.node:
+        parts.append("No single change of the request, and no leaving of pods, would let it in.")
+    return parts
+
+
+def _where(change: Change) -> str:
+    return f" [dim](then {escape(change.node)} takes it)[/dim]" if change.node and change.kind != "evict" else ""
+
+
+def cards_of(grant: Grant) -> list[str]:
+    """What it gets, one line per container."""
+    lines = []
+    for number, pieces in enumerate(grant.containers):
+        cards = ", ".join(
+            f"{p.uuid}{f'[{p.slot.group}-{p.slot.number}] ({p.slot.profile})' if p.slot else ''} "
+            f"memory {p.memory} cores {p.cores}"
+            for p in pieces
+        )
+        lines.append(escape(f"container part {number}: {cards}" if len(grant.containers) > 1 else cards))
+    return lines
+
+
+def nodes_table(misfits: tuple[Misfit, ...], wide: bool) -> Table:
+    """Node, reason, and the cards counted by reason (or each card)."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("  Node", no_wrap=True)
+    table.add_column("Why not")
+    shown = misfits if wide else misfits[:NODES_SHOWN]
+    for misfit in shown:
+        final = "" if misfit.final or not misfit.cards else "  (would fit an emptier node)"
+        table.add_row(f"  {escape(misfit.node)}", escape(misfit.text) + final)
+        counted = Counter(card.detail or card.short.value for card in misfit.cards)
+        if wide:
+            for card in misfit.cards:
+                table.add_row("", escape(f"{card.uuid}: {card.detail or card.short.value}"))
+        else:
+            for detail, count in counted.most_common(3):
+                table.add_row("", escape(f"{count} × {detail}" if count > 1 else detail))
+    return table
+
+
+def as_json(found: Explanation) -> dict[str, Any]:
+    """Stable keys for programs."""
+    return {
+        "pod": found.pod,
+        "summary": found.summary,
+        "node": found.node or None,
+        "cards": [msgspec.to_builtins(piece) for grant in found.grants for piece in grant.pieces],
+        "refused": [{"field": r.field, "text": r.text} for r in found.refusals],
+        "queue": list(found.gates),
+        "nodes": found.nodes,
+        "fitting": list(found.fitting),
+        "reasons": found.counts,
+        "misfits": [msgspec.to_builtins(misfit) for misfit in found.misfits],
+        "changes": [
+            {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": list(c.evict)}
+            for c in found.changes
+        ],
+    }

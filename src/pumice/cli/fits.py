@@ -1,0 +1,80 @@
+"""``pumice fits``: would a pod that does not exist yet find a place?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pumice.cli.casefile import Source, engine_of, picture
+from pumice.cli.explanation import show
+from pumice.engine.explain import explain
+from pumice.model.refusal import BadInput
+from pumice.wire.objects import Pod, convert
+from pumice.wire.yaml_lines import load_all_lined
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: pumice fits -f pod.yaml && kubectl apply -f pod.yaml")
+def fits(
+    pod_file: Annotated[Path, typer.Option("-f", "--filename", help="Manifest of a Pod, or - for standard input.")],
+    file: Annotated[Path | None, typer.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
+) -> None:
+    """Ask the scheduler's filter about a manifest, or about the pod template of a Job or Deployment.
+
+    Exit code 0 when it fits, 1 when it does not.
+    """
+    pods = pods_of(pod_file)
+    case = picture(Source(file=file, kubeconfig=kubeconfig))
+    taken = True
+    for pod in pods:
+        found = explain(engine_of(case), pod, now=case.now, gates=False)
+        show(found, output)
+        taken = taken and bool(found.node)
+    if not taken:
+        raise SystemExit(1)
+
+
+def pods_of(path: Path) -> list[Pod]:
+    """The pods that a manifest makes. Raises BadInput when it makes none."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    found = [pod for document in load_all_lined(text) for pod in templates(document.value)]
+    if not found:
+        raise BadInput(f"{path}: no Pod and nothing with a pod template in it")
+    return [convert(Pod, pod) for pod in found]
+
+
+def templates(obj: Any) -> list[dict[str, Any]]:
+    """The pod manifests inside an object: the pod itself, or the templates of a workload or a Volcano job."""
+    if not isinstance(obj, dict) or not isinstance(obj.get("spec"), dict):
+        return []
+    spec, meta = obj["spec"], obj.get("metadata") or {}
+    if obj.get("kind") == "Pod":
+        return [named(obj, meta, "")]
+    found = []
+    for number, task in enumerate(spec.get("tasks") or ()):
+        if isinstance(task, dict) and isinstance(task.get("template"), dict):
+            found.append(named(task["template"], meta, f"-{task.get('name') or number}"))
+    template = spec.get("template")
+    if isinstance(template, dict):
+        found.append(named(template, meta, ""))
+    inner = spec.get("jobTemplate")
+    return found + (templates({"kind": "Job", "metadata": meta, **inner}) if isinstance(inner, dict) else [])
+
+
+def named(pod: dict[str, Any], meta: dict[str, Any], suffix: str) -> dict[str, Any]:
+    """The pod with a name and a uid of its own, which no pod of the cluster has."""
+    own = {**(pod.get("metadata") or {})}
+    own.setdefault("name", f"{meta.get('name', 'pod')}{suffix}")
+    own.setdefault("namespace", meta.get("namespace", "default"))
+    own["uid"] = f"asked-{own['namespace']}-{own['name']}"
+    spec = {"schedulerName": "volcano", **(pod.get("spec") or {})}
+    return {"metadata": own, "spec": spec}

@@ -1,0 +1,118 @@
+"""Why a pod waits and what would let it in, from an engine that holds a picture of the cluster.
+
+Meant for an engine of one's own, built from a dump or from the API: what-if questions take pods off the books and put them
+back. The running scheduler answers from a copy, so that no cycle waits for a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pumice.engine.effects import Bind, PodCondition
+from pumice.engine.engine import Engine
+from pumice.families.explain import Change, Holder, changes
+from pumice.model.cards import Grant
+from pumice.model.refusal import Misfit, Refusal, Short
+from pumice.wire.objects import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``summary`` is one sentence. ``node`` is where it runs or would go next; ``misfits`` say why each other node
+    refuses; ``gates`` are the words of queue and group, which the pod must pass before any node is asked."""
+
+    pod: str
+    summary: str
+    node: str = ""
+    grants: tuple[Grant, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    gates: tuple[str, ...] = ()
+    nodes: int = 0
+    fitting: tuple[str, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+
+
+def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -> Explanation:
+    """The whole answer for one pod, present in the engine or not. The engine's own decisions are not disturbed, except
+    that ``gates`` runs one cycle on it, after which it should not be used further."""
+    state = engine.state
+    holding = state.ledger.holdings.get(pod.metadata.uid)
+    if holding is not None:
+        return Explanation(pod.key, f"runs on {holding.node}", holding.node, holding.grants)
+    cls = state.classes.of(pod)
+    why = engine.placer.why(cls, per_node=True)
+    if cls.refusals:
+        text = "; ".join(refusal.text for refusal in cls.refusals)
+        return Explanation(pod.key, f"can never run: {text}", refusals=cls.refusals, nodes=why.nodes,
+                           changes=changes(pod, engine.families, EngineOracle(engine)))  # fmt: skip
+    refused = {misfit.node for misfit in why.misfits}
+    table = state.ledger.table
+    fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
+    choice = engine.placer.choose(cls)
+    offers = () if choice is not None else changes(pod, engine.families, EngineOracle(engine))
+    words = queue_words(engine, pod, now) if gates else ()
+    node, grants = (choice.node, choice.grants) if choice is not None else ("", ())
+    if choice is None:
+        summary = why.text
+    elif words:
+        summary = f"{node} would take it, but its queue or group keeps it back"
+    else:
+        summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
+    return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
+                       dict(why.counts), offers)  # fmt: skip
+
+
+def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
+    """What a cycle says about the pod when no node is to blame: queue limits, the group's size, gates."""
+    plan = engine.cycle(now)
+    for effect in plan.effects:
+        if isinstance(effect, Bind) and effect.uid == pod.metadata.uid:
+            return ()
+    found = [e.message for e in plan.effects if isinstance(e, PodCondition) and e.uid == pod.metadata.uid]
+    return tuple(text for text in found if "nodes are unavailable" not in text)
+
+
+class EngineOracle:
+    """The placer's whole filter: resources, node constraints and cards."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.state = engine.state
+
+    def fits(self, pod: Pod) -> str:
+        choice = self.engine.placer.choose(self.state.classes.of(pod))
+        return "" if choice is None else choice.node
+
+    def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
+        ledger = self.state.ledger
+        taken = [(ledger.holdings[uid], ledger.holdings[uid].state) for uid in gone if uid in ledger.holdings]
+        for holding, _ in taken:
+            ledger.release(holding.uid)
+        try:
+            return self.engine.placer.choose(self.state.classes.of(pod), only=node) is not None
+        finally:
+            for holding, hold in taken:
+                ledger.confirm(holding)
+                holding.state = hold
+
+    def crowded(self, pod: Pod) -> Sequence[str]:
+        """Nodes whose refusal is not final, those with the smallest shortage first."""
+        misfits = [m for m in self.engine.placer.why(self.state.classes.of(pod), per_node=True).misfits if not m.final]
+        ours = [m for m in misfits if m.short is not Short.REQUEST or "Insufficient" in m.text]
+        return [m.node for m in sorted(ours, key=lambda m: (m.wanted - m.best, m.node))]
+
+    def holders(self, node: str) -> Sequence[Holder]:
+        found = []
+        for uid, holding in self.state.ledger.by_node.get(node, {}).items():
+            task = self.state.tasks.get(uid)
+            size = sum(piece.memory for grant in holding.grants for piece in grant.pieces)
+            found.append(Holder(uid, task.key if task else uid, task.priority if task else 0, size))
+        return found
+
+    def largest(self) -> int:
+        totals = [int(book.columns.total.max(initial=0)) for book in self.state.ledger.books.values()]
+        return max(totals, default=0)
+

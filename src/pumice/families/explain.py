@@ -1,0 +1,274 @@
+"""The smallest changes that would let a pod in, found by asking the filter itself.
+
+Nothing here knows why a node refuses: a change counts only when the oracle, which asks the same ``fit`` as the scheduler,
+says that the changed pod fits, and that the next smaller change does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import msgspec
+
+from pumice.families.nvidia_gpushare import NvidiaGpushare
+from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.seam import Family
+from pumice.model.units import INT32_MAX
+from pumice.wire import names
+from pumice.wire.objects import Container, Pod
+from pumice.wire.quantity import parse_quantity
+
+NODES_SEARCHED = 64
+"""Nodes looked at for pods whose leaving would help; the most promising ones first."""
+
+CONSTRAINTS = (
+    names.USE_GPU_TYPE,
+    names.NOUSE_GPU_TYPE,
+    names.USE_GPU_UUID,
+    names.NOUSE_GPU_UUID,
+    names.PODGROUP_POLICY,
+)
+"""Annotations that only ever forbid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A pod that holds something on a node: who could leave. The last ones in order are the dearest."""
+
+    uid: str
+    name: str
+    priority: int = 0
+    size: int = 0
+
+
+class Oracle(Protocol):
+    """The scheduler's filter over some picture of the cluster. Asking changes nothing."""
+
+    def fits(self, pod: Pod) -> str:
+        """A node that takes the pod, or the empty string."""
+        ...
+
+    def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
+        """Whether that node takes the pod once the pods with these uids have left."""
+        ...
+
+    def crowded(self, pod: Pod) -> Sequence[str]:
+        """Nodes that refuse the pod only for what others hold there, the most promising first."""
+        ...
+
+    def holders(self, node: str) -> Sequence[Holder]:
+        """Who holds something on the node."""
+        ...
+
+    def largest(self) -> int:
+        """The memory of the largest card, in memory units."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that lets the pod in. ``pod`` is the changed pod (unchanged when others leave); ``wanted`` and ``best``
+    are the value asked for and the value that fits, ``smaller`` the pod with one unit less of change, which does not."""
+
+    kind: str  # memory, cores, cards, mode, constraint, evict
+    text: str
+    node: str
+    pod: Pod
+    wanted: int = 0
+    best: int = 0
+    smaller: Pod | None = None
+    evict: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Levers:
+    """Resource names by what they mean; empty where the family has none."""
+
+    count: str = ""
+    memory: str = ""
+    cores: str = ""
+    percent: str = ""
+
+
+def levers_of(family: Family) -> Levers:
+    """What of a request can be made smaller. Families that name nothing here still get the other kinds of change."""
+    if isinstance(family, NvidiaVgpu):
+        c = family.config
+        return Levers(
+            c.resource_count_name, c.resource_memory_name, c.resource_core_name, c.resource_memory_percentage_name
+        )
+    if isinstance(family, NvidiaGpushare):
+        return Levers(count=names.GPU_NUMBER) if family.number else Levers(memory=names.GPU_MEMORY)
+    return Levers()
+
+
+def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Change, ...]:
+    """Every kind of change that would let the pod in, one of each kind; empty when it fits as it is."""
+    if oracle.fits(pod):
+        return ()
+    found: list[Change] = []
+    for family in families:
+        levers = levers_of(family)
+        found += _less_memory(pod, levers, oracle)
+        found += _less(pod, "cores", levers.cores, "cores", oracle)
+        found += _less(pod, "cards", levers.count, "cards", oracle)
+    found += _other_mode(pod, oracle)
+    found += _dropped(pod, oracle)
+    found += _left(pod, oracle)
+    return tuple(found)
+
+
+# -- less of something --------------------------------------------------------------------------------------------
+
+
+def _less_memory(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
+    yield from _less(pod, "memory", levers.memory, "memory", oracle)
+    if levers.percent:
+        yield from _less(pod, "memory", levers.percent, "percent of the memory", oracle)
+    whole = _whole_cards(pod, levers)
+    if whole and levers.memory:
+        change = _search(pod, "memory", levers.memory, "memory", whole, oracle.largest() + 1, oracle)
+        if change is not None:
+            text = f"ask for memory {change.best} instead of a whole card ({levers.memory}: {change.best})"
+            yield replace(change, text=text)
+
+
+def _less(pod: Pod, kind: str, name: str, word: str, oracle: Oracle) -> Iterator[Change]:
+    """For each amount that some containers ask for: the largest smaller one that fits."""
+    if not name:
+        return
+    asked: dict[int, list[int]] = {}
+    for at, container in enumerate(pod.spec.containers):
+        value = _amount(container, name)
+        if value is not None and value > 1:
+            asked.setdefault(value, []).append(at)
+    for value, containers in sorted(asked.items(), reverse=True):
+        change = _search(pod, kind, name, word, containers, value, oracle)
+        if change is not None:
+            yield change
+            return
+
+
+def _search(pod: Pod, kind: str, name: str, word: str, containers: Sequence[int], wanted: int,
+            oracle: Oracle) -> Change | None:  # fmt: skip
+    """Bisect between 1 and ``wanted``, which does not fit: the answer fits and the next value does not, by construction."""
+    low, high = 1, min(wanted, INT32_MAX)
+    node = oracle.fits(_with(pod, name, low, containers))
+    if not node:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = oracle.fits(_with(pod, name, middle, containers))
+        if found:
+            low, node = middle, found
+        else:
+            high = middle
+    text = f"ask for {word} {low} instead of {wanted} ({name}: {low})"
+    better, smaller = _with(pod, name, low, containers), _with(pod, name, high, containers)
+    if oracle.fits(smaller):
+        return None  # only where the wanted amount was beyond any range
+    return Change(kind, text, node, better, wanted, low, smaller)
+
+
+def _whole_cards(pod: Pod, levers: Levers) -> list[int]:
+    """The containers that ask for cards without saying how much of them."""
+    return [
+        at
+        for at, container in enumerate(pod.spec.containers)
+        if _amount(container, levers.count) and not _amount(container, levers.memory)
+        and _amount(container, levers.percent) is None
+    ]  # fmt: skip
+
+
+def _amount(container: Container, name: str) -> int | None:
+    text = container.resources.limits.get(name) if name else None
+    try:
+        return None if text is None else int(parse_quantity(text))
+    except ValueError:
+        return None
+
+
+def _with(pod: Pod, name: str, value: int, containers: Sequence[int]) -> Pod:
+    """The pod with another limit (and request) in some containers."""
+    changed = list(pod.spec.containers)
+    for at in containers:
+        resources = changed[at].resources
+        limits = {**resources.limits, name: value}
+        requests = {**resources.requests, name: value} if name in resources.requests else resources.requests
+        changed[at] = msgspec.structs.replace(
+            changed[at], resources=msgspec.structs.replace(resources, limits=limits, requests=requests)
+        )
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=changed))
+
+
+# -- another mode, a constraint less ------------------------------------------------------------------------------
+
+
+def _annotated(pod: Pod, notes: dict[str, str]) -> Pod:
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
+
+
+def _other_mode(pod: Pod, oracle: Oracle) -> Iterator[Change]:
+    mode = pod.metadata.annotations.get(names.VGPU_MODE)
+    if mode is None:
+        return
+    for other in ("hami-core", "mig"):
+        changed = _annotated(pod, {**pod.metadata.annotations, names.VGPU_MODE: other})
+        node = oracle.fits(changed) if other != mode else ""
+        if node:
+            text = f"ask for mode {other} instead of {mode!r} (annotation {names.VGPU_MODE}: {other})"
+            yield Change("mode", text, node, changed, smaller=pod)
+            return
+
+
+def _dropped(pod: Pod, oracle: Oracle) -> Iterator[Change]:
+    for key in CONSTRAINTS:
+        if key in pod.metadata.annotations:
+            changed = _annotated(pod, {k: v for k, v in pod.metadata.annotations.items() if k != key})
+            node = oracle.fits(changed)
+            if node:
+                text = f"drop the annotation {key}: {pod.metadata.annotations[key]}"
+                yield Change("constraint", text, node, changed, smaller=pod)
+    if pod.spec.node_selector:
+        changed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector={}))
+        node = oracle.fits(changed)
+        if node:
+            labels = ", ".join(f"{key}={value}" for key, value in sorted(pod.spec.node_selector.items()))
+            yield Change("constraint", f"drop the nodeSelector {labels}", node, changed, smaller=pod)
+
+
+# -- others leave -------------------------------------------------------------------------------------------------
+
+
+def _left(pod: Pod, oracle: Oracle) -> Iterator[Change]:
+    """The fewest pods of one node whose leaving lets the pod in; each of them is needed."""
+    best: tuple[tuple[int, int, int], str, tuple[Holder, ...]] | None = None
+    for node in oracle.crowded(pod)[:NODES_SEARCHED]:
+        gone = _needed(pod, node, oracle, len(best[2]) if best else None)
+        if gone:
+            rank = (len(gone), max(h.priority for h in gone), sum(h.size for h in gone))
+            if best is None or rank < best[0]:
+                best = rank, node, gone
+    if best is not None:
+        _, node, gone = best
+        who = ", ".join(holder.name for holder in gone)
+        noun = "this pod" if len(gone) == 1 else f"these {len(gone)} pods"
+        yield Change("evict", f"let {noun} leave {node}: {who}", node, pod, evict=tuple(h.uid for h in gone))
+
+
+def _needed(pod: Pod, node: str, oracle: Oracle, at_most: int | None) -> tuple[Holder, ...]:
+    """One pod if one is enough; else all, less those that may stay, the dearest asked first."""
+    holders = sorted(oracle.holders(node), key=lambda h: (h.priority, h.size, h.name))
+    for holder in holders:
+        if oracle.fits_without(pod, node, (holder.uid,)):
+            return (holder,)
+    if at_most == 1 or not oracle.fits_without(pod, node, tuple(h.uid for h in holders)):
+        return ()
+    gone = list(holders)
+    for holder in reversed(holders):
+        fewer = [h for h in gone if h is not holder]
+        if oracle.fits_without(pod, node, tuple(h.uid for h in fewer)):
+            gone = fewer
+    return tuple(gone)

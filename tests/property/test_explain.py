@@ -1,0 +1,159 @@
+"""Each change that ``explain`` offers is true and minimal: applied, a fresh scheduler binds the pod; one unit less, not."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+
+from pumice.cli.casefile import Case, engine_of, trimmed
+from pumice.engine.effects import Bind
+from pumice.engine.explain import explain
+from pumice.families.explain import Change
+from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.seam import Fit
+from pumice.families.settings import Settings
+from pumice.wire import names
+from pumice.wire.objects import Node, Pod
+
+CONF = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+"""
+KINDS = ("memory", "cores", "cards", "mode", "constraint", "evict")
+
+
+def random_world(dice: random.Random) -> tuple[list[Node], list[Pod]]:
+    """One to three nodes with bound pods on them, written as the API server has them."""
+    ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=dice.choice(("binpack", "spread")))))
+    nodes, bound = [], []
+    for n in range(dice.randint(1, 3)):
+        mig = dice.random() < 0.3
+        kind, total = (A100, 40960) if mig or dice.random() < 0.3 else (V100, 16384)
+        cards = [
+            card(f"GPU-{n}{i}", total, dice.choice((2, 4, 10)), kind, healthy=dice.random() > 0.1,
+                 mode="mig" if mig else "hami-core")
+            for i in range(dice.randint(1, 3))
+        ]  # fmt: skip
+        node = vgpu_node(f"n{n}", *cards)
+        node.status.allocatable |= {"pods": 110, "cpu": "64", "memory": "256Gi"}
+        ledger.add_node(node)
+        nodes.append(node)
+        for i in range(dice.randint(0, 5)):
+            cores = dice.choice((0, 10, 40, 70, 100))
+            pod = pod_of(f"b{n}{i}", limits(dice.choice((1, 1, 2)), dice.choice((2000, 5000, 9000, 16000)), cores),
+                         annotations={names.GROUP_NAME: f"g{i % 2}"})  # fmt: skip
+            if isinstance(ledger.place(pod, node.metadata.name), Fit):
+                pod.metadata.annotations |= {
+                    names.VGPU_IDS: ledger.ids(pod), names.VGPU_NODE: node.metadata.name
+                }  # fmt: skip
+                pod.metadata.annotations.pop(names.GROUP_NAME)  # bound by itself, not as part of a gang
+                pod.spec.node_name, pod.status.phase = node.metadata.name, "Running"
+                bound.append(pod)
+    return nodes, bound
+
+
+def random_question(dice: random.Random) -> Pod:
+    notes: dict[str, str] = {}
+    match dice.choice(("plain", "plain", "mode", "type", "uuid", "both")):
+        case "mode":
+            notes[names.VGPU_MODE] = dice.choice(("mig", "hami-core"))
+        case "type":
+            notes[dice.choice((names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE))] = dice.choice(("A100", "V100", "H100"))
+        case "uuid":
+            notes[dice.choice((names.USE_GPU_UUID, names.NOUSE_GPU_UUID))] = "GPU-00,GPU-10"
+    memory = dice.choice((None, 1000, 8000, 14000, 16384, 24000, 50000))
+    pod = pod_of("asked", limits(dice.choice((1, 1, 2, 3, 5)), memory, dice.choice((0, 20, 50, 100))), annotations=notes)
+    if dice.random() < 0.3:
+        pod.spec.containers.append(pod_of("x", limits(1, 2000, 10)).spec.containers[0])
+    pod.spec.scheduler_name, pod.status.phase = "volcano", "Pending"
+    return pod
+
+
+def case_of(nodes: list[Node], pods: list[Pod]) -> Case:
+    def plain(obj: Any, kind: type[Any]) -> dict[str, Any]:
+        return trimmed(msgspec.to_builtins(obj), kind)
+
+    objects = {"nodes": [plain(n, Node) for n in nodes], "pods": [plain(p, Pod) for p in pods]}
+    return Case(now=1000.0, scheduler_conf=CONF, objects=objects)
+
+
+def is_bound(nodes: list[Node], pods: list[Pod], pod: Pod) -> bool:
+    """Whether a scheduler that never heard of the question binds the pod in its first cycle."""
+    plan = engine_of(case_of(nodes, [*pods, pod])).cycle(1000.0)
+    return any(isinstance(effect, Bind) and effect.uid == pod.metadata.uid for effect in plan.effects)
+
+
+def verify(change: Change, nodes: list[Node], bound: list[Pod], pod: Pod) -> None:
+    staying = [p for p in bound if p.metadata.uid not in change.evict]
+    assert is_bound(nodes, staying, change.pod), f"not true: {change.text}"
+    if change.smaller is not None:
+        assert not is_bound(nodes, bound, change.smaller), f"not minimal: {change.text}"
+    for spared in change.evict:
+        fewer = [p for p in bound if p.metadata.uid not in change.evict or p.metadata.uid == spared]
+        assert not is_bound(nodes, fewer, pod), f"not minimal: {change.text} without {spared}"
+
+
+def run_worlds(count: int, seed: int) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    for number in range(count):
+        dice = random.Random(f"{seed}-{number}")
+        nodes, bound = random_world(dice)
+        pod = random_question(dice)
+        found = explain(engine_of(case_of(nodes, [*bound, pod])), pod, now=1000.0)
+        placed = is_bound(nodes, bound, pod)
+        assert bool(found.node) == placed, found.summary
+        kinds["fits" if placed else "refused"] += 1
+        for change in found.changes:
+            kinds[change.kind] += 1
+            verify(change, nodes, bound, pod)
+        if not placed and not found.changes:
+            kinds["nothing helps"] += 1
+    return kinds
+
+
+def test_every_change_that_is_offered_is_true_and_minimal() -> None:
+    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    kinds = run_worlds(60, seed)
+    print(dict(kinds))
+    assert kinds["refused"] > 10
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_every_change_on_a_thousand_worlds() -> None:
+    kinds = run_worlds(2000, 1)
+    print(dict(kinds))
+    assert all(kinds[kind] >= 100 for kind in KINDS), dict(kinds)
+
+
+def test_explaining_changes_nothing() -> None:
+    dice = random.Random(7)
+    nodes, bound = random_world(dice)
+    case = case_of(nodes, [*bound, random_question(dice)])
+    engine = engine_of(case)
+    before = engine.state.ledger.fingerprint()
+    for number in range(20):
+        question = random_question(random.Random(number))
+        explain(engine, replace_uid(question, number), gates=False)
+    assert engine.state.ledger.fingerprint() == before
+
+
+def replace_uid(pod: Pod, number: int) -> Pod:
+    pod.metadata = msgspec.structs.replace(pod.metadata, uid=f"q{number}", name=f"q{number}")
+    return pod
+
+
