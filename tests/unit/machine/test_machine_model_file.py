@@ -216,3 +216,10 @@ def test_instance_ids_are_those_of_the_driver() -> None:
     assert table.profile("2g.10gb").instance_id(4) == 5
     assert table.profile("1g.5gb").instance_id(6) == 13
     assert [mig_table("a30").profile("1g.6gb").instance_id(start) for start in range(4)] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[3] / "examples/machines").iterdir()), ids=lambda f: f.name
+)
+def test_every_example_is_a_machine_of_its_own_name(file: Path) -> None:
+    assert load_model(file).name == file.stem

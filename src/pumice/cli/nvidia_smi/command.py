@@ -114,10 +114,11 @@ def _mig_command(words: list[str]) -> Iterator[str]:
 
     given = _mig_parser().parse_args(words)
     try:
-        chosen = [card for card in cards([w for w in (given.id or "").split(",") if w]) if card.mig_mode()]
+        named = cards([word for word in (given.id or "").split(",") if word])
     except LookupError as error:
         raise _Failed(f"No devices were found: {error.args[0]}", NOT_FOUND) from None
-    if not any(mode[0] for card in chosen if (mode := card.mig_mode())):
+    chosen = [card for card in named if (mode := card.mig_mode()) and mode[0]]
+    if not chosen:
         raise _Failed("No MIG-enabled devices found.", NOT_FOUND)
     numbers = [int(number) for number in (given.gi or "").split(",") if number]
     actions: dict[str, Iterator[str]] = {

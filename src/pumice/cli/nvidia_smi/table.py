@@ -60,7 +60,7 @@ def _card_rows(card: Card) -> Iterator[str]:
     persistence = {True: "On", False: "Off", None: "N/A"}[card.persistence()]
     errors = "On" if mode and mode[0] else _or_na(ecc)
     yield _row(
-        f" {card.index:>3}  {card.name[:29]:<29} {persistence:>3} ".rjust(_LEFT),
+        f" {card.index:>3}  {card.name[:30]:<30} {persistence:>3} ",
         f"   {card.bus_id} Off ",
         f"{errors:>21} ",
     )
