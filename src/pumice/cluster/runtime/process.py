@@ -21,7 +21,7 @@ from typing import Any
 
 import pumice
 from pumice.cluster.runtime.no_namespaces import flatten
-from pumice.cluster.runtime.spawner import MARK
+from pumice.cluster.runtime.spawner import MARK, sweep
 from pumice.cluster.runtime.spec import ContainerSpec, ExecSession, Exit, StartFailed
 
 log = logging.getLogger("pumice.runtime")
@@ -34,8 +34,8 @@ class ProcessRuntime:
     ``directory`` lies in the data dir; it holds one folder per container. ``isolation``: auto, mount, user or none.
     """
 
-    def __init__(self, directory: Path, data_dir: Path) -> None:
-        self.directory, self.data_dir = directory, os.path.realpath(data_dir)
+    def __init__(self, directory: Path, data_dir: Path, isolation: str) -> None:
+        self.directory, self.data_dir, self._wanted = directory, os.path.realpath(data_dir), isolation
         self.isolation, self.isolation_note = "none", ""
         self._spawner: asyncio.subprocess.Process | None = None
         self._socket: socket.socket | None = None
@@ -47,30 +47,34 @@ class ProcessRuntime:
 
     @classmethod
     async def launch(cls, directory: Path, *, data_dir: Path | None = None, isolation: str = "auto") -> ProcessRuntime:
-        runtime = cls(directory, data_dir or directory)
-        stage = directory / "stage"
+        """Start the spawner; what an earlier one may have left behind is ended first. Raises StartFailed."""
+        runtime = cls(directory, data_dir or directory, isolation)
+        await runtime._spawn()
+        runtime._reader = asyncio.create_task(runtime._read(), name="container runtime")
+        return runtime
+
+    async def _spawn(self) -> None:
+        stage = self.directory / "stage"
         stage.mkdir(parents=True, exist_ok=True)
-        left = [entry.name for entry in directory.iterdir() if entry.name != "stage"]
+        left = [entry.name for entry in self.directory.iterdir() if entry.name != "stage"]
         ours, theirs = socket.socketpair()
         source = str(Path(pumice.__file__).resolve().parent.parent)
-        runtime._spawner = await asyncio.create_subprocess_exec(
-            sys.executable, "-E", "-s", "-S", "-c", _BOOT.format(src=source), str(theirs.fileno()), isolation,
+        self._spawner = await asyncio.create_subprocess_exec(
+            sys.executable, "-E", "-s", "-S", "-c", _BOOT.format(src=source), str(theirs.fileno()), self._wanted,
             str(stage), *left, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         theirs.close()
         ours.setblocking(False)
-        runtime._socket = ours
-        hello = await runtime._receive()
+        self._socket = ours
+        hello = await self._receive()
         if hello is None:
             raise StartFailed("RuntimeError", "the spawner of containers ended at its start")
-        runtime.isolation, runtime.isolation_note = hello["isolation"], hello["note"]
+        self.isolation, self.isolation_note = hello["isolation"], hello["note"]
         for name in left:
             with contextlib.suppress(OSError):
-                (directory / name).rmdir()
+                (self.directory / name).rmdir()
         if hello["swept"]:
             log.warning("processes of an earlier run were ended count=%d", hello["swept"])
-        runtime._reader = asyncio.create_task(runtime._read(), name="container runtime")
-        return runtime
 
     async def close(self) -> None:
         """End every container and the spawner."""
@@ -200,11 +204,14 @@ class ProcessRuntime:
         return out
 
     async def _read(self) -> None:
-        try:
+        while True:
             while (message := await self._receive()) is not None:
                 self._on_message(message)
-        finally:
-            self._spawner_gone()
+            log.error("the spawner of containers is gone, starting another")
+            self._all_died()
+            if self._socket is not None:
+                self._socket.close()
+            await self._spawn()
 
     def _on_message(self, message: dict[str, Any]) -> None:
         ident = message["id"]
@@ -227,11 +234,12 @@ class ProcessRuntime:
         if listener is not None and ended is not None:
             listener(ended)
 
-    def _spawner_gone(self) -> None:
-        """Every container died with it (PR_SET_PDEATHSIG)."""
+    def _all_died(self) -> None:
+        """First processes died with the spawner (PR_SET_PDEATHSIG); what they started is ended here."""
+        sweep(list(self._specs))
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(StartFailed("RuntimeError", "the spawner of containers is gone"))
+                waiting.set_exception(StartFailed("RuntimeError", "the spawner of containers is gone", transient=True))
         for ident in list(self._listeners):
             self._forget(ident, Exit(ident, 128 + signal.SIGKILL, signal.SIGKILL))
 

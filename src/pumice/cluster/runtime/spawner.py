@@ -267,12 +267,9 @@ class Spawner:
 
     def _signal(self, ident: str, number: int) -> None:
         process = self.by_id.get(ident)
-        if process is None:
-            return
-        if number == signal.SIGKILL and not process.container:
-            self._kill_rest(process)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, number)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)  # the others of the container end with it, in ``_ended``
 
     def _reap(self) -> None:
         while True:
