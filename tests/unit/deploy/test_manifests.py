@@ -1,0 +1,112 @@
+"""The shipped manifests say what our own readers understand, and no daemon asks for more than it uses."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from pumice.cli.main import load
+from pumice.families.nvidia_vgpu.mig import Catalogue, builtin_geometries
+from pumice.model.hardware import preset, preset_names
+from pumice.wire import names
+from pumice.wire.device_config import NvidiaConfig, parse_device_config
+from pumice.wire.node_config import parse_node_config
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+
+FOLDER = Path(str(files("pumice"))) / "manifests"
+FILES = sorted(path.name for path in FOLDER.glob("*.yml"))
+
+
+def objects(name: str) -> list[dict[str, Any]]:
+    return [obj for obj in yaml.safe_load_all((FOLDER / name).read_text("utf-8")) if obj]
+
+
+def the(name: str, kind: str, called: str) -> dict[str, Any]:
+    (found,) = [o for o in objects(name) if o["kind"] == kind and o["metadata"]["name"] == called]
+    return found
+
+
+def workloads() -> list[Any]:
+    found = []
+    for name in FILES:
+        for obj in objects(name):
+            if obj["kind"] in ("DaemonSet", "Deployment"):
+                spec = obj["spec"]["template"]["spec"]
+                found += [pytest.param(name, spec, c, id=f"{name}/{c['name']}") for c in spec["containers"]]
+    return found
+
+
+@pytest.mark.parametrize(("name", "spec", "container"), workloads())
+def test_every_container_is_ours_and_its_flags_exist(name, spec, container):
+    assert re.fullmatch(r"pumice/pumice:\d+\.\d+\.\d+", container["image"])
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    command, *rest = container["args"]
+    click_command: Any = typer.main.get_command(load(command))
+    if rest and not rest[0].startswith("-"):
+        click_command = click_command.commands[rest.pop(0)]
+    known = {word for parameter in click_command.params for word in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.split("=")[0] for word in rest} <= known
+    mounts = {mount["name"] for mount in container.get("volumeMounts", [])}
+    assert mounts <= {volume["name"] for volume in spec.get("volumes", [])}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_account_role_and_binding_fits_together(name):
+    seen = {(o["kind"], o["metadata"]["name"]) for o in objects(name)}
+    assert len(seen) == len(objects(name)), "an object is there twice"
+    for obj in objects(name):
+        if obj["kind"].endswith("Binding"):
+            assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in seen
+            assert {("ServiceAccount", s["name"]) for s in obj["subjects"]} <= seen
+        if obj["kind"].endswith("Role"):
+            for rule in obj["rules"]:
+                assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+
+
+def test_the_plugin_may_do_what_it_does_and_no_more():
+    rules = the("volcano-vgpu-device-plugin.yml", "ClusterRole", "volcano-device-plugin")["rules"]
+    allowed = {resource: rule["verbs"] for rule in rules for resource in rule["resources"]}
+    assert allowed == {
+        "nodes": ["get", "list", "watch", "patch"],
+        "nodes/status": ["patch"],
+        "pods": ["get", "list", "watch", "patch"],
+        "configmaps": ["get"],
+        "events": ["create", "patch"],
+    }
+
+
+def test_the_device_configuration_is_understood_without_a_warning():
+    data = the("volcano-vgpu-device-plugin.yml", "ConfigMap", names.DEVICE_CONFIGMAP)["data"]
+    config = parse_device_config(data[names.DEVICE_CONFIG_KEY])
+    assert config.warnings == ()
+    plain = NvidiaConfig(known_mig_geometries=config.nvidia.known_mig_geometries)
+    assert config.nvidia == plain, "the published values are the defaults"
+    node = the("volcano-vgpu-device-plugin.yml", "ConfigMap", "volcano-vgpu-node-config")["data"]["config.json"]
+    assert parse_node_config(node).warnings == ()
+
+
+@pytest.mark.parametrize("key", [key for key in preset_names() if preset(key).mig])
+def test_every_card_with_mig_finds_its_geometry_in_the_manifest_even_by_upstreams_rule(key):
+    data = the("volcano-vgpu-device-plugin.yml", "ConfigMap", names.DEVICE_CONFIGMAP)["data"]
+    config = parse_device_config(data[names.DEVICE_CONFIG_KEY]).nvidia
+    card_type = f"NVIDIA-{preset(key).name}"
+    wanted = builtin_geometries(card_type)
+    assert wanted is not None
+    first = next(entry for entry in config.known_mig_geometries if any(model in card_type for model in entry.models))
+    assert first.groups == wanted.groups
+    assert Catalogue(config, builtin=False).of(card_type) is not None
+
+
+def test_the_scheduler_configuration_is_the_guides():
+    data = the("volcano.yml", "ConfigMap", names.SCHEDULER_CONFIGMAP)["data"]
+    conf = parse_scheduler_conf(data[names.SCHEDULER_CONF_KEY])
+    plugin = conf.plugin("deviceshare")
+    assert plugin is not None
+    assert plugin.arguments == {"deviceshare.VGPUEnable": True}
