@@ -159,6 +159,7 @@ class Scheduler:
         state = self.engine.state
         watches: list[tuple[str, Resource, Callable[[WatchEvent], None]]] = [
             ("nodes", volcano.NODES, self._on_node),
+            ("namespaces", volcano.NAMESPACES, self._on_namespace),
             ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class),
             ("queues", volcano.QUEUES, self._on_queue),
             ("podgroups", volcano.POD_GROUPS, self._on_group),
@@ -334,6 +335,10 @@ class Scheduler:
             self.engine.state.drop_queue(queue.metadata.name, queue.metadata.uid)
         else:
             self.engine.state.put_queue(queue)
+
+    def _on_namespace(self, event: WatchEvent) -> None:
+        meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
+        self.engine.state.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
 
     def _on_priority_class(self, event: WatchEvent) -> None:
         cls = decode(PriorityClass, event.raw)

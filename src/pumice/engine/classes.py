@@ -258,12 +258,12 @@ def _pod_term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]
         for key in term.get("mismatchLabelKeys") or ():
             if key in labels:
                 selector = (*selector, Requirement(key, "NotIn", (labels[key],)))
-    # An empty namespaceSelector means all namespaces; selecting namespaces by label needs the Namespace objects,
-    # and is read as "all" too: stricter for anti-affinity, and never a wrong co-location.
-    spaces: frozenset[str] | None = frozenset(str(n) for n in term.get("namespaces") or ()) or frozenset({namespace})
-    if isinstance(term.get("namespaceSelector"), Mapping):
-        spaces = None
-    return PodTerm(selector, spaces, str(term.get("topologyKey", "")))
+    named = frozenset(str(n) for n in term.get("namespaces") or ())
+    chosen = term.get("namespaceSelector")
+    spaces = parse_label_selector(chosen) if isinstance(chosen, Mapping) else None
+    if not named and spaces is None:
+        named = frozenset({namespace})  # neither given: the pod's own namespace
+    return PodTerm(selector, named, str(term.get("topologyKey", "")), spaces)
 
 
 def _spread_rule(rule: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> SpreadRule:

@@ -104,6 +104,10 @@ class Placer:
                 return choice
             masked[row] = scores[row] = -np.inf
 
+    def feasible(self, cls: PodClass) -> NDArray[np.bool_]:
+        """Per row: does the node pass every filter for pods of this class right now?"""
+        return self._fits(cls, None)
+
     def is_asleep(self, cls: PodClass) -> bool:
         """Whether nothing that could help this class has happened since it fitted nowhere."""
         cursor = self._asleep.get(cls)

@@ -6,7 +6,7 @@ Every method is a synchronous function of values. Bad data sets aside the smalle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -386,6 +386,10 @@ class State:
             found.append(self.queues[parent])
             parent = self.queues[parent].parent or (ROOT_QUEUE if parent != ROOT_QUEUE else "")
         return found
+
+    def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """Labels of a namespace, which pod (anti-)affinity may select by; None when it is gone."""
+        self.ledger.terms.put_namespace(name, labels)
 
     def put_priority_class(self, cls: PriorityClass) -> None:
         self.priority_classes[cls.metadata.name] = cls

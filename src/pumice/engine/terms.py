@@ -20,24 +20,29 @@ if TYPE_CHECKING:
     from pumice.engine.ledger import Features
 
 
-PodSelector = tuple[Requirements | None, frozenset[str] | None]
+PodSelector = tuple[Requirements | None, frozenset[str], Requirements | None]
+Namespaces = Mapping[str, Mapping[str, str]]
+"""Labels of the namespaces that are known, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """Which pods, seen over which topology. ``namespaces`` None means all of them."""
+    """Which pods, seen over which topology: those in ``namespaces`` or in a namespace whose labels meet ``spaces``
+    (None: no such selector; empty: every namespace)."""
 
     selector: Requirements | None
-    namespaces: frozenset[str] | None
+    namespaces: frozenset[str]
     topology: str = ""
+    spaces: Requirements | None = None
 
-    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return (self.namespaces is None or namespace in self.namespaces) and match_all(self.selector, labels)
+    def selects(self, namespace: str, labels: Mapping[str, str], known: Namespaces) -> bool:
+        inside = namespace in self.namespaces or match_all(self.spaces, known.get(namespace, {}))
+        return inside and match_all(self.selector, labels)
 
     @property
     def pods(self) -> PodSelector:
         """The term without its topology: terms that select the same pods share their counts."""
-        return (self.selector, self.namespaces)
+        return (self.selector, self.namespaces, self.spaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class TermIndex:
         self.anti: dict[PodTerm, Counter[int]] = {}
         """Required anti-affinity terms of placed pods: term to rows where such pods are."""
         self.preferred: dict[WeightedTerm, Counter[int]] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
         self._where: dict[Features, Counter[int]] = {}
         self._counts: dict[PodSelector, NDArray[np.int64]] = {}
         self._seen_by: dict[Features, list[PodSelector]] = {}
@@ -77,6 +83,18 @@ class TermIndex:
         self.labels.remove(row)
         self.version += 1
 
+    def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """Labels of a namespace, None when it is gone. A change makes every count stale: namespaces change rarely."""
+        if self.namespaces.get(name) == labels:
+            return
+        if labels is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = labels
+        self._counts.clear()
+        self._seen_by.clear()
+        self.version += 1
+
     def add(self, row: int, features: Features) -> None:
         self._change(row, features, 1)
 
@@ -90,7 +108,7 @@ class TermIndex:
             found = np.zeros(self._capacity, np.int64)
             self._counts[term.pods] = found
             for features, rows in self._where.items():
-                if term.selects(features.namespace, dict(features.labels)):
+                if term.selects(features.namespace, dict(features.labels), self.namespaces):
                     self._seen_by.setdefault(features, []).append(term.pods)
                     for row, count in rows.items():
                         found[row] += count
@@ -134,7 +152,10 @@ class TermIndex:
         if rows is None:
             rows = self._where[features] = Counter()
             labels = dict(features.labels)
-            seen = [k for k in self._counts if PodTerm(k[0], k[1]).selects(features.namespace, labels)]
+            seen = [
+                key for key in self._counts
+                if PodTerm(key[0], key[1], "", key[2]).selects(features.namespace, labels, self.namespaces)
+            ]  # fmt: skip
             self._seen_by[features] = seen
         _bump(rows, row, sign)
         for key in self._seen_by.get(features, ()):

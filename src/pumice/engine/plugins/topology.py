@@ -32,7 +32,7 @@ def affinity_unmet(state: State, constraints: Constraints) -> Mask:
         nowhere &= not bool(counts.any())
     if nowhere:
         labels = dict(constraints.labels)
-        if all(term.selects(constraints.namespace, labels) for term in constraints.affinity):
+        if all(term.selects(constraints.namespace, labels, terms.namespaces) for term in constraints.affinity):
             return missing_label
     return unmet | missing_label
 
@@ -53,7 +53,7 @@ def unwelcome(state: State, constraints: Constraints) -> Mask | None:
     capacity = state.ledger.table.capacity
     found: Mask | None = None
     for term, rows in state.ledger.terms.anti.items():
-        if term.selects(constraints.namespace, labels):
+        if term.selects(constraints.namespace, labels, state.ledger.terms.namespaces):
             near = state.ledger.terms.rows_in_domains(term.topology, rows)[:capacity] > 0
             found = near if found is None else found | near
     return found
@@ -75,7 +75,7 @@ def spread_broken(state: State, cls: PodClass) -> tuple[Mask, Mask]:
         per_node = state.ledger.terms.counts(rule.term)[:capacity]
         sums = np.bincount(codes[eligible], weights=per_node[eligible], minlength=int(codes.max()) + 1)
         least = int(sums[domains].min()) if len(domains) >= rule.min_domains else 0
-        own = 1 if rule.term.selects(cls.constraints.namespace, dict(cls.constraints.labels)) else 0
+        own = int(rule.term.selects(cls.constraints.namespace, dict(cls.constraints.labels), state.ledger.terms.namespaces))
         here = np.where(codes >= 0, sums[np.maximum(codes, 0)], 0)
         skewed |= (codes >= 0) & (here + own - least > rule.max_skew)
     return skewed, missing
@@ -117,7 +117,7 @@ def preferred_pod_scores(state: State, cls: PodClass) -> NDArray[np.float64] | N
         score += own.weight * counts[:capacity]
     labels = dict(constraints.labels)
     for theirs, rows in terms.preferred.items():
-        if theirs.term.selects(constraints.namespace, labels):
+        if theirs.term.selects(constraints.namespace, labels, terms.namespaces):
             score += theirs.weight * terms.rows_in_domains(theirs.term.topology, rows)[:capacity]
     return score
 
