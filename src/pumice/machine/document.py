@@ -22,7 +22,8 @@ class ModelError(BadInput):
     """A machine model that cannot be used; in one line: file, line, key, what is wrong, the nearest right word."""
 
     def __init__(self, where: str, key: str, problem: str) -> None:
-        super().__init__(f"{where}: {key}: {problem}" if key else f"{where}: {problem}")
+        text = f"{where}: {key}: {problem}" if key else f"{where}: {problem}"
+        super().__init__(" ".join(text.split()))  # one line, whatever stood in the document
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if not close:  # case and punctuation aside, or a part of the right word
         plain = {_plain(name): name for name in known}
         close = [plain[near] for near in difflib.get_close_matches(_plain(word), plain, n=1)]
-        close = close or [name for text, name in plain.items() if _plain(word) and _plain(word) in text]
+        close = close or [name for text, name in plain.items() if len(_plain(word)) > 2 and _plain(word) in text]
     if close:
         return f'; did you mean "{close[0]}"?'
     return f"; known: {', '.join(known)}"
@@ -117,7 +118,10 @@ def _plain(word: str) -> str:
 
 def read_document(text: str, file: str, *, toml: bool) -> Field:
     """The document as a field; a syntax error becomes a ``ModelError`` with its line."""
-    return _read_toml(text, file) if toml else _read_yaml(text, file)
+    try:
+        return _read_toml(text, file) if toml else _read_yaml(text, file)
+    except RecursionError:
+        raise ModelError(f"{file}:1", "", "is nested too deeply") from None
 
 
 def looks_like_toml(text: str) -> bool:
@@ -128,36 +132,63 @@ def looks_like_toml(text: str) -> bool:
     return False
 
 
+_MOST_VALUES = 20_000  # aliases can make a small text large without end
+
+
 def _read_yaml(text: str, file: str) -> Field:
-    loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
-        return _from_yaml(node, loader, file, "") if node is not None else Field({}, file, 1, "")
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            return _YamlReader(loader, file).field(node, "") if node is not None else Field({}, file, 1, "")
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ModelError(f"{file}:{line}", "", f"not YAML: {error.problem}") from None
+    except ModelError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
         raise ModelError(f"{file}:1", "", f"not YAML: {error}") from None
-    finally:
-        loader.dispose()
 
 
-def _from_yaml(node: yaml.Node, loader: yaml.SafeLoader, file: str, path: str) -> Field:
-    line = node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
+class _YamlReader:
+    """Turns YAML nodes into fields; an alias inside of what it names, and too many values, are errors."""
+
+    def __init__(self, loader: yaml.SafeLoader, file: str) -> None:
+        self._loader, self._file = loader, file
+        self._open: set[int] = set()
+        self._values = 0
+
+    def field(self, node: yaml.Node, path: str) -> Field:
+        line = node.start_mark.line + 1
+        self._values += 1
+        if id(node) in self._open:
+            raise ModelError(f"{self._file}:{line}", path, "holds itself")
+        if self._values > _MOST_VALUES:
+            raise ModelError(f"{self._file}:{line}", path, f"the document has more than {_MOST_VALUES} values")
+        self._open.add(id(node))
+        value: Any
+        if isinstance(node, yaml.MappingNode):
+            value = self._mapping(node, path)
+        elif isinstance(node, yaml.SequenceNode):
+            value = [self.field(part, f"{path}[{index}]") for index, part in enumerate(node.value)]
+        else:
+            value = self._loader.construct_object(node)
+        self._open.discard(id(node))
+        return Field(value, self._file, line, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Field]:
         found: dict[str, Field] = {}
         for key_node, value_node in node.value:
-            key = str(key_node.value)
+            line, key = key_node.start_mark.line + 1, key_node.value
+            if not isinstance(key, str):
+                raise ModelError(f"{self._file}:{line}", path, "has a key that is no word")
             where = f"{path}.{key}" if path else key
             if key in found:
-                raise ModelError(f"{file}:{key_node.start_mark.line + 1}", where, "stands twice")
-            field = _from_yaml(value_node, loader, file, where)
-            found[key] = Field(field.value, file, key_node.start_mark.line + 1, where)
-        return Field(found, file, line, path)
-    if isinstance(node, yaml.SequenceNode):
-        parts = [_from_yaml(part, loader, file, f"{path}[{index}]") for index, part in enumerate(node.value)]
-        return Field(parts, file, line, path)
-    return Field(loader.construct_object(node), file, line, path)
+                raise ModelError(f"{self._file}:{line}", where, "stands twice")
+            found[key] = Field(self.field(value_node, where).value, self._file, line, where)
+        return found
 
 
 def _read_toml(text: str, file: str) -> Field:
