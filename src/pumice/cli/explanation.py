@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from pumice.engine.explain import Explanation
 from pumice.families.explain import Change
@@ -35,7 +34,7 @@ def rendered(found: Explanation, *, wide: bool) -> list[Any]:
     parts += [f"  {line}" for grant in found.grants for line in cards_of(grant)]
     parts += [f"  queue: {escape(text)}" for text in found.gates]
     if found.misfits:
-        parts.append(nodes_table(found.misfits, wide))
+        parts += node_lines(found.misfits, wide)
     hidden = len(found.misfits) - NODES_SHOWN
     if hidden > 0 and not wide:
         parts.append(f"  … and {hidden} more nodes (-o wide shows all)")
@@ -64,23 +63,21 @@ def cards_of(grant: Grant) -> list[str]:
     return lines
 
 
-def nodes_table(misfits: tuple[Misfit, ...], wide: bool) -> Table:
-    """Node, reason, and the cards counted by reason (or each card)."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("  Node", no_wrap=True)
-    table.add_column("Why not")
+def node_lines(misfits: tuple[Misfit, ...], wide: bool) -> list[str]:
+    """Per node its reason, and below it the cards counted by reason (or each card)."""
     shown = misfits if wide else misfits[:NODES_SHOWN]
+    width = max(len(misfit.node) for misfit in shown)
+    lines = []
     for misfit in shown:
-        final = "" if misfit.final or not misfit.cards else "  (would fit an emptier node)"
-        table.add_row(f"  {escape(misfit.node)}", escape(misfit.text) + final)
-        counted = Counter(card.detail or card.short.value for card in misfit.cards)
+        emptier = "" if misfit.final or not misfit.cards else " (an emptier node would do)"
+        lines.append(f"  {escape(misfit.node.ljust(width))}  {escape(misfit.text)}{emptier}")
+        indent = " " * (width + 4)
         if wide:
-            for card in misfit.cards:
-                table.add_row("", escape(f"{card.uuid}: {card.detail or card.short.value}"))
-        else:
-            for detail, count in counted.most_common(3):
-                table.add_row("", escape(f"{count} × {detail}" if count > 1 else detail))
-    return table
+            lines += [f"{indent}{escape(f'{card.uuid}: {card.detail or card.short.value}')}" for card in misfit.cards]
+            continue
+        counted = Counter(card.detail or card.short.value for card in misfit.cards)
+        lines += [f"{indent}{count} × {escape(detail)}" for detail, count in counted.most_common(3)]
+    return lines
 
 
 def as_json(found: Explanation) -> dict[str, Any]:

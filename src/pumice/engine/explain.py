@@ -45,7 +45,7 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     cls = state.classes.of(pod)
     why = engine.placer.why(cls, per_node=True)
     if cls.refusals:
-        text = "; ".join(refusal.text for refusal in cls.refusals)
+        text = "; ".join(f"{refusal.field}: {refusal.text}" for refusal in cls.refusals)
         return Explanation(pod.key, f"can never run: {text}", refusals=cls.refusals, nodes=why.nodes,
                            changes=changes(pod, engine.families, EngineOracle(engine)))  # fmt: skip
     refused = {misfit.node for misfit in why.misfits}
@@ -54,9 +54,13 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     choice = engine.placer.choose(cls)
     offers = () if choice is not None else changes(pod, engine.families, EngineOracle(engine))
     words = queue_words(engine, pod, now) if gates else ()
+    if choice is None:
+        words = tuple(text for text in words if text != OVERTAKEN)
     node, grants = (choice.node, choice.grants) if choice is not None else ("", ())
     if choice is None:
         summary = why.text
+    elif words == (OVERTAKEN,):
+        summary = f"{node} would take it now, but pods ahead of it get that place first"
     elif words:
         summary = f"{node} would take it, but its queue or group keeps it back"
     else:
@@ -72,7 +76,10 @@ def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
         if isinstance(effect, Bind) and effect.uid == pod.metadata.uid:
             return ()
     found = [e.message for e in plan.effects if isinstance(e, PodCondition) and e.uid == pod.metadata.uid]
-    return tuple(text for text in found if "nodes are unavailable" not in text)
+    return tuple(OVERTAKEN if "nodes are unavailable" in text else text for text in found)
+
+
+OVERTAKEN = "pods ahead of it take the room in the next cycle"
 
 
 class EngineOracle:

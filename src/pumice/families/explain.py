@@ -72,7 +72,7 @@ class Change:
     """One change that lets the pod in. ``pod`` is the changed pod (unchanged when others leave); ``wanted`` and ``best``
     are the value asked for and the value that fits, ``smaller`` the pod with one unit less of change, which does not."""
 
-    kind: str  # memory, cores, cards, mode, constraint, evict
+    kind: str  # unit, memory, cores, cards, mode, constraint, evict
     text: str
     node: str
     pod: Pod
@@ -111,6 +111,7 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
     found: list[Change] = []
     for family in families:
         levers = levers_of(family)
+        found += _other_unit(pod, levers, oracle)
         found += _less_memory(pod, levers, oracle)
         found += _less(pod, "cores", levers.cores, "cores", oracle)
         found += _less(pod, "cards", levers.count, "cards", oracle)
@@ -118,6 +119,23 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
     found += _dropped(pod, oracle)
     found += _left(pod, oracle)
     return tuple(found)
+
+
+# -- another unit -------------------------------------------------------------------------------------------------
+
+
+def _other_unit(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
+    """Memory beyond every card that would fit if it had been meant in bytes: the beginner's mistake."""
+    for at, container in enumerate(pod.spec.containers):
+        value = _amount(container, levers.memory)
+        if value is None or value <= max(oracle.largest(), 1 << 20):
+            continue
+        meant = _with(pod, levers.memory, value >> 20, [at])
+        node = oracle.fits(meant)
+        if node:
+            written = container.resources.limits[levers.memory]
+            text = f"write {levers.memory}: {value >> 20}, if {written} was meant in bytes; the unit is MiB"
+            yield Change("unit", text, node, meant, value, value >> 20)
 
 
 # -- less of something --------------------------------------------------------------------------------------------

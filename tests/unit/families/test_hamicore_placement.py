@@ -97,7 +97,7 @@ def test_an_init_container_borrows_the_cards_of_a_container_that_asks_for_as_muc
     assert ledger.used("n1")[0] == (1, 4096, 0)
     refused = ledger.try_pod(pod_of("q", limits(1, 4096), init=[limits(1, 5000)]), "n1")
     assert isinstance(refused, Refusal)
-    assert "init container 'i0'" in refused.text
+    assert refused.field == "init container 'i0'"
     assert "5000" in refused.text
 
 

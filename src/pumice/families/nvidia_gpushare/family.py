@@ -65,7 +65,7 @@ class NvidiaGpushare:
             together += amount
         amount = max(together, peak)
         if amount > INT32_MAX:
-            return Refusal(self._resource, f"{self._resource} of all containers is {amount}, beyond {INT32_MAX}")
+            return Refusal(self._resource, f"all containers together ask for {amount}, beyond {INT32_MAX}")
         return Ask(self.name, amount, GpushareAsk(amount)) if amount > 0 else None
 
     def _amount(self, container: Container) -> int | Refusal:
@@ -77,7 +77,7 @@ class NvidiaGpushare:
         if 0 <= value <= INT32_MAX:
             return value
         where = f"container {container.name!r}: {self._resource}"
-        return Refusal(where, f"{where} is {text}; it must be a whole number from 0 to {INT32_MAX}")
+        return Refusal(where, f"{text} is not a whole number from 0 to {INT32_MAX}")
 
     def inventory(self, node: Node) -> Inventory | None:
         """Cards 0 to number-1 of equal memory, from the node's capacity; unhealthy ids take no new pods (16.1)."""

@@ -10,7 +10,7 @@ from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import group_key, parse_list
-from pumice.wire.objects import Container, Pod, Quantities
+from pumice.wire.objects import Container, Pod
 from pumice.wire.quantity import parse_quantity
 
 UNSET = 101
@@ -95,7 +95,7 @@ def containers_of(pod: Pod, config: NvidiaConfig, *, partial: bool) -> tuple[Con
         if not any(_covers(later, ask) for later in found):
             return Refusal(
                 where,
-                f"{where} asks for {_words(ask)}, but an init container only lends the cards of a container that asks "
+                f"asks for {_words(ask)}, but an init container only lends the cards of a container that asks "
                 "for the same number of cards and at least as much of each; give one container this request",
             )
     return tuple(found)
@@ -136,7 +136,7 @@ def _container(where: str, container: Container, config: NvidiaConfig, partial: 
             continue
         value = _quantity(limits.get(name, None if name == count_name else requests.get(name)), name == percent_name)
         if value is not None and not 0 <= value <= INT32_MAX:
-            return Refusal(f"{where}: {name}", _out_of_range(where, name, value, name == memory_name, limits, requests))
+            return Refusal(f"{where}: {name}", _out_of_range(limits.get(name, requests.get(name)), value, name == memory_name))
         values[name] = value
     count = values[count_name] if count_name in limits else max(1, config.default_gpu_num)
     if not count:
@@ -168,11 +168,7 @@ def _quantity(text: str | int | float | None, percent: bool) -> int | None:
     return int(value)
 
 
-def _out_of_range(where: str, name: str, value: int, memory: bool, limits: Quantities, requests: Quantities) -> str:
-    text = limits.get(name, requests.get(name))
+def _out_of_range(text: object, value: int, memory: bool) -> str:
     if not memory or value < 0:
-        return f"{where}: {name} is {text}; it must be a whole number from 0 to {INT32_MAX}"
-    return (
-        f"{where}: {name} is {text}, which is {value} MiB; {name} counts MiB, not bytes: "
-        f"for {text} of memory write {max(1, value >> 20)}"
-    )
+        return f"{text} is not a whole number from 0 to {INT32_MAX}"
+    return f"{text} is {value} MiB; this counts MiB, not bytes: for {text} of memory write {max(1, value >> 20)}"

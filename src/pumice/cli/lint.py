@@ -1,0 +1,51 @@
+"""``pumice lint``: check scheduler, device and pod files before they do harm."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.families.lint import lint_files
+from pumice.model.refusal import BadInput
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: pumice lint volcano-scheduler.conf device-config.yaml examples/*.yaml")
+def lint(
+    files: Annotated[list[Path], typer.Argument(help="YAML files, or - for standard input; folders are searched.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="text or json.")] = "text",
+) -> None:
+    """Say, with line numbers, what would be refused and what would silently do nothing or something else.
+
+    Exit code 0 without findings, 1 with findings, 2 when a file cannot be read.
+    """
+    findings = lint_files({str(path): read(path) for given in files for path in expanded(given)})
+    if output == "json":
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            print(finding)
+    if findings:
+        raise SystemExit(1)
+
+
+def expanded(path: Path) -> list[Path]:
+    """The file itself, or the YAML and conf files below a folder."""
+    if not path.is_dir():
+        return [path]
+    return sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".conf") and p.is_file())
+
+
+def read(path: Path) -> str:
+    """Raises BadInput with the reason."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+        raise BadInput(f"{path}: {reason}") from None

@@ -1,0 +1,82 @@
+"""Findings in files of scheduler configuration, device ConfigMaps and pods, each with its line. Pure: text in, values out.
+
+What a file is, is told by what is in it: an ``actions``/``tiers`` document, an ``nvidia``/``vnpus`` document, a ConfigMap
+that holds one of them, or anything with a pod in it. Other documents are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pumice.families.lint.devices import lint_devices
+from pumice.families.lint.finding import Finding
+from pumice.families.lint.pods import lint_pods
+from pumice.families.lint.scheduler import lint_scheduler
+from pumice.model.refusal import BadInput
+from pumice.wire import names
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.yaml_lines import Lined, load_all_lined
+
+__all__ = ["Finding", "lint_files"]
+
+
+def lint_files(texts: dict[str, str]) -> list[Finding]:
+    """All findings, file by file, by line. A device ConfigMap among the files gives pods their resource names."""
+    findings: list[Finding] = []
+    documents: list[tuple[str, str, Lined]] = []
+    for file, text in texts.items():
+        try:
+            documents += [(file, text, document) for document in load_all_lined(text)]
+        except BadInput as error:
+            findings.append(Finding.from_error(file, error))
+    parts = [part for document in documents for part in _parts(*document)]
+    config = DeviceConfig()
+    for kind, file, text, line, _ in parts:
+        if kind == "devices":
+            found, parsed = lint_devices(file, text, line)
+            findings += found
+            config = parsed or config
+    for kind, file, text, line, lined in parts:
+        if kind == "scheduler":
+            findings += lint_scheduler(file, text, line)
+        elif kind == "pods":
+            findings += lint_pods(file, lined, config)
+    order = {file: number for number, file in enumerate(texts)}
+    return sorted(dict.fromkeys(findings), key=lambda finding: (order[finding.file], finding.line, finding.text))
+
+
+def _parts(file: str, text: str, lined: Lined) -> Iterator[tuple[str, str, str, int, Lined]]:
+    """(what, file, text of it, its first line, the document)"""
+    value = lined.value
+    if not isinstance(value, dict):
+        return
+    if "tiers" in value or ("actions" in value and "kind" not in value):
+        yield "scheduler", file, _own_text(text, lined), lined.line(), lined
+    elif ("nvidia" in value or "vnpus" in value) and "kind" not in value:
+        yield "devices", file, _own_text(text, lined), lined.line(), lined
+    elif value.get("kind") == "ConfigMap" and isinstance(value.get("data"), dict):
+        for key, inner in value["data"].items():
+            if isinstance(inner, str):
+                kind = _kind_of(key, inner)
+                if kind:
+                    yield kind, file, inner, lined.line("data", key) + 1, lined
+    else:
+        yield "pods", file, "", 1, lined
+
+
+def _kind_of(key: str, text: str) -> str:
+    if key == names.DEVICE_CONFIG_KEY:
+        return "devices"
+    if key == names.SCHEDULER_CONF_KEY or (key.endswith((".conf", ".yaml", ".yml")) and "\ntiers:" in f"\n{text}"):
+        return "scheduler"
+    return ""
+
+
+def _own_text(text: str, lined: Lined) -> str:
+    """The document's own lines, from its first key to the next separator."""
+    lines = text.splitlines()[lined.line() - 1 :]
+    for number, line in enumerate(lines):
+        if number and line.startswith("---"):
+            return "\n".join(lines[:number])
+    return "\n".join(lines)
+

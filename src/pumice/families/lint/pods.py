@@ -1,0 +1,181 @@
+"""Findings in pods and pod templates: wrong units, misspelt keys, requests that do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pumice.families.lint.finding import Finding
+from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.settings import Settings
+from pumice.model.refusal import Refusal
+from pumice.wire import names
+from pumice.wire.device_config import DeviceConfig, nearest
+from pumice.wire.objects import Pod, convert
+from pumice.wire.quantity import parse_quantity
+from pumice.wire.yaml_lines import Lined
+
+Path = tuple[str | int, ...]
+LARGEST_CARD = 1 << 19
+"""Memory in MiB that no single card has (512 GiB): above it, somebody meant another unit."""
+
+VALUES = {
+    names.VGPU_MODE: ("hami-core", "mig"),
+    names.PODGROUP_POLICY: ("spread",),
+    names.NODE_POLICY: ("binpack", "spread"),
+    names.CARD_POLICY: ("binpack", "spread"),
+}
+USER_KEYS = (*VALUES, names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE, names.USE_GPU_UUID, names.NOUSE_GPU_UUID)
+OURS = (names.VGPU_NODE, names.VGPU_TIME, names.VGPU_IDS, names.DEVICES_TO_ALLOCATE, names.BIND_PHASE, names.BIND_TIME)
+
+
+def lint_pods(file: str, lined: Lined, config: DeviceConfig) -> list[Finding]:
+    """Every pod and pod template of one document."""
+    return [Finding(file, lined.line(*path), text) for path, text in _document(lined, config)]
+
+
+def _document(lined: Lined, config: DeviceConfig) -> Iterator[tuple[Path, str]]:
+    for path, pod, scheduled in _pods(lined.value, ()):
+        yield from _pod(path, pod, scheduled, config)
+
+
+def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | None]]:
+    """(path, pod-shaped mapping, scheduler name of the surrounding Volcano job)."""
+    if not isinstance(value, dict):
+        return
+    if value.get("kind") == "List" and isinstance(value.get("items"), list):
+        for number, item in enumerate(value["items"]):
+            yield from _pods(item, (*path, "items", number))
+    spec = value.get("spec")
+    if not isinstance(spec, dict):
+        return
+    if value.get("kind") == "Pod":
+        yield path, value, None
+    job = spec.get("schedulerName") if isinstance(spec.get("tasks"), list) else None
+    for number, task in enumerate(spec["tasks"] if isinstance(spec.get("tasks"), list) else ()):
+        if isinstance(task, dict) and isinstance(task.get("template"), dict):
+            yield (*path, "spec", "tasks", number, "template"), task["template"], job or "volcano"
+    if isinstance(spec.get("template"), dict):
+        yield (*path, "spec", "template"), spec["template"], None
+    inner = spec.get("jobTemplate")
+    if isinstance(inner, dict):
+        yield from _pods({"kind": "Job", **inner}, (*path, "spec", "jobTemplate"))
+
+
+def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, config: DeviceConfig) -> Iterator[tuple[Path, str]]:
+    yield from _annotations((*path, "metadata", "annotations"), (pod.get("metadata") or {}).get("annotations"))
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return
+    asks = False
+    for key in ("initContainers", "containers"):
+        listed = spec.get(key)
+        for number, container in enumerate(listed if isinstance(listed, list) else ()):
+            resources = container.get("resources") if isinstance(container, dict) else None
+            if isinstance(resources, dict):
+                here = (*path, "spec", key, number, "resources")
+                found = list(_container(here, resources, config))
+                asks = asks or _wants(resources, config)
+                yield from found
+    if asks and (spec.get("schedulerName") or scheduled) in (None, "default-scheduler"):
+        yield (*path, "spec"), "the pod asks for shares of cards, but its schedulerName is not volcano: nobody chooses its cards"
+    yield from _as_a_whole((*path, "spec"), pod, config)
+
+
+def _wants(resources: dict[str, Any], config: DeviceConfig) -> bool:
+    limits = resources.get("limits")
+    ours = (config.nvidia.resource_count_name, config.nvidia.resource_memory_name, names.GPU_MEMORY, names.GPU_NUMBER)
+    return isinstance(limits, dict) and any(name in limits for name in ours)
+
+
+def _annotations(path: Path, notes: Any) -> Iterator[tuple[Path, str]]:
+    for key, value in notes.items() if isinstance(notes, dict) else ():
+        here = (*path, key)
+        if key in VALUES and value not in VALUES[key]:
+            allowed = " or ".join(VALUES[key])
+            yield here, f"{key}: {value!r} {'matches no card' if key == names.VGPU_MODE else 'does nothing'}; write {allowed}"
+        elif key in OURS:
+            yield here, f"{key} is written by the scheduler; a manifest must not carry it"
+        elif key not in USER_KEYS and not isinstance(value, dict | list):
+            near = nearest(key, USER_KEYS)
+            if near and key.split("/")[0] in ("volcano.sh", "nvidia.com", "pumice.io", "nvidia.sh"):
+                yield here, f"nobody reads the annotation {key}{near}"
+        if key == names.NOUSE_GPU_TYPE and names.USE_GPU_TYPE in notes:
+            yield here, f"{key} is not looked at, because {names.USE_GPU_TYPE} is there"
+        if key in (names.USE_GPU_UUID, names.NOUSE_GPU_UUID) and value and "GPU-" not in str(value):
+            yield here, f"{key}: {value!r} names no card; UUIDs begin with GPU-"
+
+
+def _container(path: Path, resources: dict[str, Any], config: DeviceConfig) -> Iterator[tuple[Path, str]]:
+    c = config.nvidia
+    known = (c.resource_count_name, c.resource_memory_name, c.resource_core_name, c.resource_memory_percentage_name,
+             names.GPU_MEMORY, names.GPU_NUMBER)  # fmt: skip
+    for section in ("limits", "requests"):
+        values = resources.get(section)
+        for key, value in values.items() if isinstance(values, dict) else ():
+            here = (*path, section, key)
+            if key not in known:
+                if "gpu" in key.lower() and not key.startswith("nvidia.com/"):
+                    yield here, f"nobody offers the resource {key}{nearest(key, known)}"
+                continue
+            yield from ((here, text) for text in _value(key, value, config))
+            if section == "requests" and key not in (resources.get("limits") or {}):
+                yield here, f"{key} in requests alone does nothing; write it under limits"
+    limits = resources.get("limits")
+    if isinstance(limits, dict):
+        yield from _together((*path, "limits"), limits, config)
+
+
+def _value(key: str, value: Any, config: DeviceConfig) -> Iterator[str]:
+    c = config.nvidia
+    try:
+        amount = parse_quantity(value)
+    except (ValueError, TypeError):
+        yield f"{key}: {value!r} is not a quantity"
+        return
+    if amount.denominator != 1:
+        yield f"{key}: {value} is not a whole number and counts as 0"
+        return
+    number = int(amount)
+    memory = key in (c.resource_memory_name, names.GPU_MEMORY)
+    if memory and number > LARGEST_CARD:
+        yield f"{key}: {value} is {number} MiB, more than any card has; for {value} bytes of memory write {max(1, number >> 20)}"
+    elif memory and 0 < number < 64:
+        yield f"{key}: {value} is {number} MiB; for {number} GiB write {number * 1024}"
+    elif key == c.resource_core_name and number > 100:
+        yield f"{key}: {value} is in per cent of one card; above 100 it fits nowhere"
+    elif key == c.resource_memory_percentage_name and number > 100:
+        meaning = "is read as not given" if number == 101 else "fits nowhere"
+        yield f"{key}: {value} is in per cent of one card; {number} {meaning}"
+    elif key == c.resource_count_name and number == 0:
+        yield f"{key}: 0 asks for no card"
+    elif number < 0:
+        yield f"{key}: {value} is negative"
+
+
+def _together(path: Path, limits: dict[str, Any], config: DeviceConfig) -> Iterator[tuple[Path, str]]:
+    c = config.nvidia
+    count, memory = c.resource_count_name in limits, c.resource_memory_name in limits
+    for name in (c.resource_core_name, c.resource_memory_percentage_name):
+        if name in limits and not count and not memory:
+            yield (*path, name), f"{name} alone asks for no card; add {c.resource_count_name}: 1"
+    if memory and c.resource_memory_percentage_name in limits:
+        yield (*path, c.resource_memory_name), f"the percentage wins; {c.resource_memory_name} is not looked at"
+    if (count or memory) and (names.GPU_MEMORY in limits or names.GPU_NUMBER in limits):
+        yield path, "vgpu-… and the older gpu-… resources exclude each other on one scheduler"
+    if (count or memory) and "nvidia.com/gpu" in limits:
+        yield path, "nvidia.com/gpu belongs to another plugin and gives a whole card beside the share"
+
+
+def _as_a_whole(path: Path, pod: dict[str, Any], config: DeviceConfig) -> Iterator[tuple[Path, str]]:
+    """What only the scheduler's own reading of the pod tells."""
+    try:
+        spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "initContainers")}
+        ask = NvidiaVgpu(config, Settings(vgpu=True)).ask(convert(Pod, {"metadata": {}, "spec": spec}))
+    except msgspec.ValidationError as error:
+        yield path, f"no pod that the API server would take: {error}"
+        return
+    if isinstance(ask, Refusal) and "init container" in ask.field and "asks for" in ask.text:
+        yield path, f"{ask.field} {ask.text}"

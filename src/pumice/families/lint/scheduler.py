@@ -1,0 +1,91 @@
+"""Findings in ``volcano-scheduler.conf``: what would be refused, and what would silently do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pumice.families.lint.finding import Finding
+from pumice.families.settings import Settings, settings_from
+from pumice.model.refusal import BadInput, Refusal
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.yaml_lines import Lined, load_lined
+
+ENABLE = ("deviceshare.VGPUEnable", "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable",
+          "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable")  # fmt: skip
+LEGACY = ("predicate.VGPUEnable", "predicate.GPUSharingEnable", "predicate.GPUNumberEnable")
+
+
+def lint_scheduler(file: str, text: str, first_line: int) -> list[Finding]:
+    """``text`` begins at ``first_line`` of the file."""
+    padded = "\n" * (first_line - 1) + text
+    try:
+        conf = parse_scheduler_conf(padded, source=file)
+        lined = load_lined(text, first_line=first_line)
+    except BadInput as error:
+        return [Finding.from_error(file, error, first_line)]
+    findings = [Finding.from_text(file, warning, line=first_line) for warning in conf.warnings]
+    findings += [Finding(file, line, f"key {path[-1]!r} is given twice; the last one counts") for path, line in lined.duplicates]
+    for plugin, path in _plugins(lined):
+        arguments = plugin.get("arguments") or {}
+        if plugin.get("name") == "deviceshare" and isinstance(arguments, dict):
+            legacy = _legacy(lined)
+            findings += _deviceshare(file, lined, (*path, "arguments"), {**legacy, **arguments})
+    return findings
+
+
+def _plugins(lined: Lined) -> Iterator[tuple[dict[str, Any], tuple[str | int, ...]]]:
+    tiers = lined.value.get("tiers") if isinstance(lined.value, dict) else None
+    for t, tier in enumerate(tiers if isinstance(tiers, list) else ()):
+        plugins = tier.get("plugins") if isinstance(tier, dict) else None
+        for p, plugin in enumerate(plugins if isinstance(plugins, list) else ()):
+            if isinstance(plugin, dict):
+                yield plugin, ("tiers", t, "plugins", p)
+
+
+def _legacy(lined: Lined) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for plugin, _ in _plugins(lined):
+        arguments = plugin.get("arguments")
+        if plugin.get("name") == "predicates" and isinstance(arguments, dict):
+            found |= {key: value for key, value in arguments.items() if key in LEGACY}
+    return found
+
+
+def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments: Mapping[str, Any]) -> list[Finding]:
+    def at(text: str, key: str, *, error: bool = False) -> Finding:
+        return Finding(file, lined.line(*path, key), text, error)
+
+    settings = settings_from(arguments)
+    if isinstance(settings, Refusal):
+        return [at(settings.text, settings.field, error=True)]
+    findings = []
+    for warning in settings.warnings:
+        if warning.startswith("unknown argument"):
+            continue  # the parser of the file says so already
+        key = next((key for key in arguments if key in warning), "")
+        findings.append(at(warning, key))
+    findings += [at(text, key) for key, text in _without_effect(settings, arguments)]
+    return findings
+
+
+def _without_effect(settings: Settings, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, sentence) for what is written and changes nothing."""
+    if not any((settings.vgpu, settings.gpu_sharing, settings.gpu_number, settings.ascend_hami, settings.ascend_mindcluster)):
+        yield "", f"deviceshare shares nothing: none of {', '.join(ENABLE[:3])} is true"
+        return
+    if settings.vgpu:
+        if settings.weight == 0 and settings.policy:
+            yield "deviceshare.ScheduleWeight", (
+                f"with weight 0 the policy {settings.policy} orders the cards of a node but not the nodes; "
+                "leave the weight out to let it order both"
+            )
+        if (settings.weight or 0) < 0:
+            yield "deviceshare.ScheduleWeight", f"weight {settings.weight} counts as 0"
+        if settings.weight and not settings.policy and settings.mig_policy == "listed":
+            yield "deviceshare.ScheduleWeight", "a weight without deviceshare.SchedulePolicy multiplies a score of 0"
+        return
+    for key in ("deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules",
+                "pumice.MigPolicy", "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName"):  # fmt: skip
+        if key in arguments and not (settings.ascend_hami or settings.ascend_mindcluster):
+            yield key, f"{key} does nothing without deviceshare.VGPUEnable: true"

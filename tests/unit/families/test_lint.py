@@ -1,0 +1,179 @@
+"""``pumice lint`` finds what is misspelt, refused or without effect, and says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pumice.cli import main as cli
+from pumice.families.lint import lint_files
+
+SCHEDULER = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: volcano-scheduler-configmap
+data:
+  volcano-scheduler.conf: |
+    actions: "enqueue, allocate"
+    tiers:
+    - plugins:
+      - name: predicats
+      - name: deviceshare
+        arguments:
+          deviceshare.VGPUEnabled: true
+          deviceshare.VGPUEnable: true
+          deviceshare.SchedulePolicy: binpak
+          deviceshare.ScheduleWeight: "ten"
+          deviceshare.KnowGeometriesCMName: my-map
+"""
+
+DEVICES = """\
+nvidia:
+  resourceCountname: volcano.sh/vgpu-number
+  knownMigGeometries:
+  - models: [A100-SXM4-40GB]
+    allowedGeometries:
+    - group: group1
+      geometries:
+      - {name: 1g.5gb, memory: 5120, count: 8}
+    - group: group2
+      geometries:
+      - {name: 1g.5gb, memory: 5120, count: 1}
+      - {name: 2g.10gb, memory: 10240, count: 3}
+    - group: group3
+      geometries:
+      - {name: 2g.20gb, memory: 20480, count: 2}
+  - models: [Z900]
+    allowedGeometries: []
+"""
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+  annotations:
+    volcano.sh/vgpu-mode: MIG
+    volcano.sh/vgpu-use-gpu-uuid: GPU-1
+    nvidia.com/nouse-gputype: A100
+    nvidia.com/use-gputype: V100
+spec:
+  containers:
+  - name: c
+    resources:
+      limits:
+        volcano.sh/vgpu-number: 1
+        volcano.sh/vgpu-memory: 3Gi
+        volcano.sh/vgpu-core: 50
+        nvidia.com/gpu: 1
+---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: j}
+spec:
+  tasks:
+  - name: w
+    template:
+      spec:
+        containers:
+        - name: c
+          resources:
+            limits:
+              volcano.sh/vgpu-memory: 8
+              volcano.sh/vgpu-cores: 120
+              volcano.sh/vgpu-memory-percentage: 50
+"""
+
+
+def found(text: str) -> list[tuple[int, str]]:
+    return [(finding.line, finding.text) for finding in lint_files({"f.yaml": text})]
+
+
+def has(findings: list[tuple[int, str]], line: int, *pieces: str) -> bool:
+    return any(at == line and all(piece in text for piece in pieces) for at, text in findings)
+
+
+def test_a_scheduler_configuration_is_read_inside_its_configmap_with_the_files_own_lines() -> None:
+    findings = found(SCHEDULER)
+    assert has(findings, 10, "predicats", "predicates")
+    assert has(findings, 13, "deviceshare.VGPUEnabled", "deviceshare.VGPUEnable")
+    assert has(findings, 15, "binpak", "binpack")
+    assert has(findings, 16, "ten", "no whole number")
+    assert has(findings, 17, "KnowGeometriesCMName is an old spelling")
+    assert len(findings) == 5, findings
+
+
+def test_both_sharing_modes_on_one_scheduler_are_an_error_with_its_line() -> None:
+    text = SCHEDULER.replace("deviceshare.VGPUEnabled: true", "deviceshare.GPUSharingEnable: true")
+    errors = [finding for finding in lint_files({"f.yaml": text}) if finding.error]
+    assert [error.line for error in errors] == [13]
+    assert "cannot both be true" in errors[0].text
+
+
+def test_arguments_that_do_nothing_are_named() -> None:
+    conf = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      '
+    assert has(found(conf + "deviceshare.SchedulePolicy: binpack\n"), 5, "shares nothing")
+    both = "deviceshare.VGPUEnable: true\n      deviceshare.SchedulePolicy: spread\n      deviceshare.ScheduleWeight: 0\n"
+    assert has(found(conf + both), 8, "orders the cards of a node but not the nodes")
+    legacy = "deviceshare.GPUSharingEnable: true\n      deviceshare.SchedulePolicy: spread\n"
+    assert has(found(conf + legacy), 7, "does nothing without deviceshare.VGPUEnable")
+
+
+def test_geometries_that_no_card_offers_are_named() -> None:
+    findings = found(DEVICES)
+    assert has(findings, 2, "resourceCountname", "resourceCountName")
+    assert has(findings, 6, "8 × 1g.5gb do not fit on one card")
+    assert has(findings, 9, "list the larger profiles first")
+    assert has(findings, 13, "NVIDIA offers no profile 2g.20gb", "2g.10gb")
+    assert has(findings, 16, "no card that we know with MIG is called Z900")
+    assert len(findings) == 5, findings
+
+
+def test_the_published_geometries_have_no_findings() -> None:
+    import yaml
+
+    from pumice.families.nvidia_vgpu.mig import PUBLISHED
+    from pumice.wire.device_config import render_geometries
+
+    text = yaml.safe_dump({"nvidia": {"knownMigGeometries": render_geometries(PUBLISHED)}})
+    assert found(text) == []
+
+
+def test_wrong_units_and_misspelt_keys_of_pods_are_named() -> None:
+    findings = found(POD)
+    assert has(findings, 6, "'MIG' matches no card; write hami-core or mig")
+    assert has(findings, 7, "nobody reads the annotation", "volcano.sh/vgpu-use-gpuuuid")
+    assert has(findings, 8, "is not looked at")
+    assert has(findings, 10, "schedulerName is not volcano")
+    assert has(findings, 16, "3Gi is 3221225472 MiB", "write 3072")
+    assert has(findings, 17, "nobody offers the resource volcano.sh/vgpu-core", "volcano.sh/vgpu-cores")
+    assert has(findings, 14, "nvidia.com/gpu belongs to another plugin")
+    assert has(findings, 32, "8 MiB; for 8 GiB write 8192")
+    assert has(findings, 32, "the percentage wins")
+    assert has(findings, 33, "120", "above 100 it fits nowhere")
+
+
+def test_yaml_that_cannot_be_read_is_an_error_with_its_line() -> None:
+    findings = lint_files({"f.yaml": "nvidia:\n  a: [1\n"})
+    assert [finding.error for finding in findings] == [True]
+    assert findings[0].line == 2
+
+
+def test_the_command_exits_with_1_on_findings_and_2_on_unreadable_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("kind: Service\nspec: {ports: []}\n")
+    bad.write_text(POD)
+    with pytest.raises(SystemExit) as fine:
+        cli.main(["lint", str(good)])
+    assert fine.value.code == 0
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["lint", str(tmp_path)])
+    assert refused.value.code == 1
+    assert f"{bad}:16: warning: volcano.sh/vgpu-memory: 3Gi is 3221225472 MiB" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as missing:
+        cli.main(["lint", str(tmp_path / "none.yaml")])
+    assert missing.value.code == 2
