@@ -51,10 +51,10 @@ class CardWatch:
             return
         troubles = await self._call(lambda: self._cards.subscribe([card.uuid for card in facts]))
         for uuid, trouble in troubles.items():
-            if trouble == "unsupported":
-                log.warning("card without health events, taken as healthy uuid=%s", uuid)
-            else:
+            if trouble != "unsupported":
                 self._health.blame(uuid, trouble)
+        if unsupported := sorted(uuid for uuid, trouble in troubles.items() if trouble == "unsupported"):
+            log.warning("cards without health events, taken as healthy cards=%s", ",".join(unsupported))
 
     async def run(self) -> None:
         """Keep looking until cancelled."""

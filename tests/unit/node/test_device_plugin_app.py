@@ -14,23 +14,15 @@ from typing import Any
 import grpc
 import pytest
 from tests.unit.node.build import CARDS, NODE, A, B, container, gives, pod_object
-from tests.unit.node.world import FakeKubelet, LittleCluster, TestCards, until
+from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, TestCards, until
 
 from pumice.apps import device_plugin
 from pumice.model.refusal import BadInput
 from pumice.ports.cards import CardEvent
-from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 
 NUMBER = names.VGPU_NUMBER
-
-
-class FastClock(SystemClock):
-    """Time that passes fifty times as fast, for pauses of seconds."""
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / 50)
 
 
 @dataclass
