@@ -1,9 +1,12 @@
-/* Nanoseconds of one cuLaunchKernel on the emulated machine: the shortest of ROUNDS rounds, and the median. */
+/* Nanoseconds of processor time of one cuLaunchKernel on the emulated machine, median and best of ROUNDS rounds.
+ *
+ * Launches come in batches that fit the queue of the card, and waiting for a batch to end is not timed: it is the call that is
+ * measured, as a program meets it that keeps its card busy. "idle" is the dearer call on a card that has nothing to do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { ROUNDS = 15, LAUNCHES = 200000 };
+enum { ROUNDS = 15, BATCHES = 40, BATCH = 500 };
 
 typedef void *handle;
 int cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxRetain(handle *, int), cuCtxSetCurrent(handle);
@@ -24,27 +27,47 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Processor time of one launch, over one round. */
+static double round_of(handle kernel)
+{
+    double spent = 0;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        struct timespec begun, ended;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun);
+        for (int i = 0; i < BATCH; i++)
+            check(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+        spent += (double)(ended.tv_sec - begun.tv_sec) * 1e9 + (double)(ended.tv_nsec - begun.tv_nsec);
+        check(cuCtxSynchronize(), "cuCtxSynchronize");
+    }
+    return spent / (BATCHES * BATCH);
+}
+
+static void measure(handle module, const char *name, double *median, double *best)
+{
+    handle kernel;
+    double ns[ROUNDS];
+    check(cuModuleGetFunction(&kernel, module, name), "cuModuleGetFunction");
+    for (int round = 0; round < ROUNDS; round++)
+        ns[round] = round_of(kernel);
+    qsort(ns, ROUNDS, sizeof *ns, ascending);
+    *median = ns[ROUNDS / 2];
+    *best = ns[0];
+}
+
 int main(void)
 {
     int device;
-    handle context, module, kernel;
-    double ns[ROUNDS];
+    handle context, module;
+    double median, best, idle_median, idle_best;
     check(cuInit(0), "cuInit");
     check(cuDeviceGet(&device, 0), "cuDeviceGet");
     check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    check(cuModuleLoadData(&module, "pumice-kernel name=tiny ns=1\n"), "cuModuleLoadData");
-    check(cuModuleGetFunction(&kernel, module, "tiny"), "cuModuleGetFunction");
-    for (int round = 0; round < ROUNDS; round++) {
-        struct timespec begun, ended;
-        clock_gettime(CLOCK_MONOTONIC, &begun);
-        for (int i = 0; i < LAUNCHES; i++)
-            check(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
-        clock_gettime(CLOCK_MONOTONIC, &ended);
-        ns[round] = ((ended.tv_sec - begun.tv_sec) * 1e9 + (ended.tv_nsec - begun.tv_nsec)) / LAUNCHES;
-        check(cuCtxSynchronize(), "cuCtxSynchronize");
-    }
-    qsort(ns, ROUNDS, sizeof *ns, ascending);
-    printf("{\"median_ns\": %.1f, \"best_ns\": %.1f}\n", ns[ROUNDS / 2], ns[0]);
+    check(cuModuleLoadData(&module, "pumice-kernel name=busy ns=2000\npumice-kernel name=idle ns=1\n"), "cuModuleLoadData");
+    measure(module, "busy", &median, &best);
+    measure(module, "idle", &idle_median, &idle_best);
+    printf("{\"median_ns\": %.1f, \"best_ns\": %.1f, \"idle_median_ns\": %.1f, \"idle_best_ns\": %.1f}\n", median, best, idle_median,
+           idle_best);
     return 0;
 }

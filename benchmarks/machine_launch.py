@@ -2,7 +2,7 @@
 
     python benchmarks/machine_launch.py
 
-Bar: 150 ns (median of 15 rounds of 200,000 launches of an almost empty kernel), on the machine it is said for.
+Bar: 150 ns of processor time (median of 15 rounds of 20,000 launches, in batches that fit the card's queue).
 """
 
 from __future__ import annotations
