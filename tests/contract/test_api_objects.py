@@ -176,7 +176,9 @@ def test_an_object_with_a_finalizer_waits_for_it(api: Api, maps: str) -> None:
 
 
 @pytest.mark.parametrize(("policy", "finalizer"), [("Orphan", "orphan"), ("Foreground", "foregroundDeletion")])
-def test_propagation_is_written_down_for_the_garbage_collector(api: Api, maps: str, policy: str, finalizer: str) -> None:
+def test_propagation_is_written_down_for_the_garbage_collector(
+    api: Api, maps: str, policy: str, finalizer: str
+) -> None:
     api.create(maps, config_map("a"))
     assert api.delete(f"{maps}/a", propagationPolicy=policy)["metadata"]["finalizers"] == [finalizer]
     api.merge(f"{maps}/a", {"metadata": {"finalizers": None}})

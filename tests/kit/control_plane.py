@@ -1,7 +1,7 @@
 """An API server to test against, and a small synchronous client.
 
-``control_planes()`` names what can be started: the embedded server always, the real etcd and kube-apiserver when KUBEBUILDER_ASSETS
-names their directory. Both run in a thread with an event loop of their own, so that tests stay plain functions.
+``KINDS`` names what can be started: the embedded server always, the real etcd and kube-apiserver when KUBEBUILDER_ASSETS names
+their directory. Both are driven from a thread with an event loop of its own, so that tests stay plain functions.
 """
 
 from __future__ import annotations

@@ -154,14 +154,15 @@ class Objects:
                 metadata[key] = before[key]
             elif key != "namespace":
                 metadata.pop(key, None)
-        if subresource == "status":
+        if subresource in ("status", "approval"):
             status = {"status": value["status"]} if "status" in value else {}
             kept = {key: part for key, part in old.items() if key != "status"}
             value = kept | {"metadata": before if kind.custom else metadata} | status
             strategy.prepare_status_update(value, old)
         else:
+            value = _narrowed(subresource, value, old)
             strategy.default(value)
-            if kind.status and subresource == "":
+            if kind.status:
                 if "status" in old:
                     value["status"] = old["status"]
                 else:
@@ -307,3 +308,15 @@ def _desired(kind: Kind, value: Json) -> Json:
     """What a change of counts as a new generation. A custom kind without the status subresource has nothing but desire."""
     left_out = ("metadata",) if kind.custom and not kind.status else ("metadata", "status")
     return {key: part for key, part in value.items() if key not in left_out}
+
+
+def _narrowed(subresource: str, value: Json, old: Json) -> Json:
+    """What an update through a narrow door may bring in; everything else is as it was."""
+    if subresource == "ephemeralcontainers":
+        return {**old, "metadata": value["metadata"], "spec": {
+            **old["spec"], "ephemeralContainers": value["spec"].get("ephemeralContainers") or []}}  # fmt: skip
+    if subresource == "resize":
+        wanted = {c.get("name"): c.get("resources") or {} for c in value["spec"].get("containers") or []}
+        kept = [{**c, "resources": wanted.get(c["name"], c.get("resources") or {})} for c in old["spec"]["containers"]]
+        return {**old, "metadata": value["metadata"], "spec": {**old["spec"], "containers": kept}}
+    return value

@@ -14,6 +14,7 @@ from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.crd.serve import CustomKinds
 from pumice.cluster.apiserver.errors import ApiFailure, method_not_allowed, no_such_path, unauthorized, unavailable
 from pumice.cluster.apiserver.exchange import ANONYMOUS, Request, Response, failure, reply, target_of
+from pumice.cluster.apiserver.metrics import Requests
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.openapi import OpenApi
 from pumice.cluster.apiserver.registry import builtin
@@ -48,6 +49,7 @@ class ApiServer:
         self.custom_kinds = CustomKinds(self.backend)
         self.tables = Tables(self.clock)
         self.openapi = OpenApi(self.backend.registry)
+        self.requests = Requests()
         self._ready = False
 
     async def start(self) -> None:
@@ -75,6 +77,7 @@ class ApiServer:
             log.exception("%s %s", request.method, request.path)
             response = failure(ApiFailure(500, "InternalError", f"Internal error occurred: {problem!r}"))
         response.warnings = request.warnings
+        self.requests.count(request, response)
         return response
 
     def _answer(self, request: Request) -> Response:
@@ -96,11 +99,26 @@ class ApiServer:
         if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/healthz/", "/livez/", "/readyz/")):
             ok = self.storage.failed is None and (self._ready or path.startswith("/livez"))
             return Response(200 if ok else 500, b"ok" if ok else b"not ready", content_type="text/plain")
+        if path == "/metrics":
+            body = self.requests.text(self.backend.registry, self.storage).encode()
+            return Response(200, body, content_type="text/plain; version=0.0.4")
         if path == "/version":
             return reply(VERSION)
         if path == "/":
             return reply(
-                {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}
+                {
+                    "paths": [
+                        "/api",
+                        "/apis",
+                        "/healthz",
+                        "/livez",
+                        "/metrics",
+                        "/openapi/v2",
+                        "/openapi/v3",
+                        "/readyz",
+                        "/version",
+                    ]
+                }
             )
         response = self.openapi.answer(request) or discovery.answer(self.backend.registry, request)
         if response is None:

@@ -27,10 +27,10 @@ class Served:
     url: str
     port: int
     _runner: web.AppRunner
-    _tunnels: Tunnels
+    _shell: _Shell
 
     async def close(self) -> None:
-        await self._tunnels.close()
+        await self._shell.close()
         await self._runner.cleanup()
 
 
@@ -45,14 +45,16 @@ async def serve(
     api.tokens.add(tokens or {})
     await api.start()
     shell = _Shell(api)
-    server = web.Server(shell.serve, request_factory=_request, access_log=None, keepalive_timeout=3600)
+    server = web.Server(
+        shell.serve, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600
+    )
     app_runner = web.ServerRunner(server, shutdown_timeout=1)
     await app_runner.setup()
     site = web.TCPSite(app_runner, host, port, ssl_context=tls, backlog=512)
     await site.start()
     actual = app_runner.addresses[0][1]
     scheme = "https" if tls else "http"
-    return Served(f"{scheme}://{host}:{actual}", actual, app_runner, shell.tunnels)  # type: ignore[arg-type]
+    return Served(f"{scheme}://{host}:{actual}", actual, app_runner, shell)  # type: ignore[arg-type]
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
@@ -64,6 +66,14 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 class _Shell:
     def __init__(self, api: ApiServer) -> None:
         self.api, self.tunnels = api, Tunnels()
+        self._streams: set[asyncio.Task[Any]] = set()  # watches and tunnels, which would otherwise outlive the server
+
+    async def close(self) -> None:
+        streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+        await self.tunnels.close()
 
     async def serve(self, http: web.BaseRequest) -> web.StreamResponse:
         user = self.api.tokens.user(_authorization(http))
@@ -73,11 +83,17 @@ class _Shell:
         if isinstance(request, web.Response):
             return request
         response = await self.api.handle(request)
-        if response.tunnel is not None:
-            return await self.tunnels.carry(http, response.tunnel)
-        if response.stream is not None:
+        if response.tunnel is None and response.stream is None:
+            return _plain(response)
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        try:
+            if response.tunnel is not None:
+                return await self.tunnels.carry(http, response.tunnel)
             return await _stream(http, response)
-        return _plain(response)
+        finally:
+            self._streams.discard(task)
 
 
 def _authorization(http: web.BaseRequest) -> str:

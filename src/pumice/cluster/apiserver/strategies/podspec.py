@@ -284,7 +284,7 @@ def validate_resources(resources: Json, path: str) -> Problems:
     for field, values in (("limits", limits), ("requests", requests)):
         for name, text in values.items():
             where = f"{path}.{field}[{name}]"
-            problems += _validate_resource_name(name, f"{path}.{field}")
+            problems += _validate_resource_name(name, where)
             value = parse_quantity(text)
             if value < 0:
                 problems.append(invalid_value(where, str(text), "must be greater than or equal to 0"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from pumice.cluster.apiserver.registry import Column
 from pumice.cluster.apiserver.strategies.base import at
-from pumice.cluster.apiserver.tables import pods
+from pumice.cluster.apiserver.tables import pods, settings
 from pumice.cluster.apiserver.tables.cells import (
     age,
     duration_since,
@@ -18,26 +17,9 @@ from pumice.cluster.apiserver.tables.cells import (
     parse_time,
     selector_text,
 )
+from pumice.cluster.apiserver.tables.printer import Printer, printer
 
 Json = dict[str, Any]
-Cells = Callable[[Json, float], list[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Printer:
-    columns: tuple[Column, ...]
-    cells: Cells
-
-
-def printer(columns: str, cells: Cells) -> Printer:
-    """Columns as text: ``Name Ready Age | IP Node``; behind the bar only with ``-o wide``. ``:i`` marks an integer."""
-    found: list[Column] = []
-    for priority, part in enumerate(columns.split("|")):
-        for word in part.split():
-            name, _, mark = word.partition(":")
-            found.append(Column(name.replace("_", " "), "integer" if mark == "i" else "string", "", priority,
-                                format="name" if name == "Name" else ""))  # fmt: skip
-    return Printer(tuple(found), cells)
 
 
 def _name(value: Json) -> str:
@@ -165,7 +147,7 @@ def _secret(value: Json, now: float) -> list[Any]:
 
 
 def _service_account(value: Json, now: float) -> list[Any]:
-    return [_name(value), len(value.get("secrets") or []), _age(value, now)]
+    return [_name(value), _age(value, now)]
 
 
 def _lease(value: Json, now: float) -> list[Any]:
@@ -269,6 +251,7 @@ _EVENT = Printer(
     _event,
 )
 PRINTERS: Mapping[tuple[str, str], Printer] = {
+    **settings.PRINTERS,
     ("", "Pod"): printer("Name Ready Status Restarts Age | IP Node Nominated_Node Readiness_Gates", pods.cells),
     ("", "Node"): printer(
         "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime", _node
@@ -278,7 +261,7 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
     ("", "Secret"): printer("Name Type Data:i Age", _secret),
     ("", "Service"): printer("Name Type Cluster-IP External-IP Port(s) Age | Selector", _service),
     ("", "Endpoints"): printer("Name Endpoints Age", _endpoints),
-    ("", "ServiceAccount"): printer("Name Secrets:i Age", _service_account),
+    ("", "ServiceAccount"): printer("Name Age", _service_account),
     ("", "Event"): _EVENT,
     ("events.k8s.io", "Event"): Printer(_EVENT.columns, lambda value, now: _event(_as_core(value), now)),
     ("", "PersistentVolumeClaim"): printer(

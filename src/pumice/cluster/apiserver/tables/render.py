@@ -9,8 +9,9 @@ from typing import Any
 from pumice.cluster.apiserver.exchange import encode
 from pumice.cluster.apiserver.registry import Column, Kind
 from pumice.cluster.apiserver.tables.cells import age, duration_since
-from pumice.cluster.apiserver.tables.kinds import PRINTERS, Printer
+from pumice.cluster.apiserver.tables.kinds import PRINTERS
 from pumice.cluster.apiserver.tables.paths import find_first
+from pumice.cluster.apiserver.tables.printer import Printer
 from pumice.ports.clock import Clock
 
 Json = dict[str, Any]

@@ -74,7 +74,7 @@ class Filter:
 def list_(call: Call) -> Response:
     request, storage = call.request, call.backend.storage
     wanted = Filter(call)
-    limit = request.number("limit") or 0
+    limit = max(0, request.number("limit") or 0)
     if request.param("continue"):
         at, after = _resume(request.param("continue"))
         items: Iterable[Stored] = (s for s in _snapshot(call, at) if (s.namespace, s.name) > after)
