@@ -3,7 +3,9 @@
 #define SHORTEST_CAP_NS 2000000ll
 #define CAP_WINDOW_NS 20000000ll
 #define LONGEST_GAP_NS 3600000000000ull /* a region that lay about for longer owes nothing from then */
+#define CLOCK_SKEW_NS 1000000000ull     /* further back than this the clock itself began anew */
 #define LONGEST_WAIT_NS 1000000000ull
+#define SHORTEST_WAIT_NS 1000ull
 
 int64_t budget_cap(uint64_t percent)
 {
@@ -21,13 +23,15 @@ static void begin(struct ext_device *device, uint64_t last, uint64_t now)
 void budget_refill(struct ext_device *device, uint64_t percent, uint64_t now)
 {
     uint64_t last = shared_get(&device->last_refill_ns);
-    if (last == 0 || now + LONGEST_GAP_NS < last || now > last + LONGEST_GAP_NS) {
+    if (last == 0 || now + CLOCK_SKEW_NS < last || now > last + LONGEST_GAP_NS) {
         begin(device, last, now);
         return;
     }
-    if (now <= last || !shared_swap_if(&device->last_refill_ns, &last, now))
-        return; /* somebody else brought it up to date */
-    int64_t earned = (int64_t)((now - last) * percent / 100), cap = budget_cap(percent);
+    /* Only the time that whole nanoseconds of credit took is used up: looked at often enough, fractions would add up to nothing. */
+    int64_t earned = now > last ? (int64_t)((now - last) * percent / 100) : 0, cap = budget_cap(percent);
+    uint64_t used = ((uint64_t)earned * 100 + percent - 1) / percent;
+    if (earned == 0 || !shared_swap_if(&device->last_refill_ns, &last, last + used))
+        return; /* nothing yet, or somebody else brought it up to date */
     int64_t credit = shared_get(&device->credit_ns), raised;
     do {
         int64_t most = shared_get(&device->charged_ns) + cap;
@@ -43,5 +47,6 @@ uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64
     if (missing <= 0 || percent == 0)
         return 0;
     uint64_t wait = ((uint64_t)missing * 100 + percent - 1) / percent;
+    wait = wait > SHORTEST_WAIT_NS ? wait : SHORTEST_WAIT_NS; /* what is slept too long stays as credit */
     return wait < LONGEST_WAIT_NS ? wait : LONGEST_WAIT_NS;
 }

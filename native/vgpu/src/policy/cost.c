@@ -4,7 +4,6 @@
 
 enum { ENTRIES = 4096, PROBES = 8, FIRST_KERNELS = 3, FIRST_GRAPHS = 5, KERNEL_RATE = 32, GRAPH_RATE = 8, MEMORY = 8 };
 #define SAMPLE_INTERVAL_NS 10000000ull
-#define SLICE_NS 2000000u /* up to here a kernel runs in one time slice, so contention does not stretch it */
 
 static struct cost table[ENTRIES];
 
@@ -73,15 +72,14 @@ uint64_t cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers)
     uint64_t mean = __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED), charge = duration_ns;
     uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED);
     uint32_t clean = __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED);
-    bool alone = sharers <= 1 || duration_ns <= SLICE_NS;
-    if (alone) {
+    if (sharers <= 1) {
         mean = blend(clean == 0 ? duration_ns : mean, duration_ns, clean); /* the first clean one replaces all guesses */
         __atomic_store_n(&cost->clean_samples, clean + 1, __ATOMIC_RELAXED);
     } else if (clean > 0) {
         charge = duration_ns < mean ? duration_ns : mean;
     } else {
-        charge = duration_ns / sharers;
-        mean = samples == 0 ? charge : blend(mean, charge, samples);
+        /* Waiting for others is in every one of these, so the shortest is the nearest to the truth and still above it. */
+        charge = mean = samples == 0 || duration_ns < mean ? duration_ns : mean;
     }
     __atomic_store_n(&cost->mean_ns, mean, __ATOMIC_RELAXED);
     __atomic_store_n(&cost->samples, samples + 1, __ATOMIC_RELAXED);

@@ -1,8 +1,8 @@
 /*
  * What a launch costs in GPU time, learned from measured launches of the same key (spec hami-core 11.3).
  *
- * Only clean samples teach: those during which nobody else had work on the device. Until there is one, a long contended
- * sample counts divided by the number of those who shared the device.
+ * Clean samples teach: those during which nobody else had work on the device. Until there is one, the shortest contended
+ * sample counts: waiting for the slices of others can only have made it longer, so the error is on the side of the cap.
  */
 #ifndef VGPU_COST_H
 #define VGPU_COST_H
