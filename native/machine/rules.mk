@@ -19,13 +19,26 @@ $(MB)/libcuda.so.1: $(M_CORE) $(M_CUDA)
 $(MB)/libnvidia-ml.so.1: $(M_CORE) $(M_NVML)
 	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^ -lpthread
 
+# Older drivers: the same code, without the names that came later, so that dlsym does not find them either.
+M_SYMBOLS := $(M)/src/cuda/symbols.def
+$(MB)/driver-%/exports.map: $(M_SYMBOLS)
+	@mkdir -p $(@D)
+	@awk -F'[(), ]+' -v most=$* 'BEGIN { print "{ global: pumice_machine_*;" } /^SYMBOL/ && $$3 <= most { print "  " $$5 ";" } \
+	  END { print "local: *; };" }' $< > $@
+$(MB)/driver-%/libcuda.so.1: $(MB)/driver-%/exports.map $(M_CORE) $(M_CUDA)
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libcuda.so.1 -Wl,--version-script=$< -o $@ $(M_CORE) $(M_CUDA) -lpthread -ldl
+.PRECIOUS: $(MB)/driver-%/exports.map
+M_OLDER := $(MB)/driver-11080/libcuda.so.1 $(MB)/driver-12090/libcuda.so.1
+
 M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1
+ALL += $(M_OLDER)
 ALL += $(M_LIBS)
 
 .PHONY: machine-install
-machine-install: $(M_LIBS)
+machine-install: $(M_LIBS) $(M_OLDER)
 	@mkdir -p $(PREFIX)/machine
-	install -m 755 $(M_LIBS) $(PREFIX)/machine/
+	@install -m 755 $(M_LIBS) $(PREFIX)/machine/
+	@for d in driver-11080 driver-12090; do mkdir -p $(PREFIX)/machine/$$d && install -m 755 $(MB)/$$d/libcuda.so.1 $(PREFIX)/machine/$$d/; done
 INSTALL += machine-install
 
 -include $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d)

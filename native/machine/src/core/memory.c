@@ -30,7 +30,7 @@ static bool try_charge(unsigned card, int slot, const struct charge *c)
         SET(&lane->used_bytes, lane->used_bytes + c->bytes);
         if (a->bytes > a->peak_bytes)
             SET(&a->peak_bytes, a->bytes);
-        SET(&a->requested_bytes, a->requested_bytes + c->requested);
+        ADD(&a->requested_bytes, c->requested); /* pools add theirs without the lock */
         SET(&a->allocations, a->allocations + c->allocations);
         SET(&a->contexts, a->contexts + c->contexts);
         SET(&a->context_bytes, a->context_bytes + c->context_bytes);
@@ -58,7 +58,7 @@ void memory_release(unsigned card, int slot, struct charge c)
     struct machine_lane *lane = &card_at(card)->lanes[a->lane];
     SET(&a->bytes, less(a->bytes, c.bytes));
     SET(&lane->used_bytes, less(lane->used_bytes, c.bytes));
-    SET(&a->requested_bytes, less(a->requested_bytes, c.requested));
+    __atomic_fetch_sub(&a->requested_bytes, c.requested, __ATOMIC_RELAXED);
     SET(&a->allocations, less(a->allocations, c.allocations));
     SET(&a->contexts, (uint32_t)less(a->contexts, c.contexts));
     SET(&a->context_bytes, less(a->context_bytes, c.context_bytes));

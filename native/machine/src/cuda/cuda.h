@@ -143,6 +143,7 @@ void heap_end_context(CUcontext context);
 bool extent_take(uint64_t bytes, uint64_t *extent);          /* room in the arena, 2 MiB units */
 void extent_give(uint64_t extent, uint64_t bytes);
 char *extent_data(uint64_t extent);
+uint64_t extent_address(uint64_t extent);
 int arena_descriptor(void);
 CUresult copy_bytes(void *to, const void *from, size_t bytes); /* INVALID_VALUE instead of a fault */
 uint64_t copy_time(uint64_t bytes);
@@ -161,11 +162,16 @@ struct function {
 uint64_t function_time(const struct function *f, uint64_t blocks, void **params, void **extra, unsigned sm_count);
 void modules_of_context_end(CUcontext context);
 
+/* ---- proc_address.c ---- */
+CUresult symbol_look_up(const char *name, void **out, int version, uint64_t flags, int *status);
+
 /* ---- launch.c, graph.c ---- */
 CUresult launch(const struct function *f, struct stream *stream, unsigned card, uint64_t blocks, void **params, void **extra);
 bool capture_active(struct stream *stream);
 CUresult capture_kernel(struct stream *stream, const CUDA_KERNEL_NODE_PARAMS *params);
-CUresult capture_work(struct stream *stream, int type, uint64_t ns);
+struct node;
+CUresult capture_node(struct stream *stream, const struct node *like);
+void pools_settle(void); /* at a synchronisation: gives back what pools hold above their threshold */
 CUresult capture_forbids(void); /* code for a call that no capture of this thread allows, or success */
 
 #define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)

@@ -4,7 +4,7 @@
  * one is copied home (harvested) before its place is used again. A full ring makes the recorder wait, as a full queue does. */
 #define _GNU_SOURCE
 #include "cuda.h"
-#include "objects.h"
+#include "graph.h"
 
 static struct {
     pthread_mutex_t mutex;
@@ -79,6 +79,12 @@ static CUresult record(struct event *e, struct stream *s, struct context *contex
     return CUDA_SUCCESS;
 }
 
+CUresult event_record_in(CUevent event, struct stream *s, struct context *context)
+{
+    struct event *e = handle_get(K_EVENT, event);
+    return e ? record(e, s, context) : CUDA_ERROR_INVALID_HANDLE;
+}
+
 static bool complete(struct event *e)
 {
     pthread_mutex_lock(&marks[e->card].mutex);
@@ -138,7 +144,8 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
         return CUDA_ERROR_INVALID_HANDLE;
     if (capture_active(s)) {
         e->captured = true;
-        return capture_work(s, 7, 0);
+        e->capture = s->capturing;
+        return capture_node(s, &(struct node){.type = N_RECORD, .event = event});
     }
     return record(e, s, of);
 }

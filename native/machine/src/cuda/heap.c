@@ -79,6 +79,11 @@ char *extent_data(uint64_t extent)
     return heap.data + extent;
 }
 
+uint64_t extent_address(uint64_t extent)
+{
+    return (uint64_t)heap.device + extent;
+}
+
 static bool take(uint64_t bytes, uint64_t *extent)
 {
     if (!open_arena())

@@ -91,7 +91,7 @@ struct graph {
     uint64_t version;
 };
 struct step { int type; uint64_t ns; bool launch; CUDA_HOST_NODE_PARAMS host; CUDA_MEMSET_NODE_PARAMS memset; CUDA_MEMCPY3D copy;
-              CUevent event; CUgraphNode node; };
+              CUevent event; CUgraphNode node; CUdeviceptr address; };
 struct graph_exec {
     struct object o;
     CUgraph graph;
@@ -112,6 +112,11 @@ struct capture {
     uint64_t id;
     pthread_t thread;
 };
+
+/* graph_memory.c: memory of allocation nodes. Reserved at capture, charged at the first launch, kept until trimmed. */
+CUresult graph_memory_reserve(CUDA_MEM_ALLOC_NODE_PARAMS *params, unsigned card);
+CUresult graph_memory_use(CUdeviceptr address);
+void graph_memory_unuse(CUdeviceptr address);
 
 struct link { struct object o; char *text; size_t size; };
 struct green { struct object o; CUcontext context; };

@@ -4,7 +4,7 @@
  * run on one thread of the library, in order, each when its stream is there. Work given after a host function does not wait for
  * it (kernels touch no data here); copies and synchronisation do. */
 #define _GNU_SOURCE
-#include "cuda.h"
+#include "graph.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -120,6 +120,7 @@ CUresult stream_wait(struct stream *s)
                                      : atomic_load_explicit(&s->tail, memory_order_relaxed);
     if (!timeline_wait(card, cu.slot, position))
         return CUDA_ERROR_UNKNOWN;
+    pools_settle();
     return stream_drain_callbacks(s);
 }
 
@@ -136,6 +137,7 @@ CUresult context_wait(struct context *context)
 {
     if (!timeline_wait(context->card, cu.slot, RELAXED(&account_at(context->card, cu.slot)->submitted_ns)))
         return CUDA_ERROR_UNKNOWN;
+    pools_settle();
     if (atomic_load_explicit(&callbacks_ever, memory_order_relaxed))
         handle_each(K_STREAM, drain_if_of, handle_of(K_CONTEXT, context));
     return CUDA_SUCCESS;
@@ -367,7 +369,7 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
     if (capture_active(s))
-        return capture_work(s, 3, 0);
+        return capture_node(s, &(struct node){.type = N_HOST, .host = {function, data}});
     return enqueue(s, (struct callback){.handle = stream, .function = function, .data = data});
 }
 
@@ -379,4 +381,9 @@ EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, 
     if (capture_active(s))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return enqueue(s, (struct callback){.handle = stream, .with_status = callback, .data = data});
+}
+
+CUresult stream_enqueue_host(struct stream *s, CUhostFn function, void *data)
+{
+    return enqueue(s, (struct callback){.function = function, .data = data});
 }

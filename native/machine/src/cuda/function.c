@@ -1,0 +1,214 @@
+/* Attributes of functions and how many blocks of them fit. */
+#include "objects.h"
+
+#include <string.h>
+
+/* CUfunction_attribute: 0 threads, 1 static shared, 2 constant, 3 local, 4 registers, 5 PTX, 6 binary version, 7 cache, 8 dynamic
+ * shared, 9 carve-out, 10.. cluster. */
+static CUresult get(int *value, int attribute, const struct function *f, const struct machine_card *c)
+{
+    if (!value || attribute < 0 || attribute > 15)
+        return CUDA_ERROR_INVALID_VALUE;
+    int architecture = (int)(c->cc_major * 10 + c->cc_minor);
+    switch (attribute) {
+    case 0: *value = 1024; break;
+    case 1: *value = f->attributes[1]; break;
+    case 4: *value = f->regs; break;
+    case 5: case 6: *value = architecture; break;
+    case 8: *value = f->attributes[8] ? f->attributes[8] : (int)c->shared_per_block; break;
+    case 9: *value = f->attributes[9] ? f->attributes[9] : -1; break;
+    default: *value = attribute >= 13 ? 0 : f->attributes[attribute]; break;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult set(struct function *f, int attribute, int value, const struct machine_card *c)
+{
+    if (attribute == 8) {
+        if (value < 0 || (unsigned)value > c->shared_per_sm)
+            return CUDA_ERROR_INVALID_VALUE;
+    } else if (attribute == 9) {
+        if (value < -1 || value > 100)
+            return CUDA_ERROR_INVALID_VALUE;
+    } else if (attribute < 10 || attribute > 12) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    f->attributes[attribute] = value;
+    return CUDA_SUCCESS;
+}
+
+#define FUNCTION(name, handle) \
+    ENTER_CONTEXT(name, context); \
+    struct function *f = handle_get(K_FUNCTION, handle); \
+    if (!f) \
+        return CUDA_ERROR_INVALID_HANDLE;
+
+EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function)
+{
+    FUNCTION(cuFuncGetAttribute, function);
+    return get(value, attribute, f, card_at(context->card));
+}
+
+EXPORT CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)
+{
+    FUNCTION(cuFuncSetAttribute, function);
+    return set(f, attribute, value, card_at(context->card));
+}
+
+EXPORT CUresult cuFuncSetCacheConfig(CUfunction function, int config)
+{
+    FUNCTION(cuFuncSetCacheConfig, function);
+    return config >= 0 && config <= 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuFuncSetSharedMemConfig(CUfunction function, int config)
+{
+    FUNCTION(cuFuncSetSharedMemConfig, function);
+    return config >= 0 && config <= 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuFuncGetModule(CUmodule *out, CUfunction function)
+{
+    FUNCTION(cuFuncGetModule, function);
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = f->module;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuFuncGetName(const char **out, CUfunction function)
+{
+    FUNCTION(cuFuncGetName, function);
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = f->name;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuKernelGetName(const char **out, CUkernel kernel)
+{
+    ENTER(cuKernelGetName);
+    struct function *f = handle_get(K_FUNCTION, kernel);
+    if (!out || !f)
+        return f ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    *out = f->name;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuFuncIsLoaded(int *state, CUfunction function)
+{
+    FUNCTION(cuFuncIsLoaded, function);
+    if (!state)
+        return CUDA_ERROR_INVALID_VALUE;
+    *state = 1;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuFuncLoad(CUfunction function)
+{
+    FUNCTION(cuFuncLoad, function);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size)
+{
+    FUNCTION(cuFuncGetParamInfo, function);
+    (void)index, (void)offset, (void)size;
+    return CUDA_ERROR_INVALID_VALUE; /* kernels here declare no parameters */
+}
+
+EXPORT CUresult cuKernelGetAttribute(int *value, int attribute, CUkernel kernel, CUdevice device)
+{
+    ENTER(cuKernelGetAttribute);
+    struct function *f = handle_get(K_FUNCTION, kernel);
+    if (!f)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (device < 0 || device >= cu.device_count)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return get(value, attribute, f, card_at(cu.devices[device].card));
+}
+
+EXPORT CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device)
+{
+    ENTER(cuKernelSetAttribute);
+    struct function *f = handle_get(K_FUNCTION, kernel);
+    if (!f)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (device < 0 || device >= cu.device_count)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return set(f, attribute, value, card_at(cu.devices[device].card));
+}
+
+EXPORT CUresult cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice device)
+{
+    ENTER(cuKernelSetCacheConfig);
+    (void)device;
+    if (!handle_get(K_FUNCTION, kernel))
+        return CUDA_ERROR_INVALID_HANDLE;
+    return config >= 0 && config <= 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- occupancy: threads, blocks, registers and shared memory of an SM ---- */
+
+static int blocks_per_sm(const struct function *f, const struct machine_card *c, int block, size_t shared)
+{
+    uint64_t by_threads = c->threads_per_sm / (unsigned)block;
+    uint64_t regs = (uint64_t)f->regs * (((unsigned)block + 31) / 32 * 32);
+    uint64_t by_regs = regs ? c->regs_per_sm / regs : 32;
+    uint64_t bytes = shared + (unsigned)f->attributes[1] + 1024;
+    uint64_t by_shared = c->shared_per_sm / bytes;
+    uint64_t least = by_threads < by_regs ? by_threads : by_regs;
+    least = least < by_shared ? least : by_shared;
+    return (int)(least < 32 ? least : 32);
+}
+
+EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int block, size_t shared,
+                                                                     unsigned int flags)
+{
+    FUNCTION(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, function);
+    if (!blocks || block <= 0 || block > 1024 || flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    *blocks = blocks_per_sm(f, card_at(context->card), block, shared);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block, size_t shared)
+{
+    ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+    return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block, shared, 0);
+}
+
+EXPORT CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function, size_t (*shared_of)(int),
+                                                          size_t shared, int limit, unsigned int flags)
+{
+    FUNCTION(cuOccupancyMaxPotentialBlockSizeWithFlags, function);
+    if (!grid || !block || limit < 0 || flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct machine_card *c = card_at(context->card);
+    int best = 0, best_threads = -1, most = limit && limit < 1024 ? limit : 1024;
+    for (int size = most; size >= 32; size -= 32) {
+        int threads = size * blocks_per_sm(f, c, size, shared_of ? shared_of(size) : shared);
+        if (threads > best_threads)
+            best = size, best_threads = threads;
+    }
+    *block = best;
+    *grid = blocks_per_sm(f, c, best, shared_of ? shared_of(best) : shared) * (int)cu.devices[context->device].sm_count;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function, size_t (*shared_of)(int), size_t shared,
+                                                 int limit)
+{
+    ENTER(cuOccupancyMaxPotentialBlockSize);
+    return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, function, shared_of, shared, limit, 0);
+}
+
+EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction function, int blocks, int block)
+{
+    FUNCTION(cuOccupancyAvailableDynamicSMemPerBlock, function);
+    if (!bytes || blocks <= 0 || block <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t each = card_at(context->card)->shared_per_sm / (unsigned)blocks;
+    *bytes = each > 1024u + (unsigned)f->attributes[1] ? each - 1024 - (unsigned)f->attributes[1] : 0;
+    return CUDA_SUCCESS;
+}
