@@ -175,9 +175,7 @@ class NodeKeeper:
             await asyncio.wait({timer, poked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for waiter in (timer, poked):
-                waiter.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waiter
+                waiter.cancel()  # not awaited: a cancellation of ourselves would be swallowed with it
         if self._poked.is_set():
             await self.clock.sleep(0.05)  # several lists of one moment become one update
             self._poked.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import uuid as uuids
@@ -201,6 +200,7 @@ class PodWorker:
         try:
             await tools.devices.pre_start(self.uid, name)
             spec = await self._container_spec(ident, record, container)
+            await tools.runtime.start(spec, lambda ended: self._on_exit(record, ended))
         except (ConfigMissing, VolumeNotReady, PluginError, OSError) as error:
             text = str(error)
             if isinstance(error, PluginError):
@@ -208,8 +208,6 @@ class PodWorker:
             record.on_not_created("CreateContainerConfigError", text, tools.clock.now())
             self._event("Warning", "Failed", f"Error: {text}", name)
             return
-        try:
-            await tools.runtime.start(spec, lambda ended: self._on_exit(record, ended))
         except StartFailed as error:
             self._start_failed(record, ident, error)
             return
@@ -467,9 +465,7 @@ class PodWorker:
             await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for waiter in waiters:
-                waiter.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waiter
+                waiter.cancel()  # not awaited: a cancellation of ourselves would be swallowed with it
         self._wake.clear()
 
 
