@@ -69,7 +69,6 @@ class Controller:
     groups: dict[str, tuple[str, str]] = field(default_factory=dict)
     """PodGroup key to (queue, phase)."""
     queues: dict[str, Queue] = field(default_factory=dict)
-    _counts: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     _todo: dict[tuple[str, str], int] = field(default_factory=dict)
     _busy: set[tuple[str, str]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -202,16 +201,12 @@ class Controller:
 
     async def _reconcile_queue(self, found: Queue) -> None:
         name = found.metadata.name
-        phases = Counter(phase or volcano.PENDING for owner, phase in self.groups.values()
-                         if (owner or self.settings.default_queue) == name)  # fmt: skip
-        for action in queue.reconcile_queue(found, phases, self._counts.get(name)):
+        groups = sum(1 for owner, _ in self.groups.values() if (owner or self.settings.default_queue) == name)
+        for action in queue.reconcile_queue(found, groups):
             if isinstance(action, queue.SetParent):
-                body: dict[str, Any] = {"spec": {"parent": action.parent}}
-                await self.cluster.patch(volcano.QUEUES, name, body)
+                await self.cluster.patch(volcano.QUEUES, name, {"spec": {"parent": action.parent}})
             else:
-                body = {"status": {"state": action.state, **dict(action.counts)}}
-                await self.cluster.patch(volcano.QUEUES, name, body, subresource="status")
-                self._counts[name] = action.counts
+                await self.cluster.patch(volcano.QUEUES, name, {"status": {"state": action.state}}, subresource="status")
 
     async def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
         """A refusal that only says that somebody was faster."""
@@ -276,7 +271,6 @@ class Controller:
         name = found.metadata.name
         if event.type == "DELETED":
             self.queues.pop(name, None)
-            self._counts.pop(name, None)
             return
         self.queues[name] = found
         self._add("queue", name)

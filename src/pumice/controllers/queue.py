@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from pumice.wire.names import ROOT_QUEUE
@@ -19,27 +18,22 @@ class SetParent:
 
 @dataclass(frozen=True, slots=True)
 class SetState:
-    """Write status.state and the numbers of PodGroups by phase."""
-
     name: str
     state: str
-    counts: tuple[tuple[str, int], ...] = ()
 
 
 Action = SetParent | SetState
 
 
-def reconcile_queue(queue: Queue, phases: Counter[str], written: tuple[tuple[str, int], ...] | None) -> list[Action]:
-    """Bring one queue in order. ``phases`` counts its PodGroups by phase; ``written`` are the counts written last."""
+def reconcile_queue(queue: Queue, groups: int) -> list[Action]:
+    """Bring one queue in order; ``groups`` is how many PodGroups it has."""
     name = queue.metadata.name
     actions: list[Action] = []
     if not queue.spec.parent and name != ROOT_QUEUE:
         actions.append(SetParent(name, ROOT_QUEUE))
-    state = next_state(queue.status.state, sum(phases.values()))
-    counts = tuple((phase.lower(), phases.get(phase, 0)) for phase in ("Pending", "Inqueue", "Running", "Unknown",
-                                                                       "Completed"))  # fmt: skip
-    if state != queue.status.state or (written is not None and written != counts):
-        actions.append(SetState(name, state, counts))
+    state = next_state(queue.status.state, groups)
+    if state != queue.status.state:
+        actions.append(SetState(name, state))
     return actions
 
 

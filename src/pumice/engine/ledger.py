@@ -297,7 +297,10 @@ class Ledger:
             for name, book in sorted(family_book.nodes.items())
             for place, usage in enumerate(book.usages)
         }  # fmt: skip
-        held = {uid: (h.node, h.request, h.grants, h.state is Hold.TERMINATING) for uid, h in self.holdings.items()}
+        held = {
+            uid: (h.node, h.request, h.grants if h.node in nodes else (), h.state is Hold.TERMINATING)
+            for uid, h in self.holdings.items()
+        }
         return {"nodes": nodes, "cards": cards, "held": held, "terms": self.terms.fingerprint(self.table.row_of)}
 
 

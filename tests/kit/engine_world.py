@@ -1,0 +1,283 @@
+"""A small cluster around the engine, in virtual time: objects, the events that they make, and effects carried out.
+
+``World`` plays the API server for one engine. Tests may hold events back, repeat them or refuse Bindings; after every step
+the auditor looks at the objects.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from functools import cache
+from random import Random
+from typing import Any
+
+from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
+from pumice.engine.engine import Engine
+from pumice.engine.state import State
+from pumice.families.seam import Family
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
+from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+from tests.kit.auditor import audit
+from tests.kit.objects import queue
+
+Json = dict[str, Any]
+
+ALL_PLUGINS = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: drf
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+DEVICES_ONLY = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: %s
+"""
+
+
+@cache
+def _parsed(text: str) -> SchedulerConf:
+    return parse_scheduler_conf(text)
+
+
+class World:
+    """Objects by kind and key, and the engine that watches them."""
+
+    def __init__(self, conf: str = ALL_PLUGINS, *, families: list[Family] | None = None, seed: int = 1) -> None:
+        self.conf = conf
+        self.families = families
+        self.dice = Random(seed)
+        self.now = 1_000_000.0
+        self.version = 0
+        self.nodes: dict[str, Json] = {}
+        self.pods: dict[str, Json] = {}
+        self.groups: dict[str, Json] = {}
+        self.queues: dict[str, Json] = {}
+        self.classes: dict[str, Json] = {}
+        self.events: list[Event] = []
+        self.bindings: list[Bind] = []
+        self.effects: list[Effect] = []
+        self.refuse: Callable[[Bind], bool] = lambda bind: False
+        self.deliver = True
+        """Whether the watch tells the engine about Bindings at once."""
+        self.engine = self._engine()
+        self.add(queue("default"))
+
+    def _engine(self) -> Engine:
+        conf = _parsed(self.conf)
+        engine = Engine(conf, state=State())
+        if self.families is not None:
+            engine.configure(conf, families=self.families)
+        return engine
+
+    # -- objects ------------------------------------------------------------------------------------------------
+
+    def add(self, *objects: Json) -> None:
+        """Create or replace objects and tell the engine."""
+        for obj in objects:
+            self._store(obj)
+            self.tell(obj)
+
+    def _store(self, obj: Json) -> None:
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self._table(obj["kind"])[self._key(obj)] = obj
+
+    def tell(self, obj: Json) -> None:
+        """The watch event of an object as it is."""
+        state, value = self.engine.state, copy.deepcopy(obj)
+        match obj["kind"]:
+            case "Node":
+                state.put_node(convert(Node, value))
+            case "Pod":
+                state.put_pod(convert(Pod, value), self.now)
+            case "PodGroup":
+                state.put_group(convert(PodGroup, value))
+            case "Queue":
+                state.put_queue(convert(Queue, value))
+            case "PriorityClass":
+                state.put_priority_class(convert(PriorityClass, value))
+
+    def remove(self, kind: str, key: str) -> None:
+        obj = self._table(kind).pop(key, None)
+        if obj is None:
+            return
+        state = self.engine.state
+        match kind:
+            case "Node":
+                state.drop_node(key)
+            case "Pod":
+                state.drop_pod(convert(Pod, obj))
+            case "PodGroup":
+                state.drop_group(convert(PodGroup, obj))
+            case "Queue":
+                state.drop_queue(key)
+
+    def delete_pod(self, name: str, namespace: str = "default") -> None:
+        self.remove("Pod", f"{namespace}/{name}")
+
+    def set_phase(self, name: str, phase: str, namespace: str = "default") -> None:
+        obj = self.pods[f"{namespace}/{name}"]
+        obj["status"] = {**obj.get("status", {}), "phase": phase}
+        self.add(obj)
+
+    def terminate(self, name: str, namespace: str = "default") -> None:
+        obj = self.pods[f"{namespace}/{name}"]
+        obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+        self.add(obj)
+
+    def _table(self, kind: str) -> dict[str, Json]:
+        return {"Node": self.nodes, "Pod": self.pods, "PodGroup": self.groups, "Queue": self.queues,
+                "PriorityClass": self.classes}[kind]  # fmt: skip
+
+    @staticmethod
+    def _key(obj: Json) -> str:
+        meta = obj["metadata"]
+        return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def cycle(self) -> list[Effect]:
+        """One cycle, with its effects carried out."""
+        plan = self.engine.cycle(self.now, self.dice)
+        for effect in plan.effects:
+            self.perform(effect)
+        self.effects = plan.effects
+        self.check()
+        return plan.effects
+
+    def settle(self, seconds: float = 3.0) -> None:
+        """Cycles until nothing is left to do for that long."""
+        end = self.now + seconds
+        while self.now <= end:
+            if self.engine.has_work(self.now):
+                self.cycle()
+            self.now += 0.25
+
+    def perform(self, effect: Effect) -> None:
+        match effect:
+            case Bind():
+                self.bindings.append(effect)
+                self._bind(effect)
+            case PodCondition():
+                self._condition(effect)
+            case GroupStatus():
+                self._group_status(effect)
+            case QueueAllocated():
+                if effect.name in self.queues:
+                    self.queues[effect.name].setdefault("status", {})["allocated"] = effect.allocated
+            case Event():
+                self.events.append(effect)
+            case Evict():
+                self.remove("Pod", f"{effect.namespace}/{effect.name}")
+
+    def _bind(self, effect: Bind) -> None:
+        obj = self.pods.get(f"{effect.namespace}/{effect.name}")
+        if obj is None or obj["metadata"]["uid"] != effect.uid or self.refuse(effect):
+            self.engine.bind_failed(effect.uid, self.now)
+            return
+        obj["spec"]["nodeName"] = effect.node
+        obj["metadata"]["annotations"].update(effect.annotations)
+        self._store(obj)
+        self.engine.bound(effect.uid)
+        if self.deliver:
+            self.tell(obj)
+
+    def _condition(self, effect: PodCondition) -> None:
+        obj = self.pods.get(f"{effect.namespace}/{effect.name}")
+        if obj is None:
+            return
+        conditions = [c for c in obj["status"].get("conditions", ()) if c["type"] != "PodScheduled"]
+        conditions.append(
+            {"type": "PodScheduled", "status": "False", "reason": effect.reason, "message": effect.message}
+        )
+        obj["status"]["conditions"] = conditions
+        self.add(obj)
+        self.events.append(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning",
+                                 "FailedScheduling", effect.message))  # fmt: skip
+
+    def _group_status(self, effect: GroupStatus) -> None:
+        obj = self.groups.get(f"{effect.namespace}/{effect.name}")
+        if obj is None:
+            return
+        obj["status"] = {
+            "phase": effect.phase, "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
+            "conditions": [
+                {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
+                 "transitionID": c.transition_id} for c in effect.conditions
+            ],
+        }  # fmt: skip
+        self.add(obj)
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        groups = self.groups.values() if self.engine.framework.has("gang") else ()
+        assert audit(self.nodes.values(), self.pods.values(), groups) == []
+
+    def node_of(self, name: str, namespace: str = "default") -> str:
+        return str(self.pods[f"{namespace}/{name}"]["spec"].get("nodeName", ""))
+
+    def card_of(self, name: str, namespace: str = "default") -> str:
+        """``node/card`` numbers as the decision's annotation has them; several cards are joined by ``+``."""
+        obj = self.pods[f"{namespace}/{name}"]
+        where = str(obj["spec"].get("nodeName", ""))
+        text = obj["metadata"]["annotations"].get("volcano.sh/vgpu-ids-new", "")
+        cards = [piece.split(",")[0].rsplit("-", 1)[-1] for piece in text.replace(";", "").split(":") if piece]
+        return f"{where}/{'+'.join(cards)}" if cards else where
+
+    def placements(self) -> dict[str, str]:
+        return {obj["metadata"]["name"]: self.card_of(obj["metadata"]["name"], obj["metadata"]["namespace"])
+                for obj in self.pods.values()}  # fmt: skip
+
+    def condition(self, name: str, namespace: str = "default") -> Json:
+        found = self.pods[f"{namespace}/{name}"]["status"].get("conditions", ())
+        return next((c for c in found if c["type"] == "PodScheduled"), {})
+
+    def restarted(self) -> Engine:
+        """A second engine that has seen the objects only."""
+        mine = self.engine
+        self.engine = self._engine()
+        try:
+            for table in (self.queues, self.classes, self.groups, self.nodes, self.pods):
+                for obj in table.values():
+                    self.tell(obj)
+            return self.engine
+        finally:
+            self.engine = mine
+
+
+def scenario(
+    title: str, *, nodes: list[Json], arriving: list[Json], expect: Mapping[str, str], conf: str = ALL_PLUGINS,
+    having: list[Json] | None = None,
+) -> World:  # fmt: skip
+    """Let pods arrive, settle, and compare where they are: ``node``, ``node/card`` or empty for pending."""
+    world = World(conf)
+    world.add(*nodes)
+    world.add(*having or ())
+    world.add(*arriving)
+    world.settle()
+    found = world.placements()
+    got = {name: found[name] if "/" in where or not where else found[name].partition("/")[0]
+           for name, where in expect.items()}  # fmt: skip
+    assert got == dict(expect), title
+    return world

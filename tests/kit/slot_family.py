@@ -1,0 +1,92 @@
+"""A device family for tests only: cards with seven exclusive positions, cut by templates of one, two or four.
+
+It stands for what MIG slices and NPU templates need of the ledger: positions that one pod holds alone, and a card that is tied
+to one template until its last position is free.
+"""
+
+from __future__ import annotations
+
+from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
+from pumice.model.cards import Card, Grant, Piece, Slot, Usage
+from pumice.model.refusal import Misfit, Refusal, Short
+from pumice.wire.objects import Node, Pod
+
+RESOURCE = "example.com/positions"
+NODE_CARDS = "example.com/position-cards"
+HELD = "example.com/positions-held"
+POSITIONS = 7
+TEMPLATES = (1, 2, 4)
+
+
+class SlotFamily:
+    """Implements the seam (``pumice.families.seam.Family``) with the scalar path only."""
+
+    name = "test-slots"
+
+    def resources(self) -> frozenset[str]:
+        return frozenset({RESOURCE})
+
+    def parameters(self) -> frozenset[str]:
+        return frozenset()
+
+    def ask(self, pod: Pod) -> Ask | Refusal | None:
+        wanted = [c.resources.limits[RESOURCE] for c in pod.spec.containers if RESOURCE in c.resources.limits]
+        if not wanted:
+            return None
+        size = int(wanted[0])
+        if size not in TEMPLATES:
+            return Refusal(RESOURCE, f"{size} is no template; one of {TEMPLATES}")
+        return Ask(self.name, size, size)
+
+    def inventory(self, node: Node) -> Inventory | None:
+        count = int(node.metadata.annotations.get(NODE_CARDS, "0"))
+        name = node.metadata.name
+        cards = tuple(Card(i, f"P-{name}-{i}", "positions", POSITIONS, POSITIONS) for i in range(count))
+        return Inventory(cards) if cards else None
+
+    def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
+        text = pod.metadata.annotations.get(HELD)
+        if not text:
+            return None
+        where, _, rest = text.partition("/")
+        size, _, positions = rest.partition("/")
+        card = next((c for c in inventory.cards if c.uuid == where), None)
+        if card is None:
+            return None
+        return self._grant(node, card, int(size), [int(p) for p in positions.split(",")])
+
+    def marks(self, pod: Pod) -> Marks:
+        return Marks()
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        return sum(1 << slot for slot in usage.slots)
+
+    def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
+        size: int = ask.detail
+        for card, usage in zip(cards.inventory.cards, cards.usages, strict=True):
+            if usage.group not in ("", str(size)):
+                continue
+            for start in range(0, POSITIONS - size + 1, size):
+                wanted = list(range(start, start + size))
+                if not usage.slots.intersection(wanted):
+                    return Fit(self._grant(cards.node, card, size, wanted), 100.0 * len(usage.slots) / POSITIONS)
+        return Misfit(cards.node, Short.SLOT, f"no {size} positions in a row", wanted=size)
+
+    def vector(self, ask: Ask, columns: Columns) -> None:
+        return None
+
+    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
+        pieces = grant.pieces
+        slots = [piece.slot for piece in pieces if piece.slot is not None]
+        positions = ",".join(str(slot.number) for slot in slots)
+        return {HELD: f"{pieces[0].uuid}/{slots[0].group}/{positions}"}
+
+    def quota(self, ask: Ask) -> dict[str, int]:
+        return {RESOURCE: ask.detail}
+
+    def no_devices(self, node: str) -> Misfit:
+        return Misfit(node, Short.NO_DEVICES, "no positions")
+
+    def _grant(self, node: str, card: Card, size: int, positions: list[int]) -> Grant:
+        pieces = tuple(Piece(card.index, card.uuid, 1, 0, 1, Slot(str(size), number)) for number in positions)
+        return Grant(self.name, node, (pieces,))
