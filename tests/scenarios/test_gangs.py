@@ -1,0 +1,79 @@
+"""Gangs run with their minimum or not at all."""
+
+from tests.kit.engine_world import World, scenario
+from tests.kit.objects import group, node, pod
+
+
+def gang(size: int, minimum: int, **shape: str) -> list[dict[str, object]]:
+    return [group("g", minimum=minimum), *(pod(f"g-{i}", group="g", **shape) for i in range(size))]  # type: ignore[arg-type]
+
+
+def test_a_gang_of_three_waits_on_room_for_two_and_runs_in_one_cycle_after_a_node_is_added() -> None:
+    world = World()
+    world.add(node("n1", cpu="2"), *gang(3, 3, cpu="1"))
+    world.settle()
+    assert [world.node_of(f"g-{i}") for i in range(3)] == ["", "", ""]
+    status = world.groups["default/g"]["status"]
+    assert status["phase"] == "Inqueue"
+    (condition,) = status["conditions"]
+    assert (condition["type"], condition["reason"]) == ("Unschedulable", "NotEnoughResources")
+    assert condition["message"].startswith(
+        "1/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable; "
+        "Pending: 1 Unschedulable, 2 Schedulable. Origin reason is g-2: 0/1 nodes are unavailable: 1 Insufficient cpu."
+    )
+    assert world.condition("g-0")["message"] == (
+        "Pod default/g-0 can possibly be assigned to n1, once minAvailable is satisfied"
+    )
+    world.add(node("n2", cpu="2"))
+    world.cycle()
+    assert all(world.node_of(f"g-{i}") for i in range(3))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Running"
+    assert [e.message for e in world.events if e.reason == "Scheduled"] == ["pod group is ready"]
+
+
+def test_a_gang_is_not_tried_before_enough_of_its_pods_exist() -> None:
+    world = World()
+    world.add(node("n1"), *gang(2, 3, cpu="1"))
+    world.settle()
+    assert world.node_of("g-0") == ""
+    assert "Not enough valid tasks for gang-scheduling, valid: 2, min: 3" in world.condition("g-0")["message"]
+    world.add(pod("g-2", group="g", cpu="1"))
+    world.settle()
+    assert all(world.node_of(f"g-{i}") == "n1" for i in range(3))
+
+
+def test_an_elastic_gang_takes_what_fits_beyond_its_minimum() -> None:
+    world = scenario(
+        "four of six fit", nodes=[node("n1", cpu="4")], arriving=gang(6, 2, cpu="1"), expect={"g-0": "n1", "g-3": "n1"}
+    )
+    assert sum(bool(world.node_of(f"g-{i}")) for i in range(6)) == 4
+    assert world.groups["default/g"]["status"]["phase"] == "Running"
+
+
+def test_role_minimums_hold_the_gang_back() -> None:
+    world = World()
+    world.add(node("n1", cpu="3"), group("g", minimum=3, roles={"ps": 1, "worker": 2}))
+    world.add(pod("g-w0", group="g", role="worker", cpu="1"), pod("g-w1", group="g", role="worker", cpu="1"),
+              pod("g-w2", group="g", role="worker", cpu="1"))  # fmt: skip
+    world.settle()
+    assert all(not world.node_of(f"g-w{i}") for i in range(3))
+    world.add(pod("g-p0", group="g", role="ps", cpu="1"))
+    world.settle()
+    assert world.node_of("g-p0") == "n1"
+    assert sum(bool(world.node_of(f"g-w{i}")) for i in range(3)) == 2
+
+
+def test_without_the_gang_plugin_pods_go_one_by_one() -> None:
+    conf = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: predicates\n'
+    world = World(conf)
+    world.add(node("n1", cpu="2"), *gang(3, 3, cpu="1"))
+    world.settle()
+    assert sum(bool(world.node_of(f"g-{i}")) for i in range(3)) == 2
+
+
+def test_minimum_above_what_exists_waits_and_harms_nobody() -> None:
+    world = World()
+    world.add(node("n1"), group("huge", minimum=2_000_000_000), pod("h-0", group="huge", cpu="1"), pod("other", cpu="1"))
+    world.settle()
+    assert (world.node_of("h-0"), world.node_of("other")) == ("", "n1")

@@ -1,0 +1,190 @@
+"""Bare pods, priorities, queues, best effort, texts: the core's acceptance list (spec volcano-core 26)."""
+
+import pytest
+
+from tests.kit.engine_world import ALL_PLUGINS, World, scenario
+from tests.kit.objects import group, node, pod, priority_class, queue
+
+PLAIN = 'actions: "{actions}"\ntiers:\n- plugins:\n{plugins}'
+
+
+def conf(*plugins: str, actions: str = "enqueue, allocate, backfill") -> str:
+    return PLAIN.format(actions=actions, plugins="".join(f"  - name: {name}\n" for name in plugins))
+
+
+def test_a_bare_pod_is_placed_at_once_as_a_group_of_one() -> None:
+    world = World()
+    world.add(node("n1"), pod("a", cpu="1"))
+    world.cycle()
+    assert world.node_of("a") == "n1"
+
+
+def test_a_pod_too_big_says_so_and_is_not_rewritten_while_nothing_changes() -> None:
+    world = World()
+    world.add(node("n1", cpu="4"), node("n2", cpu="4"), pod("a", cpu="5"))
+    world.settle()
+    assert world.condition("a")["message"] == "0/2 nodes are unavailable: 2 Insufficient cpu."
+    assert world.condition("a")["reason"] == "Unschedulable"
+    written = len(world.events)
+    world.settle(60)
+    assert len(world.events) == written
+
+
+def test_reasons_are_counted_over_nodes() -> None:
+    taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+    world = World()
+    world.add(node("n1", cpu="1"), node("n2", cpu="1"), node("n3", taints=[taint]), node("n4", cordoned=True))
+    world.add(pod("a", cpu="2"))
+    world.settle()
+    assert world.condition("a")["message"] == (
+        "0/4 nodes are unavailable: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 Insufficient cpu."
+    )
+
+
+def test_without_nodes_the_text_says_so() -> None:
+    world = World()
+    world.add(pod("a", cpu="1"))
+    world.settle()
+    assert world.condition("a")["message"] == "0/0 nodes are unavailable"
+
+
+def test_best_effort_pods_are_placed_by_backfill() -> None:
+    scenario("best effort", nodes=[node("n1")], arriving=[pod("a")], expect={"a": "n1"})
+
+
+def test_best_effort_pods_stay_pending_without_backfill() -> None:
+    scenario("no backfill", conf=conf("gang", "predicates", actions="enqueue, allocate"), nodes=[node("n1")],
+             arriving=[pod("a")], expect={"a": ""})  # fmt: skip
+
+
+@pytest.mark.parametrize("plugins", [(), ("predicates",), ("gang",), ("priority", "gang"), ("proportion",), ("drf",)])
+def test_any_subset_of_plugins_schedules(plugins: tuple[str, ...]) -> None:
+    scenario("subset", conf=conf(*plugins), nodes=[node("n1")], arriving=[pod("a", cpu="1")], expect={"a": "n1"})
+
+
+def test_allocate_promotes_jobs_itself_without_enqueue() -> None:
+    scenario("no enqueue", conf=conf("gang", actions="allocate"), nodes=[node("n1")],
+             arriving=[group("g", minimum=1), pod("a", cpu="1", group="g")], expect={"a": "n1"})  # fmt: skip
+
+
+def test_the_more_important_job_goes_first() -> None:
+    world = World()
+    world.add(priority_class("high", 1000), node("n1", cpu="1"))
+    world.add(group("low", minimum=1), pod("l", cpu="1", group="low"))
+    world.add(group("high", minimum=1, priority_class="high"), pod("h", cpu="1", group="high"))
+    world.settle()
+    assert (world.node_of("h"), world.node_of("l")) == ("n1", "")
+
+
+def test_a_priority_class_that_is_gone_counts_as_zero_and_is_named() -> None:
+    world = World()
+    world.add(node("n1"), group("g", minimum=1, priority_class="vanished"), pod("a", cpu="1", group="g"))
+    world.settle()
+    assert world.node_of("a") == "n1"
+    assert "vanished" in world.engine.state.jobs["default/g"].problem
+
+
+def test_two_queues_of_weight_one_and_three_share_one_to_three() -> None:
+    world = World()
+    world.add(node("n1", cpu="40", pods=1000), queue("a", weight=1), queue("b", weight=3))
+    for name in ("a", "b"):
+        world.add(*(pod(f"{name}-{i}-x", cpu="1", queue=name) for i in range(60)))
+    world.settle(10)
+    running = [sum(bool(world.node_of(f"{name}-{i}-x")) for i in range(60)) for name in ("a", "b")]
+    assert running == [10, 30]
+
+
+def test_a_queue_never_exceeds_its_capability() -> None:
+    world = World()
+    world.add(node("n1", cards=2, mib=8000), queue("small", capability={"volcano.sh/vgpu-memory": "5000"}))
+    world.add(*(pod(f"p{i}", mib=2000, queue="small") for i in range(4)))
+    world.settle()
+    assert sum(bool(world.node_of(f"p{i}")) for i in range(4)) == 2
+
+
+def test_a_closed_queue_starts_nothing() -> None:
+    world = World()
+    world.add(node("n1"), queue("closed", state="Closed"), pod("a", cpu="1", queue="closed"))
+    world.settle()
+    assert world.node_of("a") == ""
+    world.add(queue("closed", state="Open"))
+    world.settle()
+    assert world.node_of("a") == "n1"
+
+
+def test_an_unknown_queue_holds_only_its_own_pods() -> None:
+    scenario("unknown queue", nodes=[node("n1")], arriving=[pod("a", cpu="1", queue="nowhere"), pod("b", cpu="1")],
+             expect={"a": "", "b": "n1"})  # fmt: skip
+
+
+def test_a_queue_that_is_its_own_parent_is_named_and_harms_nobody() -> None:
+    world = World()
+    world.add(queue("x", parent="y"), queue("y", parent="x"), queue("x", parent="y"), node("n1"))
+    world.add(pod("a", cpu="1", queue="x"))
+    world.settle()
+    assert world.node_of("a") == "n1"
+    assert "its own ancestor" in world.engine.state.problems["Queue x"]
+
+
+def test_allocated_of_a_queue_is_written_with_its_ancestors() -> None:
+    world = World(ALL_PLUGINS)
+    world.add(queue("root"), queue("team", parent="root"), node("n1"), pod("a", cpu="1500m", queue="team"))
+    world.settle()
+    assert world.queues["team"]["status"]["allocated"]["cpu"] == "1500m"
+    assert world.queues["root"]["status"]["allocated"]["cpu"] == "1500m"
+
+
+def test_gated_pods_wait_for_their_gates() -> None:
+    world = World()
+    gated = pod("a", cpu="1", gated=True)
+    world.add(node("n1"), gated)
+    world.settle()
+    assert world.node_of("a") == ""
+    assert world.condition("a") == {}
+    gated["spec"]["schedulingGates"] = []
+    world.add(gated)
+    world.settle()
+    assert world.node_of("a") == "n1"
+
+
+def test_a_restart_while_pods_are_binding_uses_nothing_twice_and_loses_no_pod() -> None:
+    world = World()
+    world.deliver = False
+    world.add(node("n1", cards=1), *(pod(f"p{i}", mib=3000) for i in range(4)))
+    world.cycle()
+    world.engine = world.restarted()
+    world.deliver = True
+    world.settle()
+    assert sum(bool(world.node_of(f"p{i}")) for i in range(4)) == 2
+
+
+def test_a_refused_binding_frees_the_cards_and_is_tried_again_with_back_off() -> None:
+    world = World()
+    times = []
+    world.refuse = lambda bind: times.append(world.now) is None and len(times) < 4
+    world.add(node("n1", cards=1), pod("a", mib=8000))
+    world.settle(10)
+    assert world.card_of("a") == "n1/0"
+    assert len(times) == 4
+    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    assert gaps == sorted(gaps)
+
+
+def test_two_pods_of_one_uid_leave_the_second_aside() -> None:
+    world = World()
+    first, second = pod("a", cpu="1"), pod("b", cpu="1")
+    second["metadata"]["uid"] = first["metadata"]["uid"]
+    world.add(node("n1"), first, second)
+    world.settle()
+    assert (world.node_of("a"), world.node_of("b")) == ("n1", "")
+    assert "belongs to pod default/a" in world.engine.state.problems["Pod default/b"]
+
+
+@pytest.mark.parametrize("amount", ["-1", "1e25", "9999999999999999999"])
+def test_negative_and_huge_requests_wait_with_a_reason(amount: str) -> None:
+    world = World()
+    world.add(node("n1"), pod("odd", limits={"cpu": amount}), pod("fine", cpu="1"))
+    world.settle()
+    assert (world.node_of("odd"), world.node_of("fine")) == ("", "n1")
+    text = world.condition("odd")["message"]
+    assert "negative" in text or "Insufficient cpu" in text
