@@ -140,7 +140,8 @@ class Cluster:
 
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
         """Start one node; the event says that its cards are known."""
-        assert self._pki is not None and self._plane is not None
+        assert self._pki is not None
+        assert self._plane is not None
         directory, address = self.data.node(node.name), self.data.address(index)
         directory.mkdir(parents=True, exist_ok=True)
         machine = "" if node.real or not node.has_cards else self._machine(node)

@@ -1,0 +1,182 @@
+"""The whole house from outside: time to ready, idle memory, one pod, and 1,000 pods on 100 hollow nodes.
+
+    python -m benchmarks.backbone [--quick] [--save]
+
+Goals: ready within 3 s; 160 MiB (PSS) idle in one process; one pod created to running in 250 ms; 1,000 pods bound within
+10 s of the first create, never a card over its memory, cores or shares (checked from the objects alone).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.kit.auditor import audit
+
+from benchmarks.report import median, save
+from pumice.adapters.kube import KubeClient
+from pumice.cluster.datadir import DataDir
+from pumice.machine import machine_of
+from pumice.node.hollow import facts, hollow_node
+from pumice.ports.cluster import Json, Resource
+
+PUMICE = [sys.executable, "-m", "pumice"]
+PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
+
+
+def up(directory: Path, *arguments: str) -> float:
+    """Seconds from the start of the command until it says ready."""
+    began = time.monotonic()
+    subprocess.run([*PUMICE, "up", "-d", "--emulated", "--data-dir", str(directory), *arguments], check=True,
+                   capture_output=True, timeout=120)  # fmt: skip
+    return time.monotonic() - began
+
+
+def down(directory: Path) -> None:
+    subprocess.run([*PUMICE, "down", "--data-dir", str(directory)], check=True, capture_output=True, timeout=60)
+
+
+def pss_mib(pid: int) -> float:
+    """Proportional memory of a process and its descendants, in MiB."""
+    total = 0
+    for process in [pid, *descendants(pid)]:
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1])
+    return total / 1024
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(c) for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()]
+    return [d for child in children for d in (child, *descendants(child))]
+
+
+def starting(directory: Path, runs: int) -> dict[str, Any]:
+    """Each time a new data dir; then the same again, with the objects there."""
+    fresh, again, memory = [], [], []
+    for run in range(runs):
+        place = directory / f"start-{run}"
+        fresh.append(up(place))
+        time.sleep(3)
+        memory.append(pss_mib(int((DataDir(place).facts() or {})["pid"])))
+        down(place)
+        again.append(up(place))
+        down(place)
+    return {"up_fresh_s": median(fresh, 2), "up_again_s": median(again, 2), "idle_pss_mib": median(memory, 1)}
+
+
+def pod(name: str, memory: int, cores: int, command: list[str] | None = None) -> Json:
+    limits = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": memory, "volcano.sh/vgpu-cores": cores}
+    container = {"name": "c", "image": "any", "resources": {"limits": limits}, **({"command": command} if command else {})}
+    return {"metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [container]}}  # fmt: skip
+
+
+async def one_pod(kube: KubeClient, count: int) -> dict[str, Any]:
+    """Created to running, one after another, by the events of a watch on the client's side."""
+    running: asyncio.Queue[str] = asyncio.Queue()
+
+    async def look() -> None:
+        async for event in kube.watch(PODS):
+            obj = json.loads(event.raw or b"{}")
+            if obj.get("status", {}).get("phase") == "Running":
+                await running.put(obj["metadata"]["name"])
+
+    watching = asyncio.create_task(look())
+    await asyncio.sleep(0.5)
+    taken = []
+    for index in range(count):
+        name = f"one-{index}"
+        began = time.monotonic()
+        await kube.create(PODS, pod(name, 1000, 10, ["sleep", "1000"]))
+        while await asyncio.wait_for(running.get(), 20) != name:
+            pass
+        taken.append((time.monotonic() - began) * 1000)
+        await kube.delete(PODS, name, "default", grace=0)
+    watching.cancel()
+    return {"pod_created_to_running_ms": median(taken, 1)}
+
+
+async def burst(kube: KubeClient, nodes: int, pods: int) -> dict[str, Any]:
+    """All pods at once on hollow nodes of eight 16 GiB cards; the audit looks at the objects only."""
+    await kube.patch(NODES, "node-1", {"spec": {"unschedulable": True}})  # its pods would be processes, not figures
+    cards = facts(machine_of("8xTesla-V100-SXM2-16GB").cards)
+    for index in range(nodes):
+        await kube.create(NODES, hollow_node(f"hollow-{index:03d}", [_of_node(card, index) for card in cards]))
+    bound: set[str] = set()
+    done = asyncio.Event()
+
+    async def look() -> None:
+        async for event in kube.watch(PODS):
+            obj = json.loads(event.raw or b"{}")
+            if obj.get("spec", {}).get("nodeName", "").startswith("hollow-"):
+                bound.add(obj["metadata"]["name"])
+                if len(bound) == pods:
+                    done.set()
+
+    watching = asyncio.create_task(look())
+    await asyncio.sleep(1.0)
+    writes_before = await api_writes(kube)
+    began = time.monotonic()
+    await asyncio.gather(*(kube.create(PODS, pod(f"burst-{index:04d}", 3000, 25)) for index in range(pods)))
+    created = time.monotonic() - began
+    await asyncio.wait_for(done.wait(), 120)
+    seconds = time.monotonic() - began
+    watching.cancel()
+    await asyncio.sleep(2.0)
+    writes = await api_writes(kube) - writes_before
+    violations = audit((await kube.list(NODES))["items"], (await kube.list(PODS))["items"])
+    assert not violations, violations[:3]
+    return {"burst": {"nodes": nodes, "pods": pods, "all_created_s": round(created, 2), "all_bound_s": round(seconds, 2),
+                      "pods_per_s": round(pods / seconds), "api_writes_per_pod": round(writes / pods, 2),
+                      "audit": "clean"}}  # fmt: skip
+
+
+def _of_node(card: Any, node: int) -> Any:
+    return replace(card, uuid=f"{card.uuid[:-4]}{node:04x}")
+
+
+async def api_writes(kube: KubeClient) -> int:
+    """Writes so far: resource versions rise by one with each of them."""
+    return int((await kube.list(Resource("", "v1", "configmaps")))["metadata"]["resourceVersion"])
+
+
+async def with_client(directory: Path, *measures: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    async with KubeClient.from_kubeconfig(DataDir(directory).kubeconfig, connections=64) as kube:
+        for measure in measures:
+            result |= await measure(kube)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a fifth of the pods, one run of each")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/backbone.json")
+    options = parser.parse_args()
+    runs, single, nodes, pods = (1, 5, 20, 200) if options.quick else (5, 30, 100, 1000)
+    directory = Path(tempfile.mkdtemp(prefix="pumice-bench-"))
+    place = directory / "work"
+    try:
+        result = starting(directory, runs)
+        up(place)
+        try:
+            result |= asyncio.run(with_client(place, lambda k: one_pod(k, single), lambda k: burst(k, nodes, pods)))
+        finally:
+            down(place)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    save("backbone", result, keep=options.save)
+
+
+if __name__ == "__main__":
+    main()
