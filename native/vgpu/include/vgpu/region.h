@@ -99,7 +99,8 @@ struct ext_device {
     uint64_t throttled_ns;
     uint64_t launches;
     uint64_t samples;
-    uint64_t reserved[8];
+    uint64_t probe_until_ns; /* a launch of unknown cost is being measured, at the latest until then */
+    uint64_t reserved[7];
 };
 
 struct ext_pending { /* bytes being requested at this moment, spec 9.2 */

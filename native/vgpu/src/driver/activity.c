@@ -22,7 +22,7 @@ uint32_t activity_sharers(int device, uint64_t since)
     int count = shared_peek(&guest.map.region->proc_num);
     for (int slot = 0; slot < count && slot < REGION_SLOTS; slot++) {
         const struct ext_slot *other = &guest.map.ext->slots[slot];
-        sharers += slot != guest.map.slot && shared_peek(&other->busy_until_ns) >= since &&
+        sharers += slot != guest.map.slot && shared_peek(&other->busy_until_ns) > since &&
                    (shared_peek(&other->busy_devices) >> device & 1) != 0;
     }
     return sharers;
@@ -44,4 +44,11 @@ void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown)
     uint32_t bit = 1u << device;
     if ((shared_peek(&own->busy_devices) & bit) == 0)
         __atomic_fetch_or(&own->busy_devices, bit, __ATOMIC_RELAXED);
+}
+
+void activity_answered(uint64_t now)
+{
+    uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
+    if (guest.map.slot >= 0)
+        __atomic_store_n(&guest.map.ext->slots[guest.map.slot].busy_until_ns, end > now ? end : now, __ATOMIC_RELAXED);
 }

@@ -7,8 +7,8 @@
 #define TICK_NS 20000000ull
 #define REFILL_EVERY_NS 50000ull
 #define LONGEST_NAP_NS 50000000ull   /* limit, policy and switch are looked at again after it */
-#define FIRST_ANSWER_NS 200000000ull /* how long a second launch waits for what the first of its kind cost */
-enum { UNKNOWN_MAX = 4 };
+#define PROBE_NS 400000000ull        /* how long the right to launch something unknown holds */
+#define PROBE_WAIT_NS 1500000000ull  /* how long it is waited for, at most once per kind of kernel */
 
 uint64_t launch_next_tick_ns;
 int launch_any_limit;
@@ -108,21 +108,21 @@ static uint64_t nap(uint64_t ns)
 }
 
 /*
- * A kernel nobody knows could last a second: the next of its kind waits until the first has answered, so that the debt stays
- * one kernel. Bounded, and once per kind, for the first may itself be waiting for what this thread does next.
+ * A kernel nobody knows could last a second: it waits until every other unknown one of the container has answered. Bounded,
+ * and once per kind of kernel, for the earlier one may itself be waiting for what this thread does next.
  */
-static void await_first_answer(struct cost *cost)
+static void await_probe(struct ext_device *device, struct cost *cost)
 {
     uint64_t step = 20000, waited = 0;
-    while (waited < FIRST_ANSWER_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 &&
-           (__atomic_load_n(&cost->outstanding, __ATOMIC_RELAXED) > 0 || sampler_unknown() >= UNKNOWN_MAX)) {
-        sampler_harvest(policy_clock.now());
-        if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0)
+    while (waited < PROBE_WAIT_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0) {
+        uint64_t now = policy_clock.now();
+        sampler_harvest(now);
+        if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0 || budget_probe_begin(device, now, PROBE_NS))
             return;
         waited += nap(step);
         step = step < 1000000 ? step + step / 4 : step;
     }
-    if (waited >= FIRST_ANSWER_NS)
+    if (waited >= PROBE_WAIT_NS)
         __atomic_store_n(&cost->patience_lost, 1, __ATOMIC_RELAXED);
 }
 
@@ -160,7 +160,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
     bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
     if (unknown && !cost->patience_lost)
-        await_first_answer(cost);
+        await_probe(device, cost);
 
     int64_t estimate = (int64_t)cost_estimate(cost);
     int64_t ticket = budget_charge(device, estimate);
@@ -178,6 +178,8 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
         sampler_harvest(now);
         launch->sample = sampler_begin(launch, now, unknown);
     }
+    if (unknown)
+        budget_probe_renew(device, launch->sample != NULL ? now + PROBE_NS : 0);
     activity_publish(index, now, (uint64_t)estimate, unknown);
     watch_start();
     errno = saved;

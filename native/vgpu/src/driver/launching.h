@@ -56,10 +56,10 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown);
 void sampler_launched(struct sample *sample, struct launch *launch);
 void sampler_abandon(struct sample *sample);
 void sampler_harvest(uint64_t now);
-uint32_t sampler_unknown(void); /* launches of which nothing is known yet and that have not answered */
 
 /* activity.c: who has work on the device. */
 void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown);
+void activity_answered(uint64_t now); /* what was unknown is done: no longer busy on its account */
 uint32_t activity_sharers(int device, uint64_t since); /* including ourselves */
 
 /* watch.c: the one thread of the library; zeroes the published utilisation when a process falls silent. */

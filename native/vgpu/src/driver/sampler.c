@@ -23,18 +23,13 @@ struct sample {
 
 static pthread_mutex_t samples_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sample samples[SAMPLES];
-static uint32_t running, unknown_running;
+static uint32_t running;
 
 void sampler_after_fork(void)
 {
     samples_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(samples, 0, sizeof samples);
-    running = unknown_running = 0;
-}
-
-uint32_t sampler_unknown(void)
-{
-    return __atomic_load_n(&unknown_running, __ATOMIC_RELAXED);
+    running = 0;
 }
 
 /* Other threads may be capturing in global mode, where event calls of anybody would spoil their graph. */
@@ -116,7 +111,6 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
         sample->launched_ns = now;
         sample->unknown = unknown;
         __atomic_add_fetch(&launch->cost->outstanding, 1, __ATOMIC_RELAXED);
-        __atomic_add_fetch(&unknown_running, unknown, __ATOMIC_RELAXED);
     }
     restore(mode);
     pthread_mutex_unlock(&samples_lock);
@@ -125,10 +119,13 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
 
 static void close_sample(struct sample *sample)
 {
+    if (sample->unknown) {
+        budget_probe_renew(&guest.map.ext->devices[sample->device], 0);
+        activity_answered(policy_clock.now());
+    }
     if (sample->state == SAMPLE_RUNNING)
         __atomic_sub_fetch(&running, 1, __ATOMIC_RELAXED);
     __atomic_sub_fetch(&sample->cost->outstanding, 1, __ATOMIC_RELAXED);
-    __atomic_sub_fetch(&unknown_running, sample->unknown, __ATOMIC_RELAXED);
     sample->state = SAMPLE_IDLE;
 }
 
@@ -165,7 +162,14 @@ static void account(struct sample *sample, uint64_t duration)
     __atomic_fetch_add(&device->samples, 1, __ATOMIC_RELAXED);
 }
 
-static void harvest_one(struct sample *sample)
+/* No kernel lasts longer than the time since its launch, whatever the events say: a debt of hours would stop the program. */
+static uint64_t plausible(const struct sample *sample, double milliseconds, uint64_t now)
+{
+    uint64_t most = now > sample->launched_ns ? now - sample->launched_ns : 0;
+    return milliseconds * 1e6 < (double)most ? (uint64_t)(milliseconds * 1e6) : most;
+}
+
+static void harvest_one(struct sample *sample, uint64_t now)
 {
     float milliseconds = 0;
     CUresult rc = INSIDE(real_table.cuEventQuery(sample->end));
@@ -173,19 +177,18 @@ static void harvest_one(struct sample *sample)
         return;
     if (rc == CUDA_SUCCESS && INSIDE(real_table.cuEventElapsedTime(&milliseconds, sample->start, sample->end)) == CUDA_SUCCESS &&
         milliseconds >= 0)
-        account(sample, (uint64_t)((double)milliseconds * 1e6));
+        account(sample, plausible(sample, milliseconds, now));
     close_sample(sample);
 }
 
 void sampler_harvest(uint64_t now)
 {
-    (void)now;
     if (__atomic_load_n(&running, __ATOMIC_RELAXED) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
         return;
     int mode = relax();
     for (int i = 0; i < SAMPLES; i++)
         if (samples[i].state == SAMPLE_RUNNING)
-            harvest_one(&samples[i]);
+            harvest_one(&samples[i], now);
     restore(mode);
     pthread_mutex_unlock(&samples_lock);
 }

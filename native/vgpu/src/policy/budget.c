@@ -50,3 +50,15 @@ uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64
     wait = wait > SHORTEST_WAIT_NS ? wait : SHORTEST_WAIT_NS; /* what is slept too long stays as credit */
     return wait < LONGEST_WAIT_NS ? wait : LONGEST_WAIT_NS;
 }
+
+bool budget_probe_begin(struct ext_device *device, uint64_t now, uint64_t longest_ns)
+{
+    uint64_t until = shared_get(&device->probe_until_ns);
+    bool lapsed = until <= now || until > now + longest_ns + CLOCK_SKEW_NS;
+    return lapsed && shared_swap_if(&device->probe_until_ns, &until, now + longest_ns);
+}
+
+void budget_probe_renew(struct ext_device *device, uint64_t until)
+{
+    shared_set(&device->probe_until_ns, until);
+}

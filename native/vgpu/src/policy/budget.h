@@ -24,16 +24,29 @@ static inline int64_t budget_charge(struct ext_device *device, int64_t cost)
     return shared_add(&device->charged_ns, cost);
 }
 
-/* What was charged turned out to be more or less. */
+/*
+ * What was charged turned out to be more or less. A refund is credit: lowering charged would leave tickets behind that no
+ * credit ever passes, because credit stops growing a little above charged.
+ */
 static inline void budget_correct(struct ext_device *device, int64_t difference)
 {
-    shared_add(&device->charged_ns, difference);
+    if (difference > 0)
+        shared_add(&device->charged_ns, difference);
+    else if (difference < 0)
+        shared_add(&device->credit_ns, -difference);
 }
 
 static inline bool budget_allows(const struct ext_device *device, int64_t ticket)
 {
     return shared_peek(&device->credit_ns) > ticket;
 }
+
+/*
+ * The right to launch work of unknown cost: one such launch at a time in the container, so that it is measured alone and the
+ * debt it may leave is one kernel's. It lapses, because its holder may die.
+ */
+bool budget_probe_begin(struct ext_device *device, uint64_t now, uint64_t longest_ns);
+void budget_probe_renew(struct ext_device *device, uint64_t until); /* 0: the answer is there */
 
 /* The time until credit passes the ticket at the present rate, in ns; 0 = now. */
 uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64_t ticket);
