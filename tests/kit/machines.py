@@ -24,7 +24,8 @@ class Programs:
         self.environment = {**os.environ, **machines, "PATH": f"{machines['PATH']}:{os.environ['PATH']}"}
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, env=self.environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, *words: str, code: int = 0, timeout: float = 60) -> str:
         """What the program printed (both streams when it is to fail); fails unless it ended with ``code``."""

@@ -27,6 +27,7 @@ from pumice.model.hardware import preset, preset_names
 from pumice.model.refusal import BadInput
 
 MIB = 1 << 20
+ENDED_SHOWN = 10
 
 app = typer.Typer(
     add_completion=False,
@@ -187,8 +188,12 @@ def _show(machine: Machine, output: Output) -> None:
         f" {described['time']} time"
     )
     _print_table(described["cards"])
-    if described["processes"]:
-        _print_table(described["processes"])
+    living = [row for row in described["processes"] if row["state"] == "runs"]
+    ended = [row for row in described["processes"] if row["state"] != "runs"]
+    if living or ended:
+        _print_table(living + ended[-ENDED_SHOWN:])
+    if len(ended) > ENDED_SHOWN:
+        print(f"and {len(ended) - ENDED_SHOWN} that ended before (-o json shows all)")
 
 
 def _described(machine: Machine) -> dict[str, Any]:
