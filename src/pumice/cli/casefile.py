@@ -31,6 +31,7 @@ from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 KIND = "PumiceCase"
 SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
+    "namespaces": (volcano.NAMESPACES, None),
     "nodes": (volcano.NODES, Node),
     "queues": (volcano.QUEUES, Queue),
     "priorityClasses": (volcano.PRIORITY_CLASSES, PriorityClass),
@@ -76,6 +77,7 @@ def engine_of(case: Case) -> Engine:
     for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
         state.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
     put: dict[str, Any] = {
+        "namespaces": lambda o: state.put_namespace(o["metadata"]["name"], o["metadata"].get("labels") or {}),
         "nodes": lambda o: state.put_node(convert(Node, o)),
         "queues": lambda o: state.put_queue(convert(Queue, o)),
         "priorityClasses": lambda o: state.put_priority_class(convert(PriorityClass, o)),
@@ -132,7 +134,8 @@ def load(path: Path) -> Case:
 def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:
     """Only what the scheduler reads, without empty fields."""
     if kind is None:
-        return {key: value for key, value in obj.items() if key not in ("status", "managedFields")}
+        meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
+        return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}
     slim: dict[str, Any] = _full(msgspec.to_builtins(convert(kind, obj)))
     return slim
 

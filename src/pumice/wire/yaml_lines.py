@@ -30,8 +30,9 @@ class Lined:
 
 def load_lined(text: str, *, first_line: int = 1) -> Lined:
     """Parse one document. ``first_line`` is where the text begins in its file. Raises BadInput with the line."""
-    loader = yaml.SafeLoader(text)
+    loader: yaml.SafeLoader | None = None
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         result = Lined(None)
         if node is not None:
@@ -41,12 +42,13 @@ def load_lined(text: str, *, first_line: int = 1) -> Lined:
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark else 0)
         raise BadInput(f"line {line}: {error.problem or error.context or 'no YAML'}") from None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:
         raise BadInput(f"line {first_line}: no YAML: {str(error).splitlines()[0][:200]}") from None
     except RecursionError:
         raise BadInput(f"line {first_line}: nested too deeply") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, first: int, depth: int) -> Any:
@@ -72,7 +74,8 @@ def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, 
 def load_all_lined(text: str) -> list[Lined]:
     """Every document of a stream, with lines counted from its beginning. Raises BadInput with the line."""
     documents: list[Lined] = []
-    start, chunk = 1, []
+    start = 1
+    chunk: list[str] = []
     lines = text.splitlines()
     for number, line in enumerate([*lines, "---"], start=1):
         if line == "---" or line.startswith(("--- ", "---\t")):

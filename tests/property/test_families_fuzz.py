@@ -1,0 +1,172 @@
+"""Whatever others write into annotations and ConfigMaps: nothing raises, and only the smallest thing is set aside."""
+
+from __future__ import annotations
+
+import os
+import random
+import string
+
+import pytest
+from tests.kit.device_world import A100, V100, card, pod_of, vgpu_node
+
+from pumice.families.lint import lint_files
+from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.seam import Inventory
+from pumice.families.settings import settings_from
+from pumice.model.cards import Grant
+from pumice.model.refusal import BadInput, Refusal
+from pumice.wire import names
+from pumice.wire.device_config import parse_device_config
+from pumice.wire.node_lock import parse_lock
+from pumice.wire.nvidia_gpushare import parse_index, parse_unhealthy
+from pumice.wire.nvidia_vgpu import (
+    CardPlace,
+    PodDevice,
+    parse_pod_devices,
+    parse_register,
+    parse_topology,
+    render_pod_devices,
+    render_register,
+    render_topology,
+)
+
+WORDS = ("GPU-a", "GPU-b", "NVIDIA", "true", "false", "mig", "hami-core", "group1", "4096", "10", "-1", "abc", "", "[", "]",
+         "[group1-0]", "[group9-3]", "[group1-99]", "[-1]", "18446744073709551616", "1e9", "²", "\x00", " ", "🙂")  # fmt: skip
+SEPARATORS = (",", ":", ";", "-", ",,", "::", "")
+
+
+def words(dice: random.Random) -> str:
+    return "".join(dice.choice(WORDS) + dice.choice(SEPARATORS) for _ in range(dice.randint(0, 24)))
+
+
+def noise(dice: random.Random) -> str:
+    return dice.randbytes(dice.randint(0, 60)).decode("utf-8", "replace")
+
+
+def mutated(text: str, dice: random.Random) -> str:
+    parts = list(text)
+    for _ in range(dice.randint(1, 4)):
+        at = dice.randint(0, len(parts))
+        match dice.randint(0, 2):
+            case 0:
+                parts[at:at] = dice.choice(string.printable)
+            case 1:
+                del parts[at : at + dice.randint(1, 6)]
+            case _:
+                parts[at:at] = parts[: dice.randint(0, len(parts))]
+    return "".join(parts)[:4000]
+
+
+def run_annotations(count: int, seed: int) -> dict[str, int]:
+    """Both grammars: parse, register, replay. Good cards beside a bad one stay usable."""
+    dice = random.Random(seed)
+    family = NvidiaVgpu()
+    good_register = card("GPU-a", 40960, 10, A100, mode="mig") + card("GPU-b", 16384, 10, V100)
+    good_ids = "GPU-a[group2-0],NVIDIA,3000,10:;GPU-b,NVIDIA,4096,25:"
+    inventory = family.inventory(vgpu_node("n1", good_register))
+    assert inventory is not None
+    counts = {"cards": 0, "blocked": 0, "charged": 0, "doubts": 0}
+    for number in range(count):
+        base = good_ids if number % 2 else good_register
+        text = (words(dice), noise(dice), mutated(base, dice))[number % 3]
+        register = parse_register(text, short_entries=number % 5 == 0)
+        assert [c.index for c in register.cards] == list(range(len(register.cards)))
+        assert len({c.uuid for c in register.cards}) == len(register.cards)
+        assert sum(1 for c in register.cards if c.blocked) <= len(register.problems)
+        counts["cards"] += len(register.cards)
+        counts["blocked"] += sum(1 for c in register.cards if c.blocked)
+        seen = family.inventory(vgpu_node("n1", card("GPU-good") + text))
+        if seen is not None and "GPU-good" not in text and seen.cards:
+            assert seen.cards[0].blocked == ""
+        counts_of(family, inventory, text, counts)
+        parse_topology(text), parse_index(text), parse_unhealthy(text), parse_lock(text)
+    return counts
+
+
+def counts_of(family: NvidiaVgpu, inventory: Inventory, text: str, counts: dict[str, int]) -> None:
+    devices = parse_pod_devices(text)
+    again = parse_pod_devices(render_pod_devices(devices.containers))
+    if any(devices.containers) and all("," not in d.uuid + d.group for part in devices.containers for d in part):
+        assert again.containers == devices.containers
+    pod = pod_of("p", annotations={names.VGPU_IDS: text}, node="n1")
+    held = family.replay(pod, "n1", inventory)
+    doubts = held.doubts if isinstance(held, Grant) else (held,) if isinstance(held, Refusal) else ()
+    assert {doubt.field for doubt in doubts} <= {c.uuid for c in inventory.cards}
+    counts["doubts"] += len(doubts)
+    if isinstance(held, Grant):
+        for piece in held.pieces:
+            assert piece.uuid in text
+            assert piece.memory >= 0
+            assert piece.cores >= 0
+            counts["charged"] += 1
+
+
+def test_annotations_of_any_shape_never_raise() -> None:
+    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    counts = run_annotations(10_000, seed)
+    print(counts)
+    assert min(counts.values()) > 100
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_million_annotations_never_raise() -> None:
+    print(run_annotations(1_000_000, 1))
+
+
+DOCUMENT = """
+nvidia:
+  resourceCountName: volcano.sh/vgpu-number
+  gpuMemoryFactor: 1
+  knownMigGeometries:
+  - models: [A30, "A100-PCIE-40GB"]
+    allowedGeometries:
+    - group: group1
+      geometries:
+      - {name: 1g.6gb, memory: 6144, count: 4}
+"""
+
+
+def test_documents_of_any_shape_are_read_or_refused_with_a_line() -> None:
+    dice = random.Random(3)
+    read = refused = 0
+    for _ in range(1_500):
+        text = mutated(DOCUMENT, dice)
+        try:
+            parse_device_config(text)
+            read += 1
+        except BadInput as error:
+            refused += str(error).startswith("line ")
+        lint_files({"f": text})
+    assert read + refused == 1_500
+    assert min(read, refused) > 100
+
+
+def test_arguments_of_any_type_are_read_or_warned_about() -> None:
+    dice = random.Random(4)
+    values = (True, False, 0, -3, 2**70, 1.5, "", "x", "10", None, [], [{}], [{"a": 1}], {"a": []}, [[1]], "true")
+    for _ in range(2_000):
+        keys = dice.sample(("deviceshare.VGPUEnable", "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy",
+                            "deviceshare.GPUExclusiveRules", "pumice.MigPolicy", "nonsense",
+                            "deviceshare.KnowGeometriesCMName", "predicate.GPUNumberEnable"), 4)  # fmt: skip
+        settings_from({key: dice.choice(values) for key in keys})
+
+
+def test_what_is_written_is_read_back_the_same() -> None:
+    dice = random.Random(5)
+    for _ in range(500):
+        containers = tuple(
+            tuple(
+                PodDevice(f"GPU-{dice.randint(0, 9)}", dice.randint(0, 99999), dice.randint(0, 100),
+                          *(("group-x", dice.randint(0, 7)) if dice.random() < 0.5 else ()))
+                for _ in range(dice.randint(0, 3))
+            )
+            for _ in range(dice.randint(1, 4))
+        )  # fmt: skip
+        if any(containers):
+            assert parse_pod_devices(render_pod_devices(containers)).containers == containers
+    register = parse_register(card("GPU-a", 40960, 10, A100, mode="mig") + card("GPU-b", 16384, 4, V100, healthy=False))
+    assert parse_register(render_register(register.cards)) == register
+    places = (CardPlace("GPU-a", 0, (("GPU-b", 4),)), CardPlace("GPU-b", -1))
+    assert parse_topology(render_topology(places)) == places

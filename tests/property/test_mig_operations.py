@@ -1,0 +1,159 @@
+"""Random MIG placements and departures: no slot twice, none lost, against a checker that shares nothing with the product."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from tests.kit.device_world import A100, card, limits, pod_of, vgpu_node
+from tests.kit.mig_rules import RULES, Partitioned
+
+from pumice.engine.cards import FamilyBook
+from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.seam import Ask, Fit
+from pumice.families.settings import Settings
+from pumice.model.cards import Grant
+from pumice.wire import names
+from pumice.wire.nvidia_vgpu import parse_pod_devices
+from pumice.wire.objects import Pod
+
+# model -> (registered memory, product name, NVIDIA's rules, group -> [(profile, MiB)] in slot order), typed by hand
+MODELS = {
+    "A100-40": (40960, A100, "A100-SXM4-40GB", {
+        "group1": [("1g.5gb", 5120)] * 7,
+        "group2": [("2g.10gb", 10240)] * 3 + [("1g.5gb", 5120)],
+        "group3": [("3g.20gb", 20480)] * 2,
+        "group4": [("7g.40gb", 40960)],
+    }),
+    "A100-80": (81920, "NVIDIA-NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB", {
+        "group1": [("1g.10gb", 9728)] * 7,
+        "group2": [("2g.20gb", 19968)] * 3 + [("1g.10gb", 9728)],
+        "group3": [("3g.40gb", 40192)] * 2,
+        "group4": [("7g.80gb", 80896)],
+    }),
+    "A30": (24576, "NVIDIA-NVIDIA A30", "A30", {
+        "group1": [("1g.6gb", 6144)] * 4, "group2": [("2g.12gb", 12288)] * 2, "group3": [("4g.24gb", 24576)],
+    }),
+}  # fmt: skip
+
+
+@dataclass
+class Checker:
+    """Who holds which slot of which card, by the annotations alone."""
+
+    models: dict[str, str]
+    held: dict[str, dict[int, str]] = field(default_factory=dict)
+    group: dict[str, str] = field(default_factory=dict)
+
+    def take(self, who: str, ids: str, needs: list[int]) -> None:
+        devices = [device for part in parse_pod_devices(ids).containers for device in part]
+        assert len(devices) == len(needs), ids
+        for device, need in zip(devices, needs, strict=True):
+            groups = MODELS[self.models[device.uuid]][3]
+            slots = self.held.setdefault(device.uuid, {})
+            assert device.slot not in slots, f"{device.id} is held by {slots[device.slot]}, and now by {who}"
+            assert not slots or self.group[device.uuid] == device.group, f"{device.id}: the card is in another group"
+            assert groups[device.group][device.slot][1] >= need, f"{device.id} is smaller than {need}"
+            slots[device.slot] = who
+            self.group[device.uuid] = device.group
+
+    def leave(self, who: str) -> None:
+        for uuid in list(self.held):
+            self.held[uuid] = {slot: holder for slot, holder in self.held[uuid].items() if holder != who}
+
+    def room(self, need: int) -> bool:
+        """Whether any card has a free slot of that size in a group that it may be in."""
+        for uuid, model in self.models.items():
+            slots = self.held.get(uuid) or {}
+            for group, sizes in MODELS[model][3].items():
+                if slots and self.group[uuid] != group:
+                    continue
+                if any(memory >= need and slot not in slots for slot, (_, memory) in enumerate(sizes)):
+                    return True
+        return False
+
+    def hardware_agrees(self, uuid: str) -> None:
+        """The driver can lay out the group's instances that are in use (larger ones first)."""
+        _, _, rules_name, groups = MODELS[self.models[uuid]]
+        rules = RULES[rules_name]
+        ids = {rule.name: number for number, rule in rules.items()}
+        lying = Partitioned(rules)
+        in_use = [groups[self.group[uuid]][slot][0] for slot in self.held[uuid]]
+        for key, profile in enumerate(sorted(in_use, key=lambda name: -rules[ids[name]].length)):
+            lying.place(key, ids[profile], lying.open_begins(ids[profile])[0])
+
+
+def run(operations: int, seed: int, mig_policy: str) -> dict[str, int]:
+    dice = random.Random(f"{seed}-{mig_policy}")
+    policy = dice.choice(("binpack", "spread", ""))
+    family = NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy))
+    book = FamilyBook(family)
+    checker = Checker({})
+    for row, model in enumerate(MODELS):
+        memory, product, _, _ = MODELS[model]
+        uuids = [f"GPU-{model}-{i}" for i in range(3)]
+        checker.models |= dict.fromkeys(uuids, model)
+        node = vgpu_node(model, *(card(uuid, memory, 100, product, mode="mig") for uuid in uuids))
+        book.put(model, row, family.inventory(node), 3)
+    living: dict[str, Grant] = {}
+    counts = {"placed": 0, "refused": 0, "left": 0, "rebuilt": 0}
+    for number in range(operations):
+        if living and dice.random() < 0.45:
+            who = dice.choice(list(living)) if number % 50 else next(iter(living))
+            book.discharge(who, living.pop(who))
+            checker.leave(who)
+            counts["left"] += 1
+            continue
+        needs = [dice.choice((1, 3000, 5120, 9728, 10240, 15000, 20480, 24576, 40192))] * dice.choice((1, 1, 1, 2, 3))
+        pod = ask_for(f"p{number}", needs, dice)
+        ask = family.ask(pod)
+        assert isinstance(ask, Ask)
+        nodes = list(MODELS)
+        dice.shuffle(nodes)
+        fits = (family.fit(ask, book.view(node)) for node in nodes)
+        fit = next((outcome for outcome in fits if isinstance(outcome, Fit)), None)
+        if fit is None:
+            counts["refused"] += 1
+            assert len(needs) > 1 or not checker.room(needs[0]), f"a slot of {needs[0]} is free and was not found"
+            continue
+        uid = pod.metadata.uid
+        ids = family.annotations(fit.grant, 0)[names.VGPU_IDS]
+        checker.take(uid, ids, needs)
+        for piece in fit.grant.pieces:
+            checker.hardware_agrees(piece.uuid)
+        book.charge(uid, fit.grant)
+        living[uid] = fit.grant
+        counts["placed"] += 1
+        if number % 97 == 0:
+            pod.metadata.annotations[names.VGPU_IDS] = ids
+            pod.spec.node_name = fit.grant.node
+            assert family.replay(pod, fit.grant.node, book.nodes[fit.grant.node].inventory) == fit.grant
+            counts["rebuilt"] += 1
+    for uid, grant in living.items():
+        book.discharge(uid, grant)
+    for node_book in book.nodes.values():
+        assert all((u.shares, u.memory, u.cores, u.group, u.slots) == (0, 0, 0, "", set()) for u in node_book.usages)
+    return counts
+
+
+def ask_for(name: str, needs: list[int], dice: random.Random) -> Pod:
+    """One container with several slots, or several containers with one each."""
+    if dice.random() < 0.5:
+        return pod_of(name, limits(len(needs), needs[0]))
+    return pod_of(name, *(limits(1, need) for need in needs))
+
+
+@pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
+def test_random_mig_operations_share_no_slot_and_lose_none(mig_policy: str) -> None:
+    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    print(run(3_400, seed, mig_policy))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_million_mig_operations() -> None:
+    for mig_policy in ("listed", "tightest", "expected"):
+        print(mig_policy, run(334_000, 1, mig_policy))
