@@ -36,6 +36,7 @@ class OwnNode:
         self.name, self.clock = name, clock
         self._cluster, self._dice, self._component = cluster, dice, component
         self._pods: dict[str, NodePod] = {}
+        self._arrivals = 0
         self.node: Node | None = None
         self.pods_changed, self.node_changed = Signal(), Signal()
         self.pods_synced, self.node_synced = asyncio.Event(), asyncio.Event()
@@ -53,8 +54,7 @@ class OwnNode:
         listed = await self._cluster.list(PODS, field_selector=f"spec.nodeName={self.name}")
         for item in listed.get("items", []):
             with suppress(msgspec.ValidationError):
-                pod = convert(NodePod, item)
-                self._pods[pod.uid] = pod
+                self._keep(convert(NodePod, item))
 
     async def _watch_pods(self) -> None:
         async for event in self._cluster.watch(PODS, field_selector=f"spec.nodeName={self.name}"):
@@ -69,8 +69,17 @@ class OwnNode:
                 if event.type == "DELETED":
                     self._pods.pop(pod.uid, None)
                 else:
-                    self._pods[pod.uid] = pod
+                    self._keep(pod)
             self.pods_changed.fire()
+
+    def _keep(self, pod: NodePod) -> None:
+        known = self._pods.get(pod.uid)
+        if known is not None:
+            pod.arrival = known.arrival
+        elif self.pods_synced.is_set():
+            self._arrivals += 1
+            pod.arrival = self._arrivals
+        self._pods[pod.uid] = pod
 
     async def _watch_node(self) -> None:
         async for event in self._cluster.watch(NODES, field_selector=f"metadata.name={self.name}"):

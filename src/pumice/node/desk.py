@@ -90,7 +90,7 @@ class Desk:
         if found is None:
             return None
         if isinstance(found, Broken):
-            return self.refuse(found.pod, found.reason)
+            return self.refuse(found.pod, found.reason, mark=found.placed)
         if reason := refusal(found, self._cards):
             return self.refuse(found.pod, reason)
         answer = build(found, self._cards, self._sharing, self._handout, self._dice)
@@ -103,17 +103,13 @@ class Desk:
         self._matcher.settle(served.work)
         self._answers[served.ids] = (served.work.pod.uid, served.answer)
 
-    def refuse(self, pod: NodePod, reason: str) -> Refuse:
+    def refuse(self, pod: NodePod, reason: str, *, mark: bool = True) -> Refuse:
         """Give one pod up: mark it, say why, and forget what was reserved for it."""
         meta = pod.metadata
-        self._matcher.unsettle(pod.uid)
-        return Refuse(
-            f"pod {pod.key}: {reason}",
-            (
-                PatchPod(meta.namespace, meta.name, meta.uid, FAILED),
-                Tell("Pod", meta.namespace, meta.name, meta.uid, "VGPUAllocationFailed", reason),
-            ),
-        )
+        self._matcher.refuse(pod.uid)
+        tell = Tell("Pod", meta.namespace, meta.name, meta.uid, "VGPUAllocationFailed", reason)
+        patch = PatchPod(meta.namespace, meta.name, meta.uid, FAILED)
+        return Refuse(f"pod {pod.key}: {reason}", (patch, tell) if mark else (tell,))
 
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         """Mark pods that ended while they were allocating, and forget pods that are gone."""

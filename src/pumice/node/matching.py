@@ -2,7 +2,11 @@
 
 A pod of this node is a *candidate* while it waits for devices that the scheduler gave it. Its work is done in the
 kubelet's order: init containers first, then one segment of ``devices-to-allocate`` per asking container. Candidates are
-compared only by their *next* piece of work, never by totals.
+compared only by their *next* piece of work, never by totals. Among equals the order counts in which the pods came to this
+node, since the kubelet admits in that order; it is told apart from the scheduler's time, which has whole seconds.
+
+A *stranger* asks for the resource although no scheduler of ours placed it. The kubelet calls for it all the same, so it
+takes its turn, and is refused.
 """
 
 from __future__ import annotations
@@ -36,25 +40,15 @@ class Work:
     begun: bool = False
     warning: str = ""
 
-    @property
-    def order(self) -> tuple[bool, int, str, str]:
-        """Partly served pods first: the kubelet finishes one pod before it starts the next. Then the oldest."""
-        meta = self.pod.metadata
-        return (not self.begun, _age(self.pod.annotations), meta.creation_timestamp, meta.uid)
-
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A pod whose annotations cannot be honoured; ``counts`` are the calls that it may be taken for."""
+    """A pod that cannot be served; ``counts`` are the calls that it may be taken for. ``placed``: by our scheduler."""
 
     pod: NodePod
     reason: str
     counts: frozenset[int]
-
-    @property
-    def order(self) -> tuple[bool, int, str, str]:
-        meta = self.pod.metadata
-        return (True, _age(self.pod.annotations), meta.creation_timestamp, meta.uid)
+    placed: bool = True
 
 
 @dataclass(slots=True)
@@ -71,6 +65,7 @@ class Matcher:
     def __init__(self, node: str, number: str = names.VGPU_NUMBER, memory: str = names.VGPU_MEMORY) -> None:
         self._node, self._number, self._memory = node, number, memory
         self._served: dict[str, Served] = {}
+        self._refused: set[str] = set()
         self._proposed: tuple[frozenset[str], str] | None = None
 
     def propose(self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
@@ -118,19 +113,16 @@ class Matcher:
         else:
             served.segments.update(range(work.segment + 1))
 
-    def unsettle(self, uid: str) -> None:
-        """The pod could not be patched: it has failed, and nothing of it is reserved any more."""
+    def refuse(self, uid: str) -> None:
+        """The pod was refused: nothing of it is reserved any more, and its turn is over before the cache shows it."""
         self._served.pop(uid, None)
+        self._refused.add(uid)
 
     def prune(self, uids: Iterable[str]) -> None:
         """Forget pods that are no longer on this node."""
-        gone = self._served.keys() - set(uids)
-        for uid in gone:
-            del self._served[uid]
-
-    def waiting(self, pods: Iterable[NodePod]) -> int:
-        """How many pods wait for devices here."""
-        return sum(self._work(pod) is not None for pod in pods)
+        alive = set(uids)
+        self._served = {uid: served for uid, served in self._served.items() if uid in alive}
+        self._refused &= alive
 
     def _next(self, pods: Iterable[NodePod], count: int) -> Work | Broken | None:
         fitting: list[Work | Broken] = []
@@ -140,9 +132,13 @@ class Matcher:
                     fitting.append(work)
                 case Broken(counts=counts) as broken if count in counts:
                     fitting.append(broken)
-        return min(fitting, key=lambda found: found.order, default=None)
+        return min(fitting, key=_turn, default=None)
 
     def _work(self, pod: NodePod) -> Work | Broken | None:
+        if not self._waits(pod):
+            return None
+        if pod.annotations.get(names.VGPU_NODE) != self._node:
+            return self._stranger(pod)
         if not self._candidate(pod):
             return None
         given = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, ""))
@@ -152,8 +148,7 @@ class Matcher:
         if not reason and (doubts := (*given.doubts, *left.doubts)):
             reason = doubts[0].text
         if reason:
-            counts = frozenset(c.asks(self._number) for c in (*pod.spec.containers, *pod.spec.init_containers))
-            return Broken(pod, reason, counts - {0})
+            return Broken(pod, reason, self._counts(pod))
         served = self._served.get(pod.uid, Served())
         begun = left != given or bool(served.segments)
         parts = [() if i in served.segments else part for i, part in enumerate(left.containers)]
@@ -162,14 +157,29 @@ class Matcher:
             return self._init_work(pod, inits[served.inits], given.containers, served.inits > 0)
         return self._segment_work(pod, asking, parts, begun or served.inits > 0)
 
+    def _waits(self, pod: NodePod) -> bool:
+        return (
+            pod.spec.node_name == self._node
+            and pod.metadata.deletion_timestamp is None
+            and pod.status.phase in ("", "Pending")
+            and pod.uid not in self._refused
+        )
+
+    def _stranger(self, pod: NodePod) -> Broken | None:
+        counts, elsewhere = self._counts(pod), pod.annotations.get(names.VGPU_NODE)
+        reason = f"it asks for {self._number} but was not placed by the scheduler; set its schedulerName"
+        if elsewhere:
+            reason = f"its cards were chosen on node {elsewhere}, but it was bound here"
+        return Broken(pod, reason, counts, placed=False) if counts else None
+
+    def _counts(self, pod: NodePod) -> frozenset[int]:
+        every = (*pod.spec.containers, *pod.spec.init_containers)
+        return frozenset(container.asks(self._number) for container in every) - {0}
+
     def _candidate(self, pod: NodePod) -> bool:
         notes = pod.annotations
         return (
-            pod.spec.node_name == self._node
-            and notes.get(names.VGPU_NODE) == self._node
-            and pod.metadata.deletion_timestamp is None
-            and pod.status.phase in ("", "Pending")
-            and notes.get(names.BIND_PHASE, ALLOCATING) == ALLOCATING
+            notes.get(names.BIND_PHASE, ALLOCATING) == ALLOCATING
             and bool(notes.get(names.DEVICES_TO_ALLOCATE, "").strip("; "))
         )
 
@@ -233,6 +243,14 @@ def done(work: Work) -> dict[str, str]:
 
 FAILED: Final[Mapping[str, str]] = {names.BIND_PHASE: "failed", names.VGPU_TIME: SERVED}
 """Annotations of a pod that could not be served; its assignment stays, the scheduler's books are made from it."""
+
+
+def _turn(found: Work | Broken) -> tuple[bool, int, int, str, str]:
+    """Partly served pods first: the kubelet finishes one pod before it starts the next. Then as they came; the oldest of
+    those that were there before us."""
+    meta = found.pod.metadata
+    begun = isinstance(found, Work) and found.begun
+    return (not begun, found.pod.arrival, _age(found.pod.annotations), meta.creation_timestamp, meta.uid)
 
 
 def _age(notes: Mapping[str, str]) -> int:

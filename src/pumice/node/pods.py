@@ -58,11 +58,16 @@ class Status(Struct, rename="camel", gc=False):
 
 
 class NodePod(Struct, rename="camel", gc=False):
-    """A pod as the node side sees it."""
+    """A pod as the node side sees it.
+
+    ``arrival`` counts the pods as this node's watch brought them; 0 for those that were there when it began. The
+    kubelet follows the same watch and admits in the same order (spec real-kubelet 2).
+    """
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: Spec = msgspec.field(default_factory=Spec)
     status: Status = msgspec.field(default_factory=Status)
+    arrival: int = 0
 
     @property
     def uid(self) -> str:

@@ -121,6 +121,41 @@ def test_the_oldest_of_equal_pods_is_served_first_and_ended_ones_never():
     assert [serve(at, [p2, p0, p1], [i]).work.pod.key for i in "xy"] == ["ns1/p1", "ns1/p2"]
 
 
+def test_pods_that_came_while_we_watched_are_served_as_they_came():
+    """The kubelet admits in the order of its watch, which is ours; the scheduler's time has whole seconds."""
+    first, second = pod("first", gives(A), time=100), pod("second", gives(B), time=99)
+    first.arrival, second.arrival = 1, 2
+    at = desk()
+    assert [serve(at, [second, first], [i]).work.pod.key for i in "xy"] == ["ns1/first", "ns1/second"]
+
+
+def test_a_pod_that_no_scheduler_placed_takes_its_turn_and_is_refused():
+    stranger, placed = pod("stranger", None, container("c", 1)), pod("placed", gives(A))
+    stranger.arrival, placed.arrival = 1, 2
+    at = desk()
+    refused = at.allocate([placed, stranger], ["x"])
+    assert isinstance(refused, Refuse)
+    assert "pod ns1/stranger: it asks for volcano.sh/vgpu-number but was not placed by the scheduler" in refused.reason
+    assert [type(effect) for effect in refused.effects] == [Tell]
+    assert serve(at, [placed, stranger], ["y"]).work.pod.key == "ns1/placed"
+    assert at.allocate([stranger], ["z"]) is None, "its turn is over"
+
+
+def test_a_pod_whose_cards_were_chosen_on_another_node_is_refused():
+    stale = pod("stale", gives(A), annotations={names.VGPU_NODE: "node-b"})
+    refused = desk().allocate([stale], ["x"])
+    assert isinstance(refused, Refuse)
+    assert refused.reason == "pod ns1/stale: its cards were chosen on node node-b, but it was bound here"
+
+
+def test_a_refused_pod_does_not_come_up_again_while_the_cache_is_late():
+    bad, good = pod("bad", gives("GPU-elsewhere")), pod("good", gives(A))
+    bad.arrival, good.arrival = 1, 2
+    at = desk()
+    assert isinstance(at.allocate([bad, good], ["x"]), Refuse)
+    assert serve(at, [bad, good], ["y"]).work.pod.key == "ns1/good"
+
+
 def test_a_pod_half_served_goes_before_an_older_one():
     old = pod("old", gives(A), time=1)
     half = pod("half", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1), left=f";{gives(B)}", time=9)
@@ -133,10 +168,9 @@ def test_a_pod_half_served_goes_before_an_older_one():
         pod("gone", gives(A), deletionTimestamp="2026-08-20T10:00:00Z"),
         pod("done", gives(A), phase="Running"),
         pod("elsewhere", gives(A), node="node-b"),
-        pod("stale", gives(A), annotations={names.VGPU_NODE: "node-b"}),
         pod("failed", gives(A), annotations={names.BIND_PHASE: "failed"}),
         pod("served", gives(A), left=""),
-        pod("never placed", None),
+        pod("never placed", None, container("c")),
     ],
     ids=lambda p: p.metadata.name,
 )
