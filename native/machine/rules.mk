@@ -50,3 +50,18 @@ $(MT)/create: $(M)/tests/create.c $(M)/include/machine/state.h
 	@mkdir -p $(@D)
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $<
 ALL += $(MT)/create
+M_TESTS := test_time test_memory
+$(MT)/%: $(M)/tests/%.c $(M)/tests/check.h $(M_LIBS) $(MT)/create
+	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $< $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 -Wl,-rpath,'$$ORIGIN/..' -lpthread
+$(MT)/create: SANITIZE :=
+
+.PHONY: machine-test machine-soak machine-bench
+machine-test: $(M_TESTS:%=$(MT)/%)
+	@set -e; for t in $(M_TESTS); do echo "RUN $$t $(SANITIZER)"; timeout 300 $(MT)/$$t; done
+machine-soak: $(MT)/test_memory
+	timeout 3000 $(MT)/test_memory 10000
+machine-bench: $(MT)/bench_launch
+	@$(MT)/bench_launch
+TESTS += machine-test
+SOAK += machine-soak
+bench: machine-bench

@@ -134,6 +134,15 @@ static bool settle(void)
     return true;
 }
 
+bool machine_joined(void)
+{
+    lock_take(&the_machine->clock.lock);
+    const struct machine_participant *me = participant(false);
+    bool joined = me && me->joined;
+    lock_give(&the_machine->clock.lock);
+    return joined;
+}
+
 static bool changed(const uint32_t *word, uint32_t expected)
 {
     return word && LOAD(word) != expected;

@@ -64,6 +64,7 @@ uint64_t memory_used(unsigned card, unsigned lane);     /* by known processes */
 uint64_t machine_now(void);
 void machine_sleep_until(uint64_t deadline);
 uint64_t real_now(void);
+bool machine_joined(void); /* the calling thread takes part in virtual time */
 
 /* ---- timeline.c; card lock held where it says (held) ---- */
 void lane_advance(unsigned card, unsigned lane, uint64_t now);                          /* (held) */

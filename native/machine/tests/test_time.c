@@ -1,0 +1,215 @@
+/* Time on a card: fair shares, events, streams, virtual time. */
+#include "check.h"
+
+#define MS 1000000ull
+
+static void shared_by(int processes, int kernels)
+{
+    fresh_machine("virtual=1");
+    struct machine_state *m = NULL;
+    int gate[2];
+    CHECK(pipe(gate) == 0);
+    for (int i = 0; i < processes; i++) {
+        if (fork())
+            continue;
+        char go;
+        begin(0);
+        CUfunction f = kernel("pumice-kernel name=k ns=10000000\n", "k");
+        OK(pumice_machine_join());
+        CHECK(write(gate[1], "r", 1) == 1); /* ready; time stands still until all have launched */
+        while (pumice_machine_state()->settings_reserved[0] == 0)
+            usleep(200);
+        for (int n = 0; n < kernels; n++)
+            OK(run(f, NULL));
+        __atomic_add_fetch(&pumice_machine_state()->settings_reserved[1], 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&pumice_machine_state()->settings_reserved[1], __ATOMIC_SEQ_CST) < (uint64_t)processes)
+            usleep(200);
+        OK(cuCtxSynchronize());
+        (void)go;
+        OK(pumice_machine_leave());
+        exit(0);
+    }
+    char ready;
+    for (int i = 0; i < processes; i++)
+        CHECK(read(gate[0], &ready, 1) == 1);
+    m = pumice_machine_state();
+    uint64_t start = pumice_machine_now_ns();
+    m->settings_reserved[0] = 1;
+    children_end(processes);
+    uint64_t took = pumice_machine_now_ns() - start;
+    EQUAL(took, (uint64_t)processes * (uint64_t)kernels * 10 * MS);
+    EQUAL(m->history_sequence, processes);
+    for (int i = 0; i < processes; i++)
+        EQUAL(m->history[i].cards[0].busy_ns, (uint64_t)kernels * 10 * MS);
+}
+
+/* Each part runs in a process of its own: a process meets one machine. */
+static void two_processes_share_a_card_fairly(void)
+{
+    shared_by(2, 100);
+    drop_machine();
+}
+
+static void seven_processes_share_a_card_fairly(void)
+{
+    shared_by(7, 10);
+    drop_machine();
+}
+
+static void events_take_the_time_of_the_kernels_between_them(void)
+{
+    fresh_machine("virtual=1");
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=1500000\n", "k");
+    enum { N = 1000 };
+    static CUevent events[N + 1];
+    CUstream stream;
+    OK(cuStreamCreate(&stream, 1));
+    for (int i = 0; i <= N; i++) {
+        OK(cuEventCreate(&events[i], 0));
+        OK(cuEventRecord(events[i], stream)); /* more than fit the ring of marks: recording waits for room */
+        if (i < N)
+            OK(run(f, stream));
+    }
+    EQUAL(cuEventQuery(events[N]), 600);
+    OK(cuStreamSynchronize(stream));
+    for (int i = 0; i < N; i++) {
+        float ms;
+        OK(cuEventElapsedTime(&ms, events[i], events[i + 1]));
+        CHECK(ms > 1.4999f && ms < 1.5001f);
+    }
+    float whole;
+    OK(cuEventElapsedTime(&whole, events[0], events[N]));
+    CHECK(whole > 1499.9f && whole < 1500.1f);
+    drop_machine();
+}
+
+static void an_idle_gap_is_no_busy_time(void)
+{
+    fresh_machine("virtual=1");
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=3000000\n", "k");
+    uint64_t start = pumice_machine_now_ns();
+    OK(run(f, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(pumice_machine_now_ns() - start, 3 * MS);
+    pumice_machine_sleep_ns(50 * MS);
+    OK(run(f, NULL));
+    EQUAL(cuStreamQuery(NULL), 600);
+    OK(cuCtxSynchronize());
+    EQUAL(pumice_machine_now_ns() - start, 56 * MS);
+    EQUAL(pumice_machine_state()->processes[0].accounts[0].served_ns, 6 * MS);
+    drop_machine();
+}
+
+static void streams_overlap_where_the_machine_says_so(void)
+{
+    fresh_machine("virtual=1 overlap=1");
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=4000000\n", "k");
+    CUstream a, b;
+    CUevent e;
+    OK(cuStreamCreate(&a, 1));
+    OK(cuStreamCreate(&b, 1));
+    OK(cuEventCreate(&e, 2));
+    uint64_t start = pumice_machine_now_ns();
+    OK(run(f, a));
+    OK(run(f, b));
+    OK(cuCtxSynchronize());
+    EQUAL(pumice_machine_now_ns() - start, 4 * MS);
+    OK(run(f, a));
+    OK(cuEventRecord(e, a));
+    OK(cuStreamWaitEvent(b, e, 0));
+    OK(run(f, b));
+    OK(cuCtxSynchronize());
+    EQUAL(pumice_machine_now_ns() - start, 12 * MS);
+    drop_machine();
+}
+
+static uint64_t called_at;
+
+static void note_time(void *arg)
+{
+    (void)arg;
+    called_at = pumice_machine_now_ns();
+}
+
+static void a_host_function_runs_when_its_stream_is_there(void)
+{
+    fresh_machine("virtual=1");
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=7000000\n", "k");
+    uint64_t start = pumice_machine_now_ns();
+    OK(run(f, NULL));
+    OK(cuLaunchHostFunc(NULL, note_time, NULL));
+    OK(cuStreamSynchronize(NULL));
+    CHECK(called_at >= start + 7 * MS);
+    drop_machine();
+}
+
+static void a_spin_kernel_lasts_as_long_as_it_is_told(void)
+{
+    fresh_machine("virtual=1");
+    begin(0);
+    CUfunction f = kernel(".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry pumice_spin_ns(.param .u64 n)\n{\n ret;\n}\n",
+                          "pumice_spin_ns");
+    uint64_t ns = 123456789;
+    void *params[] = {&ns};
+    uint64_t start = pumice_machine_now_ns();
+    OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(pumice_machine_now_ns() - start, ns);
+    CUfunction named = kernel("pumice-kernel name=gemm_250us\n", "gemm_250us");
+    OK(run(named, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(pumice_machine_now_ns() - start, ns + 250000);
+    drop_machine();
+}
+
+static void real_time_passes_really(void)
+{
+    fresh_machine("");
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=20000000\n", "k");
+    uint64_t start = pumice_machine_now_ns();
+    OK(run(f, NULL));
+    CHECK(pumice_machine_now_ns() - start < 20 * MS);
+    OK(cuCtxSynchronize());
+    CHECK(pumice_machine_now_ns() - start >= 20 * MS);
+    drop_machine();
+}
+
+static void a_full_queue_makes_the_launch_wait(void)
+{
+    fresh_machine("virtual=1 depth=4");
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=1000000\n", "k");
+    uint64_t start = pumice_machine_now_ns();
+    for (int i = 0; i < 10; i++)
+        OK(run(f, NULL));
+    EQUAL(pumice_machine_now_ns() - start, 6 * MS); /* six had to end before the tenth found room */
+    drop_machine();
+}
+
+static void apart(void (*part)(void))
+{
+    if (fork() == 0) {
+        part();
+        exit(0);
+    }
+    children_end(1);
+}
+
+int main(void)
+{
+    apart(two_processes_share_a_card_fairly);
+    apart(seven_processes_share_a_card_fairly);
+    apart(events_take_the_time_of_the_kernels_between_them);
+    apart(an_idle_gap_is_no_busy_time);
+    apart(streams_overlap_where_the_machine_says_so);
+    apart(a_host_function_runs_when_its_stream_is_there);
+    apart(a_spin_kernel_lasts_as_long_as_it_is_told);
+    apart(real_time_passes_really);
+    apart(a_full_queue_makes_the_launch_wait);
+    return 0;
+}
