@@ -1,0 +1,260 @@
+"""Logs and exec with real containers, through the embedded API server's tunnel, as kubectl asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pumice.adapters.kube import KubeClient
+from pumice.adapters.kube.config import Access
+from pumice.cluster.apiserver import ApiServer, User, open_storage, serve
+from pumice.cluster.kubelet import twin
+from pumice.cluster.kubelet.settings import KubeletSettings
+from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import ApiError, Json, Resource
+
+PODS = Resource("", "v1", "pods")
+V5 = "v5.channel.k8s.io"
+
+
+class Cluster:
+    """One API server on a socket, one node with real processes."""
+
+    def __init__(self, kube: KubeClient, url: str) -> None:
+        self.kube, self.url = kube, url
+
+    async def pod(self, name: str, script: str, **spec: Any) -> Json:
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+                "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i", "command": ["sh", "-c", script]}], **spec}}
+        return await self.kube.create(PODS, body)
+
+    async def until(self, name: str, *phases: str) -> Json:
+        async with asyncio.timeout(15):
+            async for event in self.kube.watch(PODS, "default", field_selector=f"metadata.name={name}"):
+                if event.type in ("ADDED", "MODIFIED"):
+                    pod = json.loads(event.raw)
+                    if pod["status"].get("phase") in phases:
+                        return dict(pod)
+        raise AssertionError("the watch ended")
+
+    async def log(self, name: str, **options: Any) -> str:
+        path = f"/api/v1/namespaces/default/pods/{name}/log"
+        return (await self.kube.request("GET", path, params={k: str(v) for k, v in options.items()})).decode()
+
+    @contextlib.asynccontextmanager
+    async def exec(self, name: str, *command: str, protocol: str = V5, **streams: str) -> AsyncIterator[Any]:
+        query = [*({"stdout": "true", "stderr": "true"} | streams).items(), *(("command", word) for word in command)]
+        headers = {"Authorization": "Bearer t"}
+        async with aiohttp.ClientSession() as session, session.ws_connect(
+            f"{self.url}/api/v1/namespaces/default/pods/{name}/exec", params=query, headers=headers, protocols=(protocol,),
+        ) as socket:  # fmt: skip
+            yield socket
+
+    async def run(self, name: str, *command: str, **options: str) -> tuple[bytes, bytes, Json]:
+        async with self.exec(name, *command, **options) as socket:
+            return await outcome(socket)
+
+
+async def outcome(socket: Any) -> tuple[bytes, bytes, Json]:
+    """(stdout, stderr, final status) of an exec."""
+    channels = {1: b"", 2: b"", 3: b""}
+    async with asyncio.timeout(15):
+        async for message in socket:
+            channels[message.data[0]] += message.data[1:]
+    return channels[1], channels[2], json.loads(channels[3] or b"{}")
+
+
+Cases = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def on_cluster(tmp_path: Path) -> Cases:
+    def run(work: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            api = ApiServer(open_storage(":memory:"))
+            served = await serve(api, "127.0.0.1", 0, None, {"t": User("admin", groups=("system:masters",))})
+            stop, ready = asyncio.Event(), asyncio.Event()
+            settings = KubeletSettings("n1", tmp_path / "n1", tmp_path, address="127.0.0.1")
+            async with KubeClient(Access(served.url, None, lambda: "t")) as kube:
+                node = asyncio.create_task(twin.run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0),
+                                                    stop=stop, ready=ready))
+                try:
+                    async with asyncio.timeout(20):
+                        await ready.wait()
+                    await work(Cluster(kube, served.url))
+                finally:
+                    stop.set()
+                    await node
+            await served.close()
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_logs_are_the_containers_output(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2", restartPolicy="Never")
+        await cluster.until("p", "Succeeded")
+        assert sorted((await cluster.log("p")).splitlines()) == [*(f"line {i}" for i in range(1, 6)), "oops"]
+        assert len((await cluster.log("p", tailLines=2)).splitlines()) == 2
+        assert len(await cluster.log("p", limitBytes=7)) == 7
+        stamped = await cluster.log("p", timestamps="true", tailLines=1)
+        assert stamped.split(" ", 1)[0].endswith("Z")
+        assert await cluster.log("p", sinceTime="2099-01-01T00:00:00Z") == ""
+
+    on_cluster(work)
+
+
+def test_followed_logs_arrive_as_they_are_written_and_end_with_the_container(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "echo first; read line < /tmp/never-there || sleep 0.4; echo last", restartPolicy="Never")
+        await cluster.until("p", "Running", "Succeeded")
+        async with asyncio.timeout(15):
+            assert (await cluster.log("p", follow="true")).splitlines()[-1] == "last"
+
+    on_cluster(work)
+
+
+def test_the_previous_runs_log_is_kept(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        script = "test -e /data/again && { echo second; sleep 60; }; echo first; touch /data/again; exit 1"
+        container = {"name": "c", "image": "i", "command": ["sh", "-c", script],
+                     "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+        await cluster.pod("p", "", containers=[container], volumes=[{"name": "v", "emptyDir": {}}])
+        async with asyncio.timeout(15):
+            while "second" not in await _log_or_nothing(cluster, "p"):
+                await asyncio.sleep(0.05)
+        assert await cluster.log("p", previous="true") == "first\n"
+
+    on_cluster(work)
+
+
+async def _log_or_nothing(cluster: Cluster, name: str) -> str:
+    try:
+        return await cluster.log(name)
+    except ApiError:
+        return ""
+
+
+def test_logs_of_a_container_that_has_not_started_are_refused(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "true", volumes=[{"name": "v", "configMap": {"name": "missing"}}])
+        await cluster.until("p", "Pending")
+        await asyncio.sleep(0.2)
+        with pytest.raises(ApiError, match='container "c" in pod "p" is waiting to start') as refused:
+            await cluster.log("p")
+        assert refused.value.code == 400
+        with pytest.raises(ApiError, match="previous terminated container"):
+            await cluster.log("p", previous="true")
+
+    on_cluster(work)
+
+
+@pytest.mark.parametrize("protocol", [V5, "v4.channel.k8s.io"])
+def test_exec_tells_output_and_exit_code(on_cluster: Cases, protocol: str) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "sleep 60")
+        await cluster.until("p", "Running")
+        out, err, status = await cluster.run("p", "sh", "-c", "echo out; echo err >&2; exit 3", protocol=protocol)
+        assert (out, err) == (b"out\n", b"err\n")
+        assert status["reason"] == "NonZeroExitCode"
+        assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
+        assert (await cluster.run("p", "true", protocol=protocol))[2] == {"metadata": {}, "status": "Success"}
+
+    on_cluster(work)
+
+
+def test_exec_closes_stdin_when_the_client_says_so(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "sleep 60")
+        await cluster.until("p", "Running")
+        async with cluster.exec("p", "sort", stdin="true") as socket:
+            await socket.send_bytes(b"\x00b\n")
+            await socket.send_bytes(b"\x00a\n")
+            await socket.send_bytes(b"\xff\x00")
+            assert (await outcome(socket))[0] == b"a\nb\n"
+
+    on_cluster(work)
+
+
+def test_exec_with_a_terminal_follows_the_windows_size(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "sleep 60")
+        await cluster.until("p", "Running")
+        async with cluster.exec("p", "sh", "-c", "read go; stty size", stdin="true", tty="true", stderr="false") as socket:
+            await socket.send_bytes(b"\x04" + json.dumps({"Width": 99, "Height": 33}).encode())
+            await socket.send_bytes(b"\x00go\n")
+            assert b"33 99" in (await outcome(socket))[0]
+
+    on_cluster(work)
+
+
+def test_an_exec_whose_client_goes_away_is_killed(on_cluster: Cases, tmp_path: Path) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "sleep 60", volumes=[{"name": "v", "emptyDir": {}}])
+        pod = await cluster.until("p", "Running")
+        async with cluster.exec("p", "sh", "-c", "echo $$; exec sleep 61") as socket:
+            pid = int((await socket.receive(timeout=10)).data[1:])
+        assert pod
+        async with asyncio.timeout(10):
+            while Path(f"/proc/{pid}").exists():
+                await asyncio.sleep(0.02)
+
+    on_cluster(work)
+
+
+def test_a_command_that_is_not_there_fails_the_exec(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.pod("p", "sleep 60")
+        await cluster.until("p", "Running")
+        status = (await cluster.run("p", "no-such-program"))[2]
+        assert status["status"] == "Failure"
+        assert "executable file not found in $PATH" in status["message"]
+
+    on_cluster(work)
+
+
+def test_a_pod_is_running_within_a_quarter_of_a_second_of_its_creation(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        loop, times = asyncio.get_running_loop(), []
+        for number in range(5):
+            began = loop.time()
+            await cluster.pod(f"p{number}", "sleep 60")
+            await cluster.until(f"p{number}", "Running")
+            times.append(loop.time() - began)
+        assert sorted(times)[2] < 0.25  # 10 to 16 ms on two quiet cores
+
+    on_cluster(work)
+
+
+def test_the_server_lets_only_its_token_in(tmp_path: Path) -> None:
+    from tests.kit.direct_cluster import memory_cluster
+
+    from pumice.cluster.kubelet.server import NodeServer
+    from pumice.cluster.runtime.hollow import HollowRuntime
+
+    async def main() -> None:
+        clock = SystemClock()
+        settings = KubeletSettings("n1", tmp_path / "n1", tmp_path, server_token="secret")
+        cluster = await memory_cluster(clock)
+        server = NodeServer(twin.KubeletTwin(settings, cluster, clock, random.Random(0), HollowRuntime(clock)))
+        port = await server.start()
+        async with aiohttp.ClientSession() as session:
+            for token, expected in (("", 401), ("wrong", 401), ("secret", 200)):
+                headers = {"Authorization": f"Bearer {token}"} if token else {}
+                async with session.get(f"http://127.0.0.1:{port}/pods", headers=headers) as answer:
+                    assert answer.status == expected
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert answer.status == 200
+        await server.stop()
+
+    asyncio.run(main())
