@@ -14,5 +14,5 @@ def granted(
     if pod.annotations.get(names.VGPU_NODE) != node:
         return {}
     parts = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, "")).containers
-    asking = [c.name for c in pod.spec.containers if c.asks(number) or c.asks(memory)]
+    asking = [c.name for c in pod.spec.containers if c.wants_cards(number, memory)]
     return dict(zip(asking, parts, strict=True)) if len(parts) == len(asking) else {}

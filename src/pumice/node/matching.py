@@ -143,7 +143,7 @@ class Matcher:
             return None
         given = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, ""))
         left = parse_pod_devices(pod.annotations.get(names.DEVICES_TO_ALLOCATE, ""))
-        asking = [c for c in pod.spec.containers if c.asks(self._number) or c.asks(self._memory)]
+        asking = [c for c in pod.spec.containers if c.wants_cards(self._number, self._memory)]
         reason = self._flaw(pod, asking, len(given.containers), len(left.containers))
         if not reason and (doubts := (*given.doubts, *left.doubts)):
             reason = doubts[0].text

@@ -31,6 +31,10 @@ class Container(Struct, rename="camel", gc=False):
         except ValueError:
             return 0
 
+    def wants_cards(self, number: str, memory: str) -> bool:
+        """Whether the scheduler gives it a part of the assignment: a count above 0, or memory without any count."""
+        return self.asks(number) > 0 if number in self.resources.limits else self.asks(memory) > 0
+
     def env_value(self, name: str) -> str | None:
         return next((var.value for var in self.env if var.name == name), None)
 

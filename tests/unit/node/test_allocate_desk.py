@@ -210,6 +210,11 @@ def test_a_container_with_memory_alone_is_passed_over_with_a_warning():
     assert [note.reason for note in got.notes if isinstance(note, Tell)] == ["VGPUPartlyServed"]
 
 
+def test_a_count_of_zero_asks_for_nothing_whatever_else_is_there():
+    none = {"name": "none", "resources": {"limits": {names.VGPU_NUMBER: "0", names.VGPU_MEMORY: "3000"}}}
+    assert serve(desk(), [pod("p", gives(A), none, container("gpu", 1))], ["x"]).work.container.name == "gpu"
+
+
 def test_a_repeated_call_gets_the_same_answer():
     p = pod("p", gives(A))
     at = desk()
