@@ -24,8 +24,9 @@ class Caches:
     a watch event older than that is dropped by its resource version.
     """
 
-    def __init__(self, cluster: Cluster, full: Iterable[Resource], changed: Changed) -> None:
-        self.cluster, self.changed = cluster, changed
+    def __init__(self, cluster: Cluster, full: Iterable[Resource], changed: Changed, released: Callable[[str], None]) -> None:
+        """``released`` is told the uid of an owner that an object no longer names."""
+        self.cluster, self.changed, self.released = cluster, changed, released
         self.full: dict[Resource, dict[str, dict[str, Any]]] = {resource: {} for resource in full}
         self.graph = Graph()
         self.names: dict[tuple[Resource, str, str], str] = {}  # (resource, namespace, name) -> uid
@@ -103,10 +104,13 @@ class Caches:
     def _store(self, resource: Resource, meta: Meta, obj: dict[str, Any] | None) -> None:
         if obj is not None:
             self.full[resource][meta.uid] = obj
+        before = self.graph.vertices.get(meta.uid)
         self.graph.put(resource, meta)
         self.names[resource, meta.namespace, meta.name] = meta.uid
         self.by_namespace.setdefault(meta.namespace, set()).add(meta.uid)
         self.changed(resource, meta, obj)
+        for uid in {o.uid for o in before.meta.owner_references} - {o.uid for o in meta.owner_references} if before else ():
+            self.released(uid)
 
     # -- questions ------------------------------------------------------------------------------------------------
 

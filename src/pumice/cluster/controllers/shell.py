@@ -64,7 +64,7 @@ class Controllers:
     def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, dice: random.Random) -> None:
         self.cluster, self.clock = cluster, clock
         self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
-        self.caches = Caches(cluster, _FULL, self._changed)
+        self.caches = Caches(cluster, _FULL, self._changed, lambda uid: self._mark(GARBAGE, uid))
         self.events = EventRecorder(cluster, clock, dice, "kube-controllers")
         self._dirty: dict[Key, None] = {}
         self._wake = asyncio.Event()
