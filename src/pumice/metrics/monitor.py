@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,17 +34,21 @@ class ContainerView:
 
 def exposition(readings: Iterable[CardReading], containers: Iterable[ContainerView], now: float, *,
                legacy: bool = True, troubles: int = 0) -> str:  # fmt: skip
-    """The whole page. ``legacy``: also the three families that carry values in labels; ``troubles``: bad regions."""
-    families = [*_host(readings), *_containers(containers, now, legacy)]
+    """The whole page: every value under the name that Volcano's dashboards know, then under HAMi's newer name.
+
+    ``legacy``: also Volcano's three families with values in labels. ``troubles``: regions that could not be read.
+    """
+    cards, views = list(readings), list(containers)
+    families = [*_host(cards), *_containers(views, now, legacy), *_hami_host(cards), *_hami_containers(views, now)]
     bad = Family("pumice_monitor_bad_regions", "gauge", "Region files that could not be read at this scrape")
     bad.add(troubles, {})
     return render([*families, bad])
 
 
-def _host(readings: Iterable[CardReading]) -> list[Family]:
+def _host(cards: Sequence[CardReading]) -> list[Family]:
     memory = Family("HostGPUMemoryUsage", "gauge", "GPU device memory usage")
     cores = Family("HostCoreUtilization", "gauge", "GPU core utilization")
-    for card in readings:
+    for card in cards:
         labels = {"deviceidx": str(card.index), "deviceuuid": card.uuid, **ZONE}
         memory.add(card.memory_used, labels)
         if card.utilization >= 0:
@@ -52,17 +56,36 @@ def _host(readings: Iterable[CardReading]) -> list[Family]:
     return [memory, cores]
 
 
-def _containers(containers: Iterable[ContainerView], now: float, legacy: bool) -> list[Family]:
+def _hami_host(cards: Sequence[CardReading]) -> list[Family]:
+    memory = Family("hami_host_gpu_memory_used_bytes", "gauge", "GPU device memory usage in bytes")
+    cores = Family("hami_host_gpu_utilization_ratio", "gauge", "GPU core utilization (0 to 100)")
+    bus = Family("hami_host_gpu_memory_controller_utilization_ratio", "gauge", "Memory controller utilization (0 to 100)")
+    for card in cards:
+        labels = {"device_index": str(card.index), "device_uuid": card.uuid, "device_type": card.name, **ZONE}
+        memory.add(card.memory_used, labels)
+        if card.utilization >= 0:
+            cores.add(card.utilization, labels)
+        if card.memory_utilization >= 0:
+            bus.add(card.memory_utilization, labels)
+    return [memory, cores, bus]
+
+
+def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> list[Family]:
     usage = Family("vGPU_device_memory_usage_in_bytes", "gauge", "vGPU device usage")
     limit = Family("vGPU_device_memory_limit_in_bytes", "gauge", "vGPU device limit")
     # Declared a counter although it falls, and with values in its labels: kept as upstream's dashboards know it.
     memory = Family("Device_memory_desc_of_container", "counter", "Container device memory description")
     compute = Family("Device_utilization_desc_of_container", "gauge", "Container device utilization description")
     last = Family("Device_last_kernel_of_container", "gauge", "Container device last kernel description")
-    for view in containers:
-        for labels, use, bytes_allowed in _devices(view):
+    for view in views:
+        for device in _devices(view):
+            labels = {
+                "podnamespace": view.namespace, "podname": view.pod, "ctrname": view.container,
+                "vdeviceid": str(device.index), "deviceuuid": device.uuid, **ZONE,
+            }  # fmt: skip
+            use = device.use
             usage.add(use.total, labels)
-            limit.add(bytes_allowed, labels)
+            limit.add(device.limit, labels)
             if view.region is None or not legacy:
                 continue
             parts = {"context": use.context, "module": use.module, "data": use.data, "offset": use.offset}
@@ -73,12 +96,46 @@ def _containers(containers: Iterable[ContainerView], now: float, legacy: bool) -
     return [usage, limit, memory, compute, last]
 
 
-def _devices(view: ContainerView) -> Iterator[tuple[Mapping[str, str], DeviceUse, int]]:
-    base = {"podnamespace": view.namespace, "podname": view.pod, "ctrname": view.container, **ZONE}
+def _hami_containers(views: Sequence[ContainerView], now: float) -> list[Family]:
+    usage = Family("hami_vgpu_memory_used_bytes", "gauge", "vGPU device memory usage in bytes")
+    limit = Family("hami_vgpu_memory_limit_bytes", "gauge", "vGPU device memory limit in bytes")
+    total = Family("hami_container_device_memory_bytes", "gauge", "Container device memory usage in bytes")
+    compute = Family("hami_container_device_utilization_ratio", "gauge", "Container device SM utilization (0 to 100)")
+    last = Family("hami_container_last_kernel_elapsed_seconds", "gauge", "Seconds since the container's last kernel")
+    context = Family("hami_vgpu_memory_context_bytes", "gauge", "Memory of CUDA contexts in bytes")
+    module = Family("hami_vgpu_memory_module_bytes", "gauge", "Memory of CUDA modules in bytes")
+    buffer = Family("hami_vgpu_memory_buffer_bytes", "gauge", "Memory of allocations in bytes")
+    for view in views:
+        for device in _devices(view):
+            labels = {
+                "namespace": view.namespace, "pod": view.pod, "container": view.container,
+                "vdevice_index": str(device.index), "device_uuid": device.uuid, **ZONE,
+            }  # fmt: skip
+            use = device.use
+            usage.add(use.total, labels)
+            limit.add(device.limit, labels)
+            if view.region is None:
+                continue
+            for family, value in ((total, use.total), (compute, use.sm), (context, use.context),
+                                  (module, use.module), (buffer, use.data)):  # fmt: skip
+                family.add(value, labels)
+            if view.region.last_kernel:
+                last.add(max(0, int(now) - view.region.last_kernel), labels)
+    return [usage, limit, total, compute, last, context, module, buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    index: int
+    uuid: str
+    limit: int
+    use: DeviceUse
+
+
+def _devices(view: ContainerView) -> Iterator[_Device]:
     if view.region is not None and view.region.devices:
         for device in view.region.devices:
-            labels = {**base, "vdeviceid": str(device.index), "deviceuuid": device.uuid}
-            yield labels, view.region.used(device.index), device.limit
+            yield _Device(device.index, device.uuid, device.limit, view.region.used(device.index))
         return
     for index, granted in enumerate(view.granted):
-        yield {**base, "vdeviceid": str(index), "deviceuuid": granted.uuid}, DeviceUse(), granted.limit
+        yield _Device(index, granted.uuid, granted.limit, DeviceUse())

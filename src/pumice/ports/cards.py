@@ -36,14 +36,15 @@ class CardFacts:
 
 @dataclass(frozen=True, slots=True)
 class CardReading:
-    """What one card measures now: bytes and percent."""
+    """What one card measures now: bytes and percent (-1 where the card does not tell, as in MIG mode)."""
 
     index: int
     uuid: str
     memory_used: int
     memory_total: int
     utilization: int
-    memory_utilization: int = 0
+    memory_utilization: int = -1
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

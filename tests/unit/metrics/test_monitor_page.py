@@ -81,6 +81,16 @@ def test_cards_and_containers_are_told_as_upstream_names_them(tmp_path):
         assert seen["vGPU_device_memory_limit_in_bytes"] == [(labels, 3000 * MIB)]
         assert seen["Device_utilization_desc_of_container"] == [(labels, 30)]
         assert seen["Device_last_kernel_of_container"] == [(labels, 10)]
+        hami = {"namespace": "ns1", "pod": "p", "container": "train", "vdevice_index": "0", "device_uuid": A,
+                "zone": "vGPU"}  # fmt: skip
+        newer = {
+            "hami_vgpu_memory_used_bytes": 100, "hami_vgpu_memory_limit_bytes": 3000 * MIB,
+            "hami_container_device_memory_bytes": 100, "hami_container_device_utilization_ratio": 30,
+            "hami_container_last_kernel_elapsed_seconds": 10, "hami_vgpu_memory_context_bytes": 10,
+            "hami_vgpu_memory_module_bytes": 0, "hami_vgpu_memory_buffer_bytes": 90,
+        }  # fmt: skip
+        assert {name: seen[name] for name in newer} == {name: [(hami, value)] for name, value in newer.items()}
+        assert len(seen["hami_host_gpu_memory_used_bytes"]) == len(seen["hami_host_gpu_utilization_ratio"]) == 2
         text = await page()
         assert "# TYPE Device_memory_desc_of_container counter\n" in text
         assert 'Device_memory_desc_of_container{context="10",ctrname="train",data="90"' in text

@@ -157,6 +157,7 @@ def _reading(index: int, handle: Any) -> CardReading | None:
         memory_total=int(memory.total),
         utilization=int(rates.gpu) if rates else -1,
         memory_utilization=int(rates.memory) if rates else -1,
+        name=_text(_or("", lambda: pynvml.nvmlDeviceGetName(handle))),
     )
 
 
