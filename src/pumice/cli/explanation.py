@@ -73,11 +73,19 @@ def node_lines(misfits: tuple[Misfit, ...], wide: bool) -> list[str]:
         lines.append(f"  {escape(misfit.node.ljust(width))}  {escape(misfit.text)}{emptier}")
         indent = " " * (width + 4)
         if wide:
-            lines += [f"{indent}{escape(f'{card.uuid}: {card.detail or card.short.value}')}" for card in misfit.cards]
+            lines += [f"{indent}{escape(f'{card.uuid}: {card.text}')}" for card in misfit.cards]
             continue
-        counted = Counter(card.detail or card.short.value for card in misfit.cards)
+        counted = Counter(card.text for card in misfit.cards)
         lines += [f"{indent}{count} × {escape(detail)}" for detail, count in counted.most_common(3)]
     return lines
+
+
+def misfit_json(misfit: Misfit) -> dict[str, Any]:
+    """One node's refusal with the words of each card."""
+    plain: dict[str, Any] = msgspec.to_builtins(misfit)
+    for card, value in zip(misfit.cards, plain["cards"], strict=True):
+        value["detail"] = card.text
+    return plain
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
@@ -92,7 +100,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "nodes": found.nodes,
         "fitting": list(found.fitting),
         "reasons": found.counts,
-        "misfits": [msgspec.to_builtins(misfit) for misfit in found.misfits],
+        "misfits": [misfit_json(misfit) for misfit in found.misfits],
         "changes": [
             {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": list(c.evict)}
             for c in found.changes

@@ -52,7 +52,7 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     table = state.ledger.table
     fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
     choice = engine.placer.choose(cls)
-    offers = () if choice is not None else changes(pod, engine.families, EngineOracle(engine))
+    offers = () if choice is not None else changes(pod, engine.families, EngineOracle(engine, why.misfits))
     words = queue_words(engine, pod, now) if gates else ()
     if choice is None:
         words = tuple(text for text in words if text != OVERTAKEN)
@@ -85,9 +85,11 @@ OVERTAKEN = "pods ahead of it take the room in the next cycle"
 class EngineOracle:
     """The placer's whole filter: resources, node constraints and cards."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, misfits: Sequence[Misfit] | None = None) -> None:
+        """``misfits`` are the refusals of the pod in question, when they have been worked out before."""
         self.engine = engine
         self.state = engine.state
+        self._misfits = misfits
 
     def fits(self, pod: Pod) -> str:
         choice = self.engine.placer.choose(self.state.classes.of(pod))
@@ -107,7 +109,10 @@ class EngineOracle:
 
     def crowded(self, pod: Pod) -> Sequence[str]:
         """Nodes whose refusal is not final, those with the smallest shortage first."""
-        misfits = [m for m in self.engine.placer.why(self.state.classes.of(pod), per_node=True).misfits if not m.final]
+        found = self._misfits
+        if found is None:
+            found = self.engine.placer.why(self.state.classes.of(pod), per_node=True).misfits
+        misfits = [m for m in found if not m.final]
         ours = [m for m in misfits if m.short is not Short.REQUEST or "Insufficient" in m.text]
         return [m.node for m in sorted(ours, key=lambda m: (m.wanted - m.best, m.node))]
 

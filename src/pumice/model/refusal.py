@@ -40,6 +40,13 @@ class CardMisfit:
     best: int = 0
     detail: str = ""
 
+    @property
+    def text(self) -> str:
+        """The detail, or what the numbers say: refusals are made by the thousand and read by the dozen."""
+        if self.detail or not self.wanted:
+            return self.detail or self.short.value
+        return f"wants {self.short.value} {self.wanted}, {self.best} is free"
+
 
 @dataclass(frozen=True, slots=True)
 class Misfit:

@@ -221,9 +221,10 @@ def _shares(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft,
             closed: Collection[int]) -> list[tuple[Row, int, int]]:  # fmt: skip
     """All cards that pass, in order: the caller takes the first ``count`` of them, each card at most once."""
     cores = ask.cores
-    return [
-        (row, -1, -1) for row in _ordered(rows, policy, draft) if row.card not in closed and passes(row, cores, draft)
-    ]
+    passing = [row for row in rows if passes(row, cores, draft) and row.card not in closed]
+    if len(passing) >= ask.count:
+        passing = _ordered(passing, policy, draft)
+    return [(row, -1, -1) for row in passing]
 
 
 def _slots(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft, closed: Collection[int],

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.fit import Draft
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.rows import needs, unusable
+from pumice.families.nvidia_vgpu.rows import rows_of
 from pumice.families.seam import NodeCards
 from pumice.model.cards import Card, Mode
 from pumice.model.refusal import CardMisfit, Misfit, Short
@@ -33,78 +31,97 @@ def explain_node(ask: VgpuAsk, node: NodeCards, draft: Draft | None, final: bool
         usages = node.usages
         blank = [0] * len(cards)
         draft = Draft([u.shares for u in usages], [u.memory for u in usages], [u.cores for u in usages], blank, blank)
-    found = [card_misfit(ask, container, card, node, draft) for card in cards]
-    misfits = tuple(misfit for misfit in found if misfit is not None)
-    short, wanted, best = _worst(misfits, container, len(cards))
-    return Misfit(node.node, short, _text(ask, container, misfits, cards), wanted, best, final, misfits)
-
-
-def card_misfit(ask: VgpuAsk, container: ContainerAsk, card: Card, node: NodeCards, draft: Draft) -> CardMisfit | None:
-    """The first check that the card fails, in the order of section 7; None for a card that would do."""
     facts: Facts = node.inventory.config
+    rows = rows_of(ask, cards, facts)
+    amounts = rows.needs[number]
+    neighbours = bool(node.quarantined or node.exclusive or node.groups)
+    misfits: list[CardMisfit] = []
+    counts: dict[Short, int] = {}
+    for card in cards:
+        misfit = _neighbour(ask, card, node) if neighbours else None
+        if misfit is None:
+            misfit = _card(container, card, rows.unusable[card.index], amounts[card.index], facts, draft)
+        if misfit is not None:
+            misfits.append(misfit)
+            counts[misfit.short] = counts.get(misfit.short, 0) + 1
+    short, wanted, best = _worst(misfits, counts, container, len(cards))
+    text = _text(ask, container, counts, len(misfits), cards)
+    return Misfit(node.node, short, text, wanted, best, final, tuple(misfits))
+
+
+def _neighbour(ask: VgpuAsk, card: Card, node: NodeCards) -> CardMisfit | None:
+    """What other pods on the card forbid beyond what they use."""
     index = card.index
     if reason := node.quarantined.get(index):
         return CardMisfit(card.uuid, Short.QUARANTINE, detail=reason)
-    static = unusable(ask, card, facts.types[index])
-    if static is not None and static.short is not Short.TYPE:
-        return static
-    shares, memory, cores = draft.shares[index], draft.memory[index], draft.cores[index]
-    if shares >= card.shares:
-        return CardMisfit(card.uuid, Short.SHARES, shares + 1, card.shares, f"all {card.shares} shares are taken")
     if ask.rules & node.exclusive.get(index, frozenset()) and card.mode is not Mode.MIG:
         return CardMisfit(card.uuid, Short.EXCLUSIVE, detail="a pod of the same exclusivity rule is on the card")
     if ask.group and ask.group in node.groups.get(index, ()):
         return CardMisfit(card.uuid, Short.GROUP_SPREAD, detail=f"a pod of PodGroup {ask.group} is on the card")
-    geometry = facts.geometries[index]
-    need, need_mib = needs(container, card, geometry)
-    if card.total - memory < need:
-        free = max(0, card.total - memory)
-        return CardMisfit(card.uuid, Short.MEMORY, need, free, f"wants memory {need}, {free} of {card.total} is free")
-    if cores + container.cores > 100 or (container.cores == 0 and cores >= 100):
-        free = max(0, 100 - cores)
-        return CardMisfit(card.uuid, Short.CORES, container.cores, free, f"wants cores {container.cores}, {free} free")
-    if container.cores == 100 and shares:
-        return CardMisfit(card.uuid, Short.CORES, 100, 0, f"wants the card to itself, {shares} share(s) are on it")
-    if static is not None:
-        return static
-    if geometry is not None:
-        active, used = draft.group[index], draft.used[index]
-        if geometry.first_fit(active, used, need_mib) is None or (used and active < 0):
-            groups = geometry.groups
-            offered = [groups[active]] if used and active >= 0 else groups
-            best = max((m for g in offered for s, m in enumerate(g.memory) if not used >> s & 1), default=0)
-            unit = geometry.factor
-            detail = f"wants a slot of {need_mib} MiB, largest free one has {best} MiB"
-            return CardMisfit(card.uuid, Short.SLOT, need, best // unit, detail)
     return None
 
 
-def _worst(misfits: tuple[CardMisfit, ...], container: ContainerAsk, cards: int) -> tuple[Short, int, int]:
-    """The dimension that refused most cards (the earlier check of equals), what was wanted there and the best offer."""
-    counted = Counter(misfit.short for misfit in misfits)
-    if not counted or (container.count > cards and len(counted) == 0):
+def _card(container: ContainerAsk, card: Card, static: CardMisfit | None, amount: tuple[int, int], facts: Facts,
+          draft: Draft) -> CardMisfit | None:  # fmt: skip
+    """The first check that the card fails, in the order of section 7; None for a card that would do."""
+    if static is not None and static.short is not Short.TYPE:
+        return static
+    index = card.index
+    shares, memory, cores, wanted = draft.shares[index], draft.memory[index], draft.cores[index], container.cores
+    need, need_mib = amount
+    if shares >= card.shares:
+        return CardMisfit(card.uuid, Short.SHARES, shares + 1, card.shares, f"all {card.shares} shares are taken")
+    if card.total - memory < need:
+        return CardMisfit(card.uuid, Short.MEMORY, need, max(0, card.total - memory))
+    if cores + wanted > 100:
+        return CardMisfit(card.uuid, Short.CORES, wanted, max(0, 100 - cores))
+    if wanted == 0 and cores >= 100:
+        return CardMisfit(card.uuid, Short.CORES, 0, 0, "all cores are taken, and a pod without cores may not join")
+    if wanted == 100 and shares:
+        return CardMisfit(card.uuid, Short.CORES, 100, 0, f"wants the card to itself, {shares} share(s) are on it")
+    if static is not None:
+        return static
+    geometry = facts.geometries[index]
+    if geometry is None:
+        return None
+    active, used = draft.group[index], draft.used[index]
+    if (not used or active >= 0) and geometry.first_fit(active, used, need_mib) is not None:
+        return None
+    groups = geometry.groups
+    offered = [groups[active]] if used and active >= 0 else groups
+    best = max((m for g in offered for s, m in enumerate(g.memory) if not used >> s & 1), default=0)
+    detail = f"wants a slot of {need_mib} MiB, largest free one has {best} MiB"
+    return CardMisfit(card.uuid, Short.SLOT, need, best // geometry.factor, detail)
+
+
+def _worst(misfits: list[CardMisfit], counts: dict[Short, int], container: ContainerAsk,
+           cards: int) -> tuple[Short, int, int]:  # fmt: skip
+    """The dimension that refused most cards (the earlier found of equals), what was wanted there and the best offer."""
+    if not counts:
         return Short.COUNT, container.count, cards
-    short = counted.most_common(1)[0][0]
-    same = [misfit for misfit in misfits if misfit.short is short]
-    closest = max(same, key=lambda misfit: misfit.best - misfit.wanted)
+    short = max(counts, key=counts.__getitem__)
+    closest: CardMisfit | None = None
+    for misfit in misfits:
+        if misfit.short is short and (closest is None or misfit.best - misfit.wanted > closest.best - closest.wanted):
+            closest = misfit
+    assert closest is not None
     return short, closest.wanted, closest.best
 
 
-def _text(ask: VgpuAsk, container: ContainerAsk, misfits: tuple[CardMisfit, ...], cards: tuple[Card, ...]) -> str:
-    modes = {card.mode for card in cards}
-    shorts = Counter(misfit.short for misfit in misfits)
-    if shorts[Short.MODE] == len(cards) and len(modes) == 1:
+def _text(ask: VgpuAsk, container: ContainerAsk, counts: dict[Short, int], refused: int, cards: tuple[Card, ...]) -> str:
+    total = len(cards)
+    if counts.get(Short.MODE) == total and all(card.mode is cards[0].mode for card in cards):
         mode = cards[0].mode.value
         return f"{PREFIX}: pod required sharing mode {ask.mode} is not the same as the node mode {mode}"
-    if shorts[Short.UUID] == len(cards):
+    if counts.get(Short.UUID) == total:
         allow, deny = ",".join(ask.use_uuids), ",".join(ask.nouse_uuids)
         lists = f'{names.USE_GPU_UUID}="{allow}", {names.NOUSE_GPU_UUID}="{deny}"'
         return f"{PREFIX}: no GPU matches UUID constraints {lists}"
-    if container.count > len(cards) and Mode.MIG not in modes:
-        return f"{PREFIX}: no enough gpu cards, {container.count} wanted of {len(cards)}"
-    parts = ", ".join(f"{short.value} {count}" for short, count in sorted(shorts.items(), key=lambda item: -item[1]))
-    fitting = len(cards) - len(misfits)
-    if not parts:
-        return f"{PREFIX}: no enough gpu cards, {container.count} wanted, {fitting} of {len(cards)} fit"
+    if container.count > total and all(card.mode is not Mode.MIG for card in cards):
+        return f"{PREFIX}: no enough gpu cards, {container.count} wanted of {total}"
+    fitting = total - refused
+    if not counts:
+        return f"{PREFIX}: no enough gpu cards, {container.count} wanted, {fitting} of {total} fit"
+    parts = ", ".join(f"{short.value} {count}" for short, count in sorted(counts.items(), key=lambda item: -item[1]))
     tail = f"; {container.count} wanted, {fitting} fit" if container.count > 1 else ""
-    return f"{PREFIX}: {parts} of {len(cards)} cards{tail}"
+    return f"{PREFIX}: {parts} of {total} cards{tail}"

@@ -35,6 +35,10 @@ class Rows:
     ask: VgpuAsk
     cards: tuple[Card, ...]
     modes: tuple[tuple[Mode, tuple[tuple[Row, ...], ...]], ...]
+    unusable: tuple[CardMisfit | None, ...]
+    """Per card why it can never serve the pod."""
+    needs: tuple[tuple[tuple[int, int], ...], ...]
+    """Per container and card ``needs``."""
     hopeless: bool | None = None
 
 
@@ -51,11 +55,13 @@ def rows_of(ask: VgpuAsk, cards: tuple[Card, ...], facts: Facts) -> Rows:
 
 def _rows(ask: VgpuAsk, cards: tuple[Card, ...], facts: Facts) -> Rows:
     modes = []
+    static = tuple(unusable(ask, card, facts.types[card.index]) for card in cards)
     for mode in (Mode.HAMI_CORE, Mode.MIG):
-        usable = [card for card in cards if card.mode is mode and unusable(ask, card, facts.types[card.index]) is None]
+        usable = [card for card in cards if card.mode is mode and static[card.index] is None]
         if usable:
             modes.append((mode, tuple(_of_container(c, usable, facts) for c in ask.containers)))
-    return Rows(ask, cards, tuple(modes))
+    amounts = tuple(tuple(needs(c, card, facts.geometries[card.index]) for card in cards) for c in ask.containers)
+    return Rows(ask, cards, tuple(modes), static, amounts)
 
 
 def _of_container(ask: ContainerAsk, cards: list[Card], facts: Facts) -> tuple[Row, ...]:

@@ -34,7 +34,7 @@ def rank_nodes(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Cho
     slots = None
     if ask.mode in (None, Mode.MIG) and columns.mig.any():
         slots = _rank_slots(ask, columns, catalogue, choose)
-        if slots is None or ask.mode == Mode.MIG:
+        if slots is None or ask.mode == Mode.MIG or columns.mig[columns.flags].all():
             return slots
     shares = _rank_shares(ask, columns)
     if slots is None:
