@@ -1,7 +1,8 @@
 """The books of one device family: per node its cards, what is booked on each, and the same as arrays.
 
-Only the ledger writes here. ``Usage`` rows are exact (who holds what); ``columns`` repeat their sums so that a family
-can rank all nodes at once. Both are changed by the same two functions, ``charge`` and ``discharge``.
+Only the ledger writes here. ``Usage`` rows are exact (who holds what). ``columns`` repeat their sums so that a family can
+rank nodes at once: one row of arrays per *distinct* state of a node's cards, because thousands of nodes are alike, and per
+node the number of its state. Both are changed by the same two functions, ``charge`` and ``discharge``.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.families.seam import Columns, Family, Inventory, Marks, NodeCards
-from pumice.model.cards import Card, Grant, Mode, Piece, Slot, Usage
+from pumice.families.seam import Ask, Columns, Family, Inventory, Marks, NodeCards
+from pumice.model.cards import Grant, Mode, Piece, Slot, Usage
 from pumice.model.refusal import Refusal
 
 NO_MARKS = Marks()
+
+CardFacts = tuple[int, int, bool, bool, int]
+CardUse = tuple[int, int, int, int]
+State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
+"""Everything of a node's cards that the arrays hold, hashable."""
 
 
 @dataclass(slots=True)
@@ -31,6 +37,7 @@ class NodeBook:
     marks: dict[str, Marks] = field(default_factory=dict)
     doubts: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     by_uuid: dict[str, int] = field(default_factory=dict)
+    facts: tuple[CardFacts, ...] = ()
     version: int = 0
     """Raised by every change of usage (rendered metrics are kept by it)."""
 
@@ -46,14 +53,19 @@ class NodeBook:
 
 
 class FamilyBook:
-    """All nodes of one family."""
+    """All nodes of one family. ``ids`` maps a row of the node table to its state; state 0 has no cards."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self.nodes: dict[str, NodeBook] = {}
+        self.ids: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.columns = _empty_columns(16, 8)
         self._rows: dict[str, int] = {}
         self._types: dict[str, int] = {}
-        self.columns = _empty_columns(16, 8)
+        self._states: dict[State, int] = {}
+        self._of_id: list[State | None] = [None]
+        self._users: list[int] = [0]
+        self._free: list[int] = []
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -70,17 +82,15 @@ class FamilyBook:
         book = NodeBook(name, inventory, [Usage() for _ in inventory.cards])
         book.by_uuid = {card.uuid: place for place, card in enumerate(inventory.cards)}
         self.nodes[name], self._rows[name] = book, row
-        self.fit_rows(rows, len(inventory.cards))
-        self._write_facts(row, inventory.cards)
-        for place, usage in enumerate(book.usages):
-            self._write_usage(name, place, usage)
+        self.fit_rows(rows)
+        self._write(book, facts=True)
         return True
 
     def remove(self, name: str) -> None:
         self.nodes.pop(name, None)
         row = self._rows.pop(name, None)
         if row is not None:
-            self._write_facts(row, ())
+            self._set_state(row, None)
 
     def view(self, name: str, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
         """One node as ``Family.fit`` sees it. ``without`` and ``plus`` make the future view of pipelining: as if those
@@ -116,82 +126,156 @@ class FamilyBook:
         by_card = _by_card(book, grant)
         for place, pieces in by_card.items():
             _book(book.usages[place], uid, pieces)
-            self._write_usage(grant.node, place, book.usages[place])
         if by_card and marks != NO_MARKS:
             book.marks[uid] = marks
         if grant.doubts:
             book.doubts[uid] = grant.doubts
-            self._write_flags(book)
+        if by_card or grant.doubts:
+            self._write(book, facts=bool(grant.doubts))
 
     def discharge(self, uid: str, grant: Grant) -> None:
         """The exact reverse of ``charge``."""
         book = self.nodes.get(grant.node)
         if book is None:
             return
-        for place, usage in enumerate(book.usages):
+        for usage in book.usages:
             if uid in usage.holders:
                 _unbook(usage, uid)
-                self._write_usage(grant.node, place, usage)
         book.marks.pop(uid, None)
-        if book.doubts.pop(uid, None) is not None:
-            self._write_flags(book)
-
-    def _write_flags(self, book: NodeBook) -> None:
-        row, closed = self._rows[book.name], book.quarantined()
-        for place, card in enumerate(book.inventory.cards):
-            self.columns.flags[row, place] = card.healthy and not card.blocked and place not in closed
+        self._write(book, facts=book.doubts.pop(uid, None) is not None)
 
     # -- arrays -------------------------------------------------------------------------------------------------
 
-    def rows(self, rows: NDArray[np.intp] | None) -> Columns:
-        """The arrays of those rows (all rows: the arrays themselves, not to be changed)."""
+    def rank(
+        self, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """(may fit, score) of those rows of the node table, or of all; None when the ask needs the exact look."""
+        self.fit_rows(capacity)
+        ids = self.ids[:capacity] if rows is None else self.ids[rows]
+        used = len(self._of_id)
+        chosen: Any = slice(0, used)
+        place: NDArray[Any] = ids
+        if rows is not None and len(rows) < used:
+            chosen, place = np.unique(ids, return_inverse=True)
+        ranked = self.family.vector(ask, self._part(chosen))
+        if ranked is None:
+            return None
+        return ranked[0][place] & (ids > 0), ranked[1][place]
+
+    def has_cards(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.bool_]:
+        self.fit_rows(capacity)
+        return np.asarray((self.ids[:capacity] if rows is None else self.ids[rows]) > 0)
+
+    def state_of(self, row: int) -> int:
+        """Number of the state of a row's cards: equal numbers mean equal cards, equally used (uuids apart)."""
+        return int(self.ids[row])
+
+    def fit_rows(self, rows: int) -> None:
+        """The node table has grown to so many rows."""
+        if rows > len(self.ids):
+            longer = np.zeros(rows, np.int32)
+            longer[: len(self.ids)] = self.ids
+            self.ids = longer
+
+    def _part(self, chosen: Any) -> Columns:
         c = self.columns
-        if rows is None:
-            return c
+        assert c.state is not None
         return Columns(
-            c.total[rows], c.memory[rows], c.cores[rows], c.shares[rows], c.share_limit[rows], c.flags[rows],
-            c.mig[rows], c.type_id[rows], c.types, None if c.state is None else c.state[rows],
+            c.total[chosen], c.memory[chosen], c.cores[chosen], c.shares[chosen], c.share_limit[chosen],
+            c.flags[chosen], c.mig[chosen], c.type_id[chosen], c.types, c.state[chosen],
         )  # fmt: skip
 
-    def has_cards(self, rows: NDArray[np.intp] | None) -> NDArray[np.bool_]:
-        ids = self.columns.type_id if rows is None else self.columns.type_id[rows]
-        return np.asarray((ids >= 0).any(axis=1))
+    def _write(self, book: NodeBook, *, facts: bool) -> None:
+        """Bring the node's state up to date after a change of usage, or of what its cards are."""
+        book.version += 1
+        if facts:
+            closed = book.quarantined() if book.doubts else {}
+            book.facts = tuple(
+                (card.total, card.shares, card.healthy and not card.blocked and place not in closed,
+                 card.mode is Mode.MIG, self._type_id(card.type))
+                for place, card in enumerate(book.inventory.cards)
+            )  # fmt: skip
+        family, inventory = self.family, book.inventory
+        used = tuple(
+            (u.memory, u.cores, u.shares, family.card_state(place, u, inventory)) for place, u in enumerate(book.usages)
+        )
+        self._set_state(self._rows[book.name], (book.facts, used) if book.facts else None)
 
-    def fit_rows(self, rows: int, cards: int = 0) -> None:
-        """Make the arrays at least that large (the node table has grown)."""
-        have_rows, have_cards = self.columns.total.shape
-        if rows <= have_rows and cards <= have_cards:
+    def _set_state(self, row: int, state: State | None) -> None:
+        old = int(self.ids[row])
+        if state is None:
+            self.ids[row] = 0
+            self._drop(old)
             return
-        bigger = _empty_columns(max(rows, have_rows), max(have_cards, cards))
+        if self._of_id[old] == state:
+            return
+        known = self._states.get(state)
+        if known is not None:
+            self.ids[row] = known
+            self._users[known] += 1
+            self._drop(old)
+        elif old and self._users[old] == 1:  # nobody else is in the old state: it becomes the new one
+            before = self._of_id[old]
+            assert before is not None
+            del self._states[before]
+            self._fill(old, state, before)
+        else:
+            self._drop(old)
+            number = self._free.pop() if self._free else self._new_id()
+            self._users[number] = 1
+            self._fill(number, state, None)
+            self.ids[row] = number
+
+    def _drop(self, number: int) -> None:
+        if not number:
+            return
+        self._users[number] -= 1
+        if not self._users[number]:
+            state = self._of_id[number]
+            assert state is not None
+            del self._states[state]
+            self._of_id[number] = None
+            self.columns.flags[number] = False
+            self._free.append(number)
+
+    def _new_id(self) -> int:
+        number = len(self._of_id)
+        self._of_id.append(None)
+        self._users.append(0)
+        if number >= len(self.columns.total):
+            self._grow(2 * number, self.columns.total.shape[1])
+        return number
+
+    def _fill(self, number: int, state: State, before: State | None) -> None:
+        """Write a state's arrays; with ``before`` only the cards that differ from it."""
+        self._of_id[number] = state
+        self._states[state] = number
+        facts, used = state
+        if len(facts) > self.columns.total.shape[1]:
+            self._grow(len(self.columns.total), len(facts))
+        c = self.columns
+        assert c.state is not None
+        if before is None or before[0] != facts:
+            for array in (c.total, c.share_limit, c.memory, c.cores, c.shares):
+                array[number] = 0
+            c.flags[number] = c.mig[number] = False
+            c.type_id[number] = c.state[number] = -1
+            for place, (total, limit, open_card, mig, kind) in enumerate(facts):
+                c.total[number, place], c.share_limit[number, place] = total, limit
+                c.flags[number, place], c.mig[number, place] = open_card, mig
+                c.type_id[number, place] = kind
+            before = None
+        for place, values in enumerate(used):
+            if before is None or before[1][place] != values:
+                (c.memory[number, place], c.cores[number, place], c.shares[number, place],
+                 c.state[number, place]) = values  # fmt: skip
+
+    def _grow(self, rows: int, cards: int) -> None:
+        bigger = _empty_columns(rows, cards)
+        have_rows, have_cards = self.columns.total.shape
         for name in ("total", "memory", "cores", "shares", "share_limit", "flags", "mig", "type_id", "state"):
             getattr(bigger, name)[:have_rows, :have_cards] = getattr(self.columns, name)
         self.columns = replace(bigger, types=self.columns.types)
-
-    def _write_facts(self, row: int, cards: tuple[Card, ...]) -> None:
-        c = self.columns
-        if row >= len(c.total):
-            return
-        for array in (c.total, c.memory, c.cores, c.shares, c.share_limit):
-            array[row] = 0
-        c.flags[row] = c.mig[row] = False
-        c.type_id[row] = -1
-        assert c.state is not None
-        c.state[row] = -1
-        for place, card in enumerate(cards):
-            c.total[row, place] = card.total
-            c.share_limit[row, place] = card.shares
-            c.flags[row, place] = card.healthy and not card.blocked
-            c.mig[row, place] = card.mode is Mode.MIG
-            c.type_id[row, place] = self._type_id(card.type)
-
-    def _write_usage(self, node: str, place: int, usage: Usage) -> None:
-        row, c = self._rows[node], self.columns
-        self.nodes[node].version += 1
-        c.memory[row, place] = usage.memory
-        c.cores[row, place] = usage.cores
-        c.shares[row, place] = usage.shares
-        assert c.state is not None
-        c.state[row, place] = self.family.card_state(place, usage, self.nodes[node].inventory)
 
     def _type_id(self, name: str) -> int:
         found = self._types.get(name)

@@ -87,6 +87,10 @@ class Plugin:
         return True
 
     # nodes, for many rows at once; rows None means all
+    def constrains(self, state: State, cls: PodClass) -> bool:
+        """Whether ``verdicts`` can refuse any node at all; False saves the asking."""
+        return True
+
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterable[Verdict]:
         return ()
 
@@ -124,6 +128,7 @@ class Framework:
         self._overused = self._flat("overused", "Overused")
         self._allocatable = self._flat("allocatable", "Allocatable")
         self._verdicts = self._flat("verdicts", "Predicate")
+        self._constrains = [verdicts.__self__.constrains for verdicts in self._verdicts]  # type: ignore[attr-defined]
         self._scores = self._flat("scores", "NodeOrder")
         self._relative = self._flat("relative", "NodeOrder")
         self._placed = self._flat("placed", "")
@@ -192,8 +197,17 @@ class Framework:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
-        for ask in self._verdicts:
-            yield from ask(state, cls, rows)
+        for ask, constrains in zip(self._verdicts, self._constrains, strict=True):
+            if constrains(state, cls):
+                yield from ask(state, cls, rows)
+
+    def constrains(self, state: State, cls: PodClass) -> bool:
+        """Whether any filter beyond resources and devices can refuse a node."""
+        return any(constrains(state, cls) for constrains in self._constrains)
+
+    @property
+    def scores_nodes(self) -> bool:
+        return bool(self._scores)
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
         return _sum(score(state, cls, rows) for score in self._scores)

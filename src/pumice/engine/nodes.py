@@ -77,8 +77,13 @@ class NodeTable:
         self._free: list[int] = []
         self._rank: NDArray[np.int64] | None = None
         width = 8
-        self.alloc: NDArray[np.int64] = np.zeros((16, width), np.int64)
-        self.used, self.releasing, self.pipelined = (np.zeros_like(self.alloc) for _ in range(3))
+        # Column order: a filter walks one dimension over all nodes.
+        self.alloc: NDArray[np.int64] = np.zeros((16, width), np.int64, order="F")
+        self.used, self.releasing, self.pipelined = (np.zeros((16, width), np.int64, order="F") for _ in range(3))
+        self.taint_ids: NDArray[np.int32] = np.zeros(16, np.int32)
+        """Per row the number of its taints and cordon in ``taint_sets``; 0 has neither."""
+        self.taint_sets: list[tuple[bool, tuple[Taint, ...]]] = [(False, ())]
+        self._taint_users: list[int] = [0]
         self.live: NDArray[np.bool_] = np.zeros(16, bool)
 
     @property
@@ -113,6 +118,7 @@ class NodeTable:
         self.facts[row] = NodeFacts(
             name, node.metadata.labels, tuple(node.spec.taints), node.spec.unschedulable, node
         )
+        self._set_taints(row, node.spec.unschedulable, tuple(node.spec.taints))
         self._set_allocatable(row, vector(node.status.allocatable))
         self.version += 1
         self.touch(row, gain=True)
@@ -123,6 +129,7 @@ class NodeTable:
         if row is None:
             return None
         self._set_allocatable(row, {})
+        self._set_taints(row, False, ())
         self.used[row] = self.releasing[row] = self.pipelined[row] = 0
         self.releasing_rows.pop(row, None)
         self.live[row] = False
@@ -173,6 +180,23 @@ class NodeTable:
                 self._rank[self.row_of[name]] = place
         return self._rank
 
+    @property
+    def tainted(self) -> bool:
+        """Whether any node has a taint or is cordoned."""
+        return any(self._taint_users[1:])
+
+    def _set_taints(self, row: int, cordoned: bool, taints: tuple[Taint, ...]) -> None:
+        wanted = (cordoned, taints)
+        if self.taint_sets[self.taint_ids[row]] == wanted:
+            return
+        self._taint_users[self.taint_ids[row]] -= 1
+        if wanted not in self.taint_sets:
+            self.taint_sets.append(wanted)
+            self._taint_users.append(0)
+        number = self.taint_sets.index(wanted)
+        self._taint_users[number] += 1
+        self.taint_ids[row] = number
+
     def _set_allocatable(self, row: int, new: Vector) -> None:
         columns = {self.dim(name): value for name, value in new.items()}
         by_column = {column: name for name, column in self.dims.items()}
@@ -197,18 +221,18 @@ class NodeTable:
 
     def _lengthen(self, rows: int) -> None:
         def longer(array: NDArray[Any]) -> NDArray[Any]:
-            bigger = np.zeros((rows, *array.shape[1:]), array.dtype)
+            bigger = np.zeros((rows, *array.shape[1:]), array.dtype, order="F")
             bigger[: len(array)] = array
             return bigger
 
         self.alloc, self.used = longer(self.alloc), longer(self.used)
         self.releasing, self.pipelined = longer(self.releasing), longer(self.pipelined)
-        self.live = longer(self.live)
+        self.live, self.taint_ids = longer(self.live), longer(self.taint_ids)
         self._rank = None
 
     def _widen(self, columns: int) -> None:
         def wider(array: NDArray[np.int64]) -> NDArray[np.int64]:
-            bigger = np.zeros((len(array), columns), np.int64)
+            bigger = np.zeros((len(array), columns), np.int64, order="F")
             bigger[:, : array.shape[1]] = array
             return bigger
 

@@ -25,6 +25,8 @@ KEPT_CLASSES = 512
 """Classes with arrays of their own; the least recently used ones are evaluated afresh when they come back."""
 EXACT_REASONS = 256
 """Nodes whose device refusal is worked out one by one; beyond, nodes with equal cards and usage share one answer."""
+FEW_ROWS = 6
+"""Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Placer:
         if cursor == table.gains.end:
             return True
         changed = table.gains.since(cursor)
-        if changed is not None and not cls.constraints.topological:
+        if changed is not None and not self.state.sees_pods(cls):
             rows = np.array(changed, np.intp)
             if not self._fits(cls, rows[table.live[rows]]).any():
                 self._asleep[cls] = table.gains.end
@@ -199,11 +201,13 @@ class Placer:
             )
             if not whole:
                 assert changed is not None
-                if changed:
+                if len(changed) > FEW_ROWS:
                     rows = np.array(changed, np.intp)
                     kept.masked[rows] = self._evaluate(cls, rows)
                     for row in changed:
                         kept.chosen.pop(row, None)
+                elif changed:
+                    self._evaluate_few(cls, kept, changed)
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
                 return kept
         kept = ClassState(table.changes.end, terms.version, table.version, self._evaluate(cls, None))
@@ -222,19 +226,58 @@ class Placer:
             fits, scores = self._device_scores(ask, rows, fits, scores)
         return np.where(fits, scores, -np.inf)
 
+    def _evaluate_few(self, cls: PodClass, kept: ClassState, rows: list[int]) -> None:
+        """The same as ``_evaluate`` for a handful of rows, with the exact choice of cards."""
+        table = self.state.ledger.table
+        pairs = self.state.ledger.columns(cls.request)[:-2]
+        left = []
+        for row in rows:
+            kept.chosen.pop(row, None)
+            kept.masked[row] = -np.inf
+            have, used = table.alloc[row].tolist(), table.used[row].tolist()
+            if table.live[row] and all(have[column] - used[column] >= amount for column, amount in pairs):
+                left.append(row)
+        if left and self.framework.constrains(self.state, cls):
+            array = np.array(left, np.intp)
+            fits = np.ones(len(left), bool)
+            for verdict in self.framework.verdicts(self.state, cls, array):
+                fits &= ~verdict.failed
+            left = array[fits].tolist()
+        if not left:
+            return
+        scores = [0.0] * len(left)
+        if self.framework.scores_nodes:
+            found = self.framework.scores(self.state, cls, np.array(left, np.intp))
+            scores = scores if found is None else found.tolist()
+        settings = self.state.settings
+        weight = settings.node_weight
+        for row, score in zip(left, scores, strict=True):
+            grants = []
+            for ask in cls.asks:
+                fit = self._fit(ask, table.name(row))
+                if isinstance(fit, Misfit):
+                    break
+                grants.append(fit.grant)
+                if weight:
+                    score += settings.contribution(fit.score)
+            else:
+                kept.masked[row] = score
+                kept.chosen[row] = (tuple(grants), score)
+
     def _fits(self, cls: PodClass, rows: Rows | None, *, devices: bool = True) -> NDArray[np.bool_]:
         fits = self._idle(cls, rows)
         if not fits.any():
             return fits
-        for verdict in self.framework.verdicts(self.state, cls, rows):
-            fits &= ~verdict.failed
+        if self.framework.constrains(self.state, cls):
+            for verdict in self.framework.verdicts(self.state, cls, rows):
+                fits &= ~verdict.failed
+        capacity = self.state.ledger.table.capacity
         for ask in cls.asks:
             book = self.state.ledger.books[ask.family]
-            book.fit_rows(self.state.ledger.table.capacity)
-            fits &= book.has_cards(rows)[: len(fits)]
-            ranked = book.family.vector(ask, book.rows(rows)) if devices else None
+            fits &= book.has_cards(rows, capacity)
+            ranked = book.rank(ask, rows, capacity) if devices else None
             if ranked is not None:
-                fits &= ranked[0][: len(fits)]
+                fits &= ranked[0]
         return fits
 
     def _device_scores(
@@ -243,9 +286,9 @@ class Placer:
         """Add a family's score; where it cannot rank by arrays, every node that is left is looked at exactly."""
         settings = self.state.settings
         book = self.state.ledger.books[ask.family]
-        ranked = book.family.vector(ask, book.rows(rows))
+        ranked = book.rank(ask, rows, self.state.ledger.table.capacity)
         if ranked is not None:
-            may, device = ranked[0][: len(fits)], ranked[1][: len(fits)]
+            may, device = ranked
             return fits & may, scores + settings.contribution(device) if settings.node_weight else scores
         fits, scores = fits.copy(), scores.copy()
         table = self.state.ledger.table
@@ -261,19 +304,16 @@ class Placer:
     def _idle(self, cls: PodClass, rows: Rows | None, *, future: bool = False) -> NDArray[np.bool_]:
         """Where the requested resources fit (the core's own check, spec 9.2 step 1)."""
         table = self.state.ledger.table
-        pairs = self.state.ledger.columns(cls.request)[:-2]  # without the spread defaults
-        columns = np.array([c for c, _ in pairs], np.intp)
-        wanted = np.array([v for _, v in pairs], np.int64)
-        if rows is None:
-            free = table.alloc[:, columns] - table.used[:, columns]
-            live = table.live
-        else:
-            grid = (rows[:, None], columns)
-            free = table.alloc[grid] - table.used[grid]
+        fits = table.live.copy() if rows is None else table.live[rows]
+        for column, amount in self.state.ledger.columns(cls.request)[:-2]:  # without the spread defaults
+            if rows is None:
+                fits &= table.alloc[:, column] - table.used[:, column] >= amount
+                continue
+            free = table.alloc[rows, column] - table.used[rows, column]
             if future:
-                free += table.releasing[grid] - table.pipelined[grid]
-            live = table.live[rows]
-        return np.asarray((free >= wanted).all(axis=1) & live)
+                free += table.releasing[rows, column] - table.pipelined[rows, column]
+            fits &= free >= amount
+        return fits
 
     def _relative(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
         if not self.state.has_preferences(cls):
@@ -329,11 +369,7 @@ class Placer:
             alike: dict[object, Misfit | None] = {}
             for place, row in enumerate(rows):
                 node = table.name(int(row))
-                c = book.columns
-                key = None
-                if place >= EXACT_REASONS:
-                    parts = (c.total, c.memory, c.cores, c.shares, c.share_limit, c.flags, c.mig, c.type_id)
-                    key = b"".join(part[row].tobytes() for part in parts)
+                key = book.state_of(int(row)) if place >= EXACT_REASONS and row < len(book.ids) else None
                 if key is None or key not in alike:
                     fit = self._fit(ask, node)
                     alike[key] = fit if isinstance(fit, Misfit) else None

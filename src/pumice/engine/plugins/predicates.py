@@ -41,6 +41,18 @@ class Predicates(Plugin):
         self.zones = arguments.boolean("predicate.VolumeZoneEnable", True)
         self.volumes = arguments.boolean("predicate.VolumeBindingEnable", True)
 
+    def constrains(self, state: State, cls: PodClass) -> bool:
+        constraints = cls.constraints
+        return bool(
+            state.ledger.table.tainted
+            or constraints.selector
+            or constraints.required is not None
+            or constraints.ports
+            or constraints.topological
+            or constraints.claims
+            or state.ledger.terms.anti
+        )
+
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
         constraints = cls.constraints
         table = state.ledger.table

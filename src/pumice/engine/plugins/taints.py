@@ -43,30 +43,16 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 def untolerated(state: State, cls: PodClass, rows: Rows | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(cordoned and not tolerated, hard taint not tolerated) per row."""
-    facts = state.ledger.table.facts
-    numbers: Sequence[int] = range(state.ledger.table.capacity) if rows is None else rows.tolist()
-    cordoned = np.zeros(len(numbers), bool)
-    tainted = np.zeros(len(numbers), bool)
+    table = state.ledger.table
+    ids = table.taint_ids if rows is None else table.taint_ids[rows]
     tolerations = cls.constraints.tolerations
-    known: dict[tuple[Taint, ...], bool] = {(): False}
-    cordon_ok: bool | None = None
-    for place, row in enumerate(numbers):
-        fact = facts[row] if row < len(facts) else None
-        if fact is None:
-            continue
-        if fact.unschedulable:
-            if cordon_ok is None:
-                cordon_ok = tolerates(tolerations, UNSCHEDULABLE)
-            cordoned[place] = not cordon_ok
-        if fact.taints:
-            bad = known.get(fact.taints)
-            if bad is None:
-                bad = known[fact.taints] = any(
-                    taint.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint)
-                    for taint in fact.taints
-                )
-            tainted[place] = bad
-    return cordoned, tainted
+    cordon_ok = tolerates(tolerations, UNSCHEDULABLE)
+    cordoned = np.array([is_cordoned and not cordon_ok for is_cordoned, _ in table.taint_sets])
+    tainted = np.array([
+        any(t.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, t) for t in taints)
+        for _, taints in table.taint_sets
+    ])  # fmt: skip
+    return cordoned[ids], tainted[ids]
 
 
 def untolerated_soft(state: State, cls: PodClass) -> NDArray[np.int64]:
