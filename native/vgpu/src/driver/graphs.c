@@ -110,8 +110,18 @@ static int begin_memory(CUgraphExec exec, bool *fits)
     *fits = true;
     if (!guest_serves() || !records_find(RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record))
         return -1;
-    *fits = pools_graph_begins(record.device, record.bytes);
+    *fits = pools_graph_begins(record.device, record.bytes, record.references != pools_graph_generation());
     return record.device;
+}
+
+static void end_memory(CUgraphExec exec, int device, CUresult rc)
+{
+    struct record record;
+    if (rc == CUDA_SUCCESS && records_find(RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record)) {
+        record.references = pools_graph_generation(); /* its memory is there from now on */
+        records_insert(&record);
+    }
+    pools_graph_began(device);
 }
 
 typedef CUresult (*graph_call)(CUgraphExec exec, CUstream stream);
@@ -124,7 +134,7 @@ static CUresult upload(graph_call call, CUgraphExec exec, CUstream stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(call(exec, stream));
     if (device >= 0)
-        pools_graph_began(device);
+        end_memory(exec, device, rc);
     return rc;
 }
 
@@ -141,7 +151,7 @@ static CUresult run(graph_call call, CUgraphExec exec, CUstream stream, bool per
     if (charged)
         rc = launch_done(&launch, rc);
     if (device >= 0)
-        pools_graph_began(device);
+        end_memory(exec, device, rc);
     return rc;
 }
 

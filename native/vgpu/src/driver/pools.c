@@ -28,6 +28,7 @@ struct pool {
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool pools[POOLS];
 static int pool_count;
+static uint32_t graph_generation = 1; /* odd: never 0 */
 
 void pools_after_fork(void)
 {
@@ -115,9 +116,10 @@ static bool charge_growth(const struct real *real, struct pool *pool)
 
 static void trim(const struct real *real, struct pool *pool)
 {
-    if (pool->graph)
+    if (pool->graph) {
+        __atomic_add_fetch(&graph_generation, 2, __ATOMIC_RELAXED);
         INSIDE(real->cuDeviceGraphMemTrim(guest.ordinal_of[pool->device]));
-    else
+    } else
         INSIDE(real->cuMemPoolTrimTo(pool->handle, 0));
 }
 
@@ -235,7 +237,17 @@ static CUresult allocate(const struct real *real, pool_allocation call, CUdevice
     return rc;
 }
 
-bool pools_graph_begins(int device, uint64_t bytes)
+uint32_t pools_graph_generation(void)
+{
+    return __atomic_load_n(&graph_generation, __ATOMIC_RELAXED);
+}
+
+static uint64_t graph_growth(const struct pool *pool, uint64_t bytes, bool first)
+{
+    return first ? bytes : bytes > pool->charged ? bytes - pool->charged : 0;
+}
+
+bool pools_graph_begins(int device, uint64_t bytes, bool first)
 {
     const struct real *real = real_cuda();
     pthread_mutex_lock(&pools_lock);
@@ -243,10 +255,10 @@ bool pools_graph_begins(int device, uint64_t bytes)
     bool fits = true;
     if (pool != NULL) {
         charge_growth(real, pool);
-        uint64_t growth = bytes > pool->charged ? bytes - pool->charged : 0;
+        uint64_t growth = graph_growth(pool, bytes, first);
         fits = growth == 0 || memory_reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
         if (!fits && settle_locked(real, device, true)) {
-            growth = bytes > pool->charged ? bytes - pool->charged : 0;
+            growth = graph_growth(pool, bytes, true);
             fits = memory_reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
         }
         if (fits)
@@ -392,6 +404,7 @@ CUresult cuMemPoolSetAttribute(CUmemPool handle, int attribute_id, void *value)
 CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
 {
     const struct real *real = real_cuda();
+    __atomic_add_fetch(&graph_generation, 2, __ATOMIC_RELAXED);
     CUresult rc = INSIDE(real->cuDeviceGraphMemTrim(ordinal));
     int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
     if (device >= 0)

@@ -13,9 +13,13 @@
  */
 bool pools_settle(int device, bool trim);
 
-/* Before a graph that may take bytes runs, and after. A refusal leaves nothing booked. */
-bool pools_graph_begins(int device, uint64_t bytes);
+/*
+ * Before a graph that may take bytes runs, and after. A first run needs all of them beside what other graphs hold; a later one
+ * finds its own again, unless the device's graph memory was trimmed since: generation tells. A refusal books nothing.
+ */
+bool pools_graph_begins(int device, uint64_t bytes, bool first);
 void pools_graph_began(int device);
+uint32_t pools_graph_generation(void); /* never 0; another one after each trim */
 
 void pools_after_fork(void);
 
