@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from random import Random
 
 from pumice.adapters.cuda.driver import CudaError, Driver
+from report import save
 
 KERNEL = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"
 AT_ONCE = 4
@@ -131,10 +131,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            print(json.dumps(run(given.kills, given.seed, Path(folder) / "machine")))
+            save("machine_kill", run(given.kills, given.seed, Path(folder) / "machine"), keep=given.keep)
         except Broken as broken:
             print(broken, file=sys.stderr)
             return 1

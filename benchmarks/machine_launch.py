@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from pumice.machine import create, library_dir, machine_of
+from report import save
 
 BAR_NS = 150.0
 
@@ -35,5 +36,5 @@ def run(folder: Path) -> dict[str, float]:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         result = run(Path(temporary))
-    print(json.dumps(result))
+    save("machine_launch", result, keep="--keep" in sys.argv)
     sys.exit(result["median_ns"] > BAR_NS)

@@ -8,7 +8,6 @@ Bar: every verdict equal. CI runs a hundredth of it (tests/unit/machine), the wh
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import pynvml
 from tests.kit.mig_rules import RULES, Partitioned, Rule, Verdict
 
 from pumice.machine import create, machine_of, nvml_library
+from report import save
 
 _NAMES = {
     0: Verdict.SUCCESS,
@@ -154,10 +154,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            print(json.dumps(run(given.calls, given.seed, Path(folder) / "machine")))
+            save("machine_mig", run(given.calls, given.seed, Path(folder) / "machine"), keep=given.keep)
         except Mismatch as mismatch:
             print(mismatch, file=sys.stderr)
             return 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 
 from pumice.adapters.cuda.driver import Driver
+from report import save
 
 KERNEL_NS = 1000
 SPIN = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"
@@ -92,6 +93,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=64)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker is not None:
@@ -99,7 +101,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         result = run(given.processes, given.threads, given.rounds, Path(folder) / "machine")
-    print(json.dumps(result))
+    save("machine_share", result, keep=given.keep)
     return 0 if result["equal"] else 1
 
 
