@@ -1,5 +1,6 @@
 #include "driver/launching.h"
 
+#include "policy/arbiter.h"
 #include "policy/budget.h"
 
 #include <errno.h>
@@ -148,6 +149,14 @@ static void await_turn(struct ext_device *device, int index, int64_t ticket)
         shared_add(&device->throttled_ns, slept);
 }
 
+/* Tenants whose limits fill the card take turns, where that is asked for. Patience is bounded: the file is anybody's. */
+static void await_window(int index, uint64_t limit)
+{
+    uint64_t waited = 0, wait;
+    while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, policy_clock.now(), limit)) > 0)
+        waited += nap(wait);
+}
+
 bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread)
 {
     int index = device_of_launch();
@@ -167,10 +176,11 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     uint64_t now = policy_clock.now();
     if (now - shared_peek(&device->last_refill_ns) >= REFILL_EVERY_NS)
         budget_refill(device, limit, now);
-    if (!budget_allows(device, ticket)) {
+    if (!budget_allows(device, ticket))
         await_turn(device, index, ticket);
-        now = policy_clock.now();
-    }
+    if (guest.config.arbiter)
+        await_window(index, limit);
+    now = policy_clock.now();
 
     unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
     *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost, .charged = estimate};

@@ -121,7 +121,7 @@ static void close_sample(struct sample *sample)
 {
     if (sample->unknown) {
         budget_probe_renew(&guest.map.ext->devices[sample->device], 0);
-        activity_answered(policy_clock.now());
+        activity_answered(sample->device, policy_clock.now());
     }
     if (sample->state == SAMPLE_RUNNING)
         __atomic_sub_fetch(&running, 1, __ATOMIC_RELAXED);
@@ -151,10 +151,10 @@ void sampler_launched(struct sample *sample, struct launch *launch)
     pthread_mutex_unlock(&samples_lock);
 }
 
-static void account(struct sample *sample, uint64_t duration)
+static void account(struct sample *sample, uint64_t duration, uint64_t now)
 {
     struct ext_device *device = &guest.map.ext->devices[sample->device];
-    uint32_t sharers = activity_sharers(sample->device, sample->launched_ns);
+    uint32_t sharers = activity_sharers(sample->device, now, sample->launched_ns);
     int64_t owed = (int64_t)cost_learn(sample->cost, duration, sharers);
     budget_correct(device, owed - sample->charged);
     watch_count(sample->device, owed - sample->charged);
@@ -177,7 +177,7 @@ static void harvest_one(struct sample *sample, uint64_t now)
         return;
     if (rc == CUDA_SUCCESS && INSIDE(real_table.cuEventElapsedTime(&milliseconds, sample->start, sample->end)) == CUDA_SUCCESS &&
         milliseconds >= 0)
-        account(sample, plausible(sample, milliseconds, now));
+        account(sample, plausible(sample, milliseconds, now), now);
     close_sample(sample);
 }
 
