@@ -130,8 +130,13 @@ static bool same_file(void)
 static void attach_now(void)
 {
     char path[4096];
-    if (state_path(NULL, path, sizeof path) && stat(path, &attached_to) == 0)
-        STORE(&the_machine, machine_map(NULL));
+    if (!state_path(NULL, path, sizeof path) || stat(path, &attached_to) != 0)
+        return;
+    struct machine_state *m = machine_map(NULL);
+    if (!m)
+        return;
+    visible_look(m);
+    STORE(&the_machine, m);
 }
 
 bool machine_attach(void)

@@ -60,6 +60,12 @@ void memory_release(unsigned card, int slot, struct charge c);
 uint64_t memory_capacity(unsigned card, unsigned lane); /* what programs can have; card lock held or not */
 uint64_t memory_used(unsigned card, unsigned lane);     /* by known processes */
 
+/* ---- visible.c: the cards that this process is shown, numbered as it sees them ---- */
+void visible_look(const struct machine_state *m); /* at attach */
+unsigned visible_count(void);
+unsigned visible_card(unsigned index);
+int visible_index(unsigned card); /* -1: hidden */
+
 /* ---- clock.c ---- */
 uint64_t machine_now(void);
 void machine_sleep_until(uint64_t deadline);

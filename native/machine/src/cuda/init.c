@@ -78,16 +78,16 @@ static bool parse_item(const char *item, size_t length, struct device *out)
     char *end;
     if (isdigit((unsigned char)*item)) {
         unsigned long index = strtoul(item, &end, 10);
-        if (end != item + length || index >= the_machine->cards || card_lost((unsigned)index))
+        if (end != item + length || index >= visible_count() || card_lost(visible_card((unsigned)index)))
             return false;
-        unsigned card = (unsigned)index;
+        unsigned card = visible_card((unsigned)index);
         if (card_at(card)->mig_mode)
             return find_instance(card, NULL, 0, out);
         *out = whole_card(card);
         return true;
     }
     for (unsigned card = 0; card < the_machine->cards; card++) {
-        if (card_lost(card))
+        if (card_lost(card) || visible_index(card) < 0)
             continue;
         const struct machine_card *c = card_at(card);
         if (strncasecmp(item, "MIG-", 4) == 0) {
@@ -135,7 +135,7 @@ static void list_devices(void)
     } else {
         for (unsigned card = 0; card < the_machine->cards; card++) {
             struct device d;
-            if (card_lost(card))
+            if (card_lost(card) || visible_index(card) < 0)
                 continue;
             if (!card_at(card)->mig_mode)
                 cu.devices[cu.device_count++] = whole_card(card);

@@ -51,7 +51,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
     ENTER(nvmlDeviceGetCount_v2);
     NEED(count);
-    *count = the_machine->cards;
+    *count = visible_count();
     return NVML_SUCCESS;
 }
 
@@ -62,6 +62,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 
 static nvmlReturn_t card_found(unsigned card, nvmlDevice_t *out)
 {
+    if (visible_index(card) < 0)
+        return NVML_ERROR_NOT_FOUND;
     *out = nvml_card_handle(card);
     return card_lost(card) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
@@ -69,8 +71,8 @@ static nvmlReturn_t card_found(unsigned card, nvmlDevice_t *out)
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *out)
 {
     ENTER(nvmlDeviceGetHandleByIndex_v2);
-    NEED(out && index < the_machine->cards);
-    return card_found(index, out);
+    NEED(out && index < visible_count());
+    return card_found(visible_card(index), out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *out)
@@ -86,7 +88,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *ou
         const struct machine_card *c = card_at(card);
         if (strcmp(c->uuid, uuid) == 0)
             return card_found(card, out);
-        for (unsigned g = 0; g < MACHINE_INSTANCES; g++)
+        for (unsigned g = 0; visible_index(card) >= 0 && g < MACHINE_INSTANCES; g++)
             for (unsigned i = 0; LOAD(&c->instances[g].used) && i < MACHINE_INSTANCES; i++)
                 if (LOAD(&c->instances[g].compute[i].used) && strcmp(c->instances[g].compute[i].uuid, uuid) == 0) {
                     *out = nvml_mig_handle(card, g, i);
@@ -182,7 +184,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     DEVICE(nvmlDeviceGetIndex, device);
     NEED(index);
-    *index = t.gi < 0 ? t.card : nvml_mig_index(c, (unsigned)t.gi, (unsigned)t.ci);
+    *index = t.gi < 0 ? (unsigned)visible_index(t.card) : nvml_mig_index(c, (unsigned)t.gi, (unsigned)t.ci);
     return NVML_SUCCESS;
 }
 

@@ -84,7 +84,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, unsign
     NEED(count);
     unsigned room = *count, found = 0;
     for (unsigned card = 0; card < the_machine->cards; card++) {
-        if (card == t.card || c->topology[card] > level)
+        if (card == t.card || visible_index(card) < 0 || c->topology[card] > level)
             continue;
         if (out && found < room)
             out[found] = nvml_card_handle(card);
