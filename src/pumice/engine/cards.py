@@ -38,6 +38,7 @@ class NodeBook:
     doubts: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     by_uuid: dict[str, int] = field(default_factory=dict)
     facts: tuple[CardFacts, ...] = ()
+    used: list[CardUse] = field(default_factory=list)
     version: int = 0
     """Raised by every change of usage (rendered metrics are kept by it)."""
 
@@ -83,7 +84,8 @@ class FamilyBook:
         book.by_uuid = {card.uuid: place for place, card in enumerate(inventory.cards)}
         self.nodes[name], self._rows[name] = book, row
         self.fit_rows(rows)
-        self._write(book, facts=True)
+        book.used = [(0, 0, 0, -1)] * len(inventory.cards)
+        self._write(book, range(len(inventory.cards)), facts=True)
         return True
 
     def remove(self, name: str) -> None:
@@ -131,18 +133,18 @@ class FamilyBook:
         if grant.doubts:
             book.doubts[uid] = grant.doubts
         if by_card or grant.doubts:
-            self._write(book, facts=bool(grant.doubts))
+            self._write(book, by_card, facts=bool(grant.doubts))
 
     def discharge(self, uid: str, grant: Grant) -> None:
         """The exact reverse of ``charge``."""
         book = self.nodes.get(grant.node)
         if book is None:
             return
-        for usage in book.usages:
-            if uid in usage.holders:
-                _unbook(usage, uid)
+        places = [place for place, usage in enumerate(book.usages) if uid in usage.holders]
+        for place in places:
+            _unbook(book.usages[place], uid)
         book.marks.pop(uid, None)
-        self._write(book, facts=book.doubts.pop(uid, None) is not None)
+        self._write(book, places, facts=book.doubts.pop(uid, None) is not None)
 
     # -- arrays -------------------------------------------------------------------------------------------------
 
@@ -185,8 +187,8 @@ class FamilyBook:
             c.flags[chosen], c.mig[chosen], c.type_id[chosen], c.types, c.state[chosen],
         )  # fmt: skip
 
-    def _write(self, book: NodeBook, *, facts: bool) -> None:
-        """Bring the node's state up to date after a change of usage, or of what its cards are."""
+    def _write(self, book: NodeBook, places: Iterable[int], *, facts: bool) -> None:
+        """Bring the node's state up to date after a change of usage of some cards, or of what its cards are."""
         book.version += 1
         if facts:
             closed = book.quarantined() if book.doubts else {}
@@ -195,11 +197,10 @@ class FamilyBook:
                  card.mode is Mode.MIG, self._type_id(card.type))
                 for place, card in enumerate(book.inventory.cards)
             )  # fmt: skip
-        family, inventory = self.family, book.inventory
-        used = tuple(
-            (u.memory, u.cores, u.shares, family.card_state(place, u, inventory)) for place, u in enumerate(book.usages)
-        )
-        self._set_state(self._rows[book.name], (book.facts, used) if book.facts else None)
+        for place in places:
+            u = book.usages[place]
+            book.used[place] = (u.memory, u.cores, u.shares, self.family.card_state(place, u, book.inventory))
+        self._set_state(self._rows[book.name], (book.facts, tuple(book.used)) if book.facts else None)
 
     def _set_state(self, row: int, state: State | None) -> None:
         old = int(self.ids[row])

@@ -14,7 +14,7 @@ from pumice.engine import status
 from pumice.engine.classes import PodClass
 from pumice.engine.effects import Bind, Effect
 from pumice.engine.framework import Framework
-from pumice.engine.ledger import Features, Holding, Receipt
+from pumice.engine.ledger import Holding, Receipt
 from pumice.engine.model import Job, QueueState, Status, Task
 from pumice.engine.place import Choice, Placer
 from pumice.engine.state import State
@@ -184,7 +184,7 @@ class Statement:
     def allocate(self, task: Task, choice: Choice) -> None:
         cycle, state = self.cycle, self.cycle.state
         holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks,
-                          features=self._features(task))  # fmt: skip
+                          features=task.features)  # fmt: skip
         receipt = state.ledger.reserve(holding)
         self.job.move(task, Status.ALLOCATED)
         task.node, task.error = choice.node, ""
@@ -231,7 +231,3 @@ class Statement:
             cycle.measures.placed += 1
         state.dirty[self.job] = None
         self.steps.clear()
-
-    def _features(self, task: Task) -> Features:
-        assert task.pod is not None
-        return self.cycle.state.classes.features(task.pod)

@@ -95,6 +95,10 @@ class Plugin:
         return ()
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None: ...
+    def score(self, state: State, cls: PodClass, have: list[int], used: list[int]) -> float | None:
+        """The same as ``scores`` for one node, from its columns as plain numbers; None when there is no such form."""
+        return None
+
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
         """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""
 
@@ -130,6 +134,8 @@ class Framework:
         self._verdicts = self._flat("verdicts", "Predicate")
         self._constrains = [verdicts.__self__.constrains for verdicts in self._verdicts]  # type: ignore[attr-defined]
         self._scores = self._flat("scores", "NodeOrder")
+        plugins: list[Plugin] = [scores.__self__ for scores in self._scores]  # type: ignore[attr-defined]
+        self._each = [plugin.score for plugin in plugins]
         self._relative = self._flat("relative", "NodeOrder")
         self._placed = self._flat("placed", "")
         self._removed = self._flat("removed", "")
@@ -205,9 +211,16 @@ class Framework:
         """Whether any filter beyond resources and devices can refuse a node."""
         return any(constrains(state, cls) for constrains in self._constrains)
 
-    @property
-    def scores_nodes(self) -> bool:
-        return bool(self._scores)
+    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float:
+        """Score of one node. ``have`` and ``used`` are its columns in the node table."""
+        total = 0.0
+        for score in self._each:
+            part = score(state, cls, have, used)
+            if part is None:
+                found = self.scores(state, cls, np.array([row], np.intp))
+                return 0.0 if found is None else float(found[0])
+            total += part
+        return total
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
         return _sum(score(state, cls, rows) for score in self._scores)

@@ -19,6 +19,7 @@ from pumice.wire.volcano import CLOSED, CLOSING, INQUEUE, OPEN, PENDING, PodGrou
 
 if TYPE_CHECKING:
     from pumice.engine.classes import PodClass
+    from pumice.engine.ledger import Features
 
 
 class Status(IntEnum):
@@ -64,6 +65,7 @@ class Task:
     request: Request
     cls: PodClass
     marks: Marks = NO_MARKS
+    features: Features | None = None
     pod: Pod | None = None
     ours: bool = True
     role: str = ""
@@ -169,6 +171,8 @@ class Job:
     tasks: dict[str, Task] = field(default_factory=dict)
     pending: dict[str, Task] = field(default_factory=dict)
     counts: list[int] = field(default_factory=lambda: [0] * len(Status))
+    ready_count: int = 0
+    """Tasks that are bound, on their way, or have succeeded (spec 4.4)."""
     allocated: Vector = field(default_factory=dict)
     refusal: str = ""
     """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
@@ -201,6 +205,8 @@ class Job:
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
         self.counts[status] += sign
+        if status in READY_STATUSES:
+            self.ready_count += sign
         change = add if sign > 0 else subtract
         items = task.request.items
         if status in ALLOCATED_STATUSES:
@@ -271,7 +277,8 @@ class Job:
     def promise(self) -> None:
         """Enqueued: its minimum is promised from now on."""
         self.phase = INQUEUE
-        self.settle()
+        if self.min_resources is not None:
+            self.settle()
 
     # -- counts (spec 4.4) --------------------------------------------------------------------------------------
 
@@ -281,10 +288,6 @@ class Job:
     @property
     def allocated_count(self) -> int:
         return self.count(*ALLOCATED_STATUSES)
-
-    @property
-    def ready_count(self) -> int:
-        return self.count(*READY_STATUSES)
 
     @property
     def pending_best_effort(self) -> int:

@@ -230,28 +230,23 @@ class Placer:
         """The same as ``_evaluate`` for a handful of rows, with the exact choice of cards."""
         table = self.state.ledger.table
         pairs = self.state.ledger.columns(cls.request)[:-2]
-        left = []
+        left: dict[int, tuple[list[int], list[int]]] = {}
         for row in rows:
             kept.chosen.pop(row, None)
             kept.masked[row] = -np.inf
             have, used = table.alloc[row].tolist(), table.used[row].tolist()
             if table.live[row] and all(have[column] - used[column] >= amount for column, amount in pairs):
-                left.append(row)
+                left[row] = (have, used)
         if left and self.framework.constrains(self.state, cls):
-            array = np.array(left, np.intp)
+            array = np.array(list(left), np.intp)
             fits = np.ones(len(left), bool)
             for verdict in self.framework.verdicts(self.state, cls, array):
                 fits &= ~verdict.failed
-            left = array[fits].tolist()
-        if not left:
-            return
-        scores = [0.0] * len(left)
-        if self.framework.scores_nodes:
-            found = self.framework.scores(self.state, cls, np.array(left, np.intp))
-            scores = scores if found is None else found.tolist()
+            left = {row: left[row] for row in array[fits].tolist()}
         settings = self.state.settings
         weight = settings.node_weight
-        for row, score in zip(left, scores, strict=True):
+        for row, (have, used) in left.items():
+            score = self.framework.score(self.state, cls, row, have, used)
             grants = []
             for ask in cls.asks:
                 fit = self._fit(ask, table.name(row))

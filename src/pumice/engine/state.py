@@ -167,6 +167,7 @@ class State:
             request=cls.request,
             cls=cls,
             marks=self.classes.marks(pod) if cls.asks else NO_MARKS,
+            features=self.classes.features(pod),
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
             system=spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == "kube-system",
             index=name_index(meta.name),

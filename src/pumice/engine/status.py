@@ -100,6 +100,8 @@ def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
             continue
         if task.retry_at > cycle.now:
             continue  # its SchedulerError says more
+        if not task.error and cycle.never(task):
+            task.error = cycle.why(task)  # whatever queue or gang say, a pod that can never run hears that first
         reason, message = pod_reason(task), pod_message(job, task)
         if task.told == (reason, message):
             continue

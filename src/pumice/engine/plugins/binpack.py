@@ -53,3 +53,22 @@ class Binpack(Plugin):
         if not total:
             return None
         return np.where(over, 0.0, score / total * 100 * self.weight)
+
+    def score(self, state: State, cls: PodClass, have: list[int], used: list[int]) -> float | None:
+        if not self.weight:
+            return 0.0
+        dims = state.ledger.table.dims
+        score, total = 0.0, 0
+        for name, amount in cls.request.items:
+            weight = self.weights.get(name)
+            if weight is None or name == PODS:
+                continue
+            total += weight
+            column = dims[name]
+            room = have[column]
+            if weight and room > 0:
+                want = used[column] + amount
+                if want > room:
+                    return 0.0
+                score += weight * want / room
+        return score / total * 100 * self.weight if total else 0.0

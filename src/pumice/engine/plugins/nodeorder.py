@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,26 @@ class NodeOrder(Plugin):
         if self.balanced:
             total += self.balanced * _balance(table.dims.get(GPU), cls, alloc, used, have, want)
         return total
+
+    def score(self, state: State, cls: PodClass, have: list[int], used: list[int]) -> float | None:
+        gpu = state.ledger.table.dims.get(GPU)
+        if gpu is not None and have[gpu]:
+            return None
+        least = most = 0
+        fractions = []
+        for place in (0, 1):
+            room, want = have[place], used[place + 3] + cls.request.spread[place]
+            if room <= 0:
+                continue
+            fractions.append(min(want / room, 1.0))
+            if want <= room:
+                least += (room - want) * 100 // room
+                most += want * 100 // room
+        total = self.least * (least // 2) + self.most * (most // 2)
+        if self.balanced:
+            spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else 0.0
+            total += self.balanced * floor((1 - spread) * 100)
+        return float(total)
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
         total = np.zeros(len(fits))

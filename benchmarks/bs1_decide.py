@@ -1,0 +1,217 @@
+"""BS1, decide: placing vGPU pods in process, without any I/O.
+
+    python -m benchmarks.bs1_decide [--quick] [--save]
+
+Nodes of 8 cards of 81,920 MiB and 10 shares; pods of one card in 20 request shapes (2 to 20 GiB, 10 to 30 cores), binpack.
+``placing`` is the choice of node and cards and its booking; ``plan`` is a whole cycle from pending pods to Bindings with
+annotations, with every plugin of the guides, a gang of 10 among every 20 pods and four queues; ``reference`` is the plain
+rescan of every node by the same family. Each run checks that no card is over its memory, cores or shares and no gang partial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import random
+import time
+from typing import Any
+
+from tests.kit.auditor import audit
+from tests.kit.objects import group, node, pod, queue
+
+from benchmarks.report import median, save
+from pumice.engine.effects import Bind
+from pumice.engine.engine import Engine
+from pumice.engine.ledger import Holding
+from pumice.families.seam import Fit
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.volcano import PodGroup, Queue
+
+CARDS, MIB, SHARES = 8, 81920, 10
+DEVICES = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+"""
+EVERYTHING = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+Json = dict[str, Any]
+
+
+def nodes(count: int) -> list[Json]:
+    return [node(f"n{i:05d}", cards=CARDS, mib=MIB, shares=SHARES, cpu="96", memory="768Gi") for i in range(count)]
+
+
+def shapes(count: int) -> list[tuple[int, int]]:
+    """(MiB, cores): 20 that repeat, or all different."""
+    return [(2048 + (18432 * i) // max(1, count - 1), 10 + (i * 7) % 21) for i in range(count)]
+
+
+def pods(count: int, kinds: int, *, gangs: bool = False) -> list[Json]:
+    kinds_of = shapes(kinds)
+    dice = random.Random(7)
+    made = []
+    for i in range(count):
+        mib, cores = kinds_of[i % kinds if kinds < count else i]
+        name = f"g{i // 20}" if gangs and i % 20 < 10 else None
+        made.append(pod(f"p{i}", mib=mib, cores=cores, cards=1, cpu="1", memory="4Gi", group=name,
+                        queue=f"q{i % 4}" if gangs else None))  # fmt: skip
+    dice.shuffle(made)
+    return made
+
+
+def engine_with(conf: str, count: int) -> tuple[Engine, list[Json]]:
+    engine = Engine(parse_scheduler_conf(conf))
+    objects = nodes(count)
+    for obj in objects:
+        engine.state.put_node(convert(Node, obj))
+    for name in ("default", "q0", "q1", "q2", "q3"):
+        engine.state.put_queue(convert(Queue, queue(name)))
+    return engine, objects
+
+
+def placing(node_count: int, pod_count: int, kinds: int) -> dict[str, float]:
+    """Pods per second of wall and of CPU time for choosing and booking."""
+    engine, node_objects = engine_with(DEVICES, node_count)
+    pod_objects = pods(pod_count, kinds)
+    for obj in pod_objects:
+        engine.state.put_pod(convert(Pod, obj))
+    tasks = list(engine.state.tasks.values())
+    placer, ledger = engine.placer, engine.state.ledger
+    placed: dict[str, tuple[str, Any]] = {}
+    with quiet() as clock:
+        for task in tasks:
+            choice = placer.choose(task.cls)
+            assert choice is not None, "the cluster is meant to have room"
+            ledger.reserve(Holding(task.uid, choice.node, task.request, choice.grants))
+            placed[task.uid] = (choice.node, choice.grants)
+    family = engine.families[0]
+    for obj in pod_objects:
+        where, grants = placed[obj["metadata"]["uid"]]
+        obj["spec"]["nodeName"] = where
+        obj["metadata"]["annotations"].update(family.annotations(grants[0], 0))
+    check(node_objects, pod_objects, [])
+    return clock.rates(pod_count)
+
+
+def plan(node_count: int, pod_count: int) -> dict[str, float]:
+    """Pods per second from the pending pods to a plan of Bindings."""
+    engine, node_objects = engine_with(EVERYTHING, node_count)
+    pod_objects = pods(pod_count, 20, gangs=True)
+    group_objects = [group(f"g{i}", minimum=10, queue=f"q{i % 4}") for i in range(pod_count // 20)]
+    for obj in group_objects:
+        engine.state.put_group(convert(PodGroup, obj))
+    for obj in pod_objects:
+        engine.state.put_pod(convert(Pod, obj))
+    with quiet() as clock:
+        bindings = [e for e in engine.cycle(1.0).effects if isinstance(e, Bind)]
+    by_uid = {obj["metadata"]["uid"]: obj for obj in pod_objects}
+    for binding in bindings:
+        by_uid[binding.uid]["spec"]["nodeName"] = binding.node
+        by_uid[binding.uid]["metadata"]["annotations"].update(binding.annotations)
+    check(node_objects, pod_objects, group_objects)
+    assert len(bindings) == pod_count, f"{len(bindings)} of {pod_count} placed"
+    return clock.rates(pod_count)
+
+
+def reference(node_count: int, seconds: float = 3.0) -> float:
+    """Pods per CPU second of the plain rescan: every node asked for every pod."""
+    engine, _ = engine_with(DEVICES, node_count)
+    for obj in pods(200, 20):
+        engine.state.put_pod(convert(Pod, obj))
+    ledger = engine.state.ledger
+    book = ledger.books["nvidia-vgpu"]
+    done, began = 0, time.process_time()
+    for task in engine.state.tasks.values():
+        best: Fit | None = None
+        for name in book.nodes:
+            fit = book.family.fit(task.cls.asks[0], book.view(name))
+            if isinstance(fit, Fit) and (best is None or fit.score > best.score):
+                best = fit
+        assert best is not None
+        ledger.reserve(Holding(task.uid, best.grant.node, task.request, (best.grant,)))
+        done += 1
+        if time.process_time() - began > seconds:
+            break
+    return done / (time.process_time() - began)
+
+
+class quiet:
+    """Times a block by wall and by CPU, with the collector frozen as the product does after its lists."""
+
+    def __enter__(self) -> quiet:
+        gc.collect()
+        gc.freeze()
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall, self.cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        gc.unfreeze()
+
+    def rates(self, count: int) -> dict[str, float]:
+        return {"per_second": count / self.wall, "per_cpu_second": count / self.cpu}
+
+
+def check(node_objects: list[Json], pod_objects: list[Json], groups: list[Json]) -> None:
+    found = audit(node_objects, pod_objects, groups)
+    assert not found, found[:5]
+
+
+def repeated(runs: int, measure: Any, *arguments: Any) -> dict[str, dict[str, float]]:
+    found = [measure(*arguments) for _ in range(runs)]
+    return {key: median([run[key] for run in found], 0) for key in found[0]}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one run each, fewer sizes")
+    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    options = parser.parse_args(argv)
+    runs = 1 if options.quick else 5
+    count = 4000 if options.quick else 10000
+    placing(1000, 1000, 20)  # warm-up
+    result: dict[str, Any] = {
+        "placing_20_shapes_5000_nodes": repeated(runs, placing, 5000, count, 20),
+        "placing_200_shapes_5000_nodes": repeated(runs, placing, 5000, count, 200),
+        "placing_all_shapes_different_5000_nodes": repeated(runs, placing, 5000, 3000, 3000),
+        "plan_5000_nodes": repeated(runs, plan, 5000, count),
+        "reference_rescan_5000_nodes": {"per_cpu_second": median([reference(5000) for _ in range(min(runs, 3))], 1)},
+    }
+    rate = result["placing_20_shapes_5000_nodes"]["per_cpu_second"]["median"]
+    result["ratio_to_rescan"] = round(rate / result["reference_rescan_5000_nodes"]["per_cpu_second"]["median"])
+    sizes = (1000, 5000, 20000) if not options.quick else (1000, 5000)
+    by_size = {n: repeated(min(runs, 3), placing, n, 4000, 20)["per_cpu_second"]["median"] for n in sizes}
+    result["placing_by_nodes"] = by_size
+    spread = math.log(by_size[sizes[0]] / by_size[sizes[-1]]) / math.log(sizes[-1] / sizes[0])
+    result["exponent_of_cost_in_nodes"] = round(spread, 3)
+    result["goals"] = {"placing": 20000, "plan": 5000, "all_different": 2000, "ratio": 100, "exponent": 0.2}
+    save("bs1_decide", result, keep=options.save)
+
+
+if __name__ == "__main__":
+    main()
