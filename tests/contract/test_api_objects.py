@@ -245,3 +245,35 @@ def test_events_have_two_faces(api: Api, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}/events"
     assert len(api.get(core, fieldSelector="involvedObject.name=p,reason=Pulled")["items"]) == 1
     assert api.get(core, fieldSelector="involvedObject.name=other")["items"] == []
+
+
+def test_a_service_gets_an_address_of_its_own_unless_headless(api: Api, namespace: str) -> None:
+    services = f"/api/v1/namespaces/{namespace}/services"
+
+    def make(name: str, **spec: Any) -> Json:
+        return api.create(services, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}})["spec"]
+
+    first, second = make("a"), make("b")
+    assert first["clusterIP"].startswith("10.96.")
+    assert first["clusterIPs"] == [first["clusterIP"]] != second["clusterIPs"]
+    assert first["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    assert (first["type"], first["sessionAffinity"], first["ipFamilies"]) == ("ClusterIP", "None", ["IPv4"])
+    assert make("c", clusterIP="None")["clusterIP"] == "None"
+    assert 30000 <= make("d", type="NodePort")["ports"][0]["nodePort"] <= 32767
+    again = {"metadata": {"name": "e"}, "spec": {"ports": [{"port": 80}], "clusterIP": first["clusterIP"]}}
+    assert api.call("POST", services, again).code == 422
+    assert api.merge(f"{services}/a", {"spec": {"selector": {"x": "y"}}})["spec"]["clusterIP"] == first["clusterIP"]
+
+
+def test_zeros_that_mean_nothing_are_not_kept(api: Api, namespace: str) -> None:
+    container = {"name": "c", "image": "i:1", "env": [{"name": "A", "value": ""}], "command": [], "stdin": False}
+    spec = {"schedulerName": "nobody", "containers": [container], "hostNetwork": False, "automountServiceAccountToken": False,
+            "nodeSelector": {}, "terminationGracePeriodSeconds": 0}  # fmt: skip
+    body = {"metadata": {"name": "p", "labels": {}, "annotations": {}}, "spec": spec}
+    made = api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    assert {"labels", "annotations"}.isdisjoint(made["metadata"])
+    assert {"hostNetwork", "nodeSelector"}.isdisjoint(made["spec"])
+    assert made["spec"]["automountServiceAccountToken"] is False
+    assert made["spec"]["terminationGracePeriodSeconds"] == 0
+    assert made["spec"]["containers"][0]["env"] == [{"name": "A"}]
+    assert {"command", "stdin"}.isdisjoint(made["spec"]["containers"][0])

@@ -10,7 +10,7 @@ from pumice.cluster.apiserver.errors import ApiFailure
 from pumice.cluster.apiserver.exchange import target_of
 from pumice.cluster.apiserver.schema.protobuf import Malformed, decode_object
 from pumice.cluster.apiserver.schema.quantity import canonical
-from pumice.cluster.apiserver.schema.shape import types
+from pumice.cluster.apiserver.schema.shape import numbers, types
 from pumice.cluster.apiserver.selectors import label_selector
 from pumice.cluster.apiserver.tables.cells import human
 from pumice.cluster.apiserver.tables.paths import find_first
@@ -148,6 +148,4 @@ def test_inlined_messages_and_quantities() -> None:
 
 
 def test_every_type_of_the_api_has_numbers() -> None:
-    from pumice.cluster.apiserver.schema.protobuf import _numbers
-
-    assert types().raw.keys() <= _numbers().keys()
+    assert types().raw.keys() <= numbers().keys()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.cluster.apiserver.addresses import give_addresses
 from pumice.cluster.apiserver.backend import Backend
-from pumice.cluster.apiserver.errors import forbidden, not_found
+from pumice.cluster.apiserver.errors import forbidden, invalid, not_found
 from pumice.cluster.apiserver.registry import Kind
 
 Json = dict[str, Any]
@@ -26,6 +27,9 @@ def on_create(backend: Backend, kind: Kind, value: Json) -> None:
         _priority(backend, value)
         _tolerations(value["spec"])
         _service_account(backend, value)
+    elif kind.id == ("", "Service"):
+        if problems := give_addresses(backend.storage, value):
+            raise invalid("", "Service", value["metadata"].get("name", ""), problems)
     elif kind.id == ("scheduling.k8s.io", "PriorityClass"):
         _one_default(backend, value)
 

@@ -359,5 +359,13 @@ def _labels_only(resource: str, value: Json) -> Index:
 
 
 def open_storage(path: Path | str, window: int = 20_000) -> Storage:
-    """Opens or makes the database ``path`` (":memory:" for a test). Raises sqlite3.Error when it cannot."""
+    """Opens or makes the database ``path`` (":memory:" for a test), for its owner's eyes only: it holds secrets.
+
+    Raises sqlite3.Error when it cannot.
+    """
+    if str(path) != ":memory:":
+        try:
+            Path(path).touch(mode=0o600)  # SQLite gives its side files the same mode
+        except OSError as problem:
+            raise sqlite3.OperationalError(str(problem)) from problem
     return Storage(path, window)

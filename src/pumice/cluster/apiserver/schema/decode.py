@@ -1,5 +1,5 @@
-"""Reads a client's object into the form that is stored: types checked, unknown fields dropped and named, nulls dropped,
-quantities in canonical form (``0.5`` cpu is read back as ``500m``).
+"""Reads a client's object into the form that is stored: types checked, unknown fields dropped and named, nulls and
+meaningless zeros dropped, quantities in canonical form (``0.5`` cpu is read back as ``500m``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pumice.cluster.apiserver.schema.quantity import canonical
 from pumice.cluster.apiserver.schema.shape import Shape
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_EMPTIES = ("scalar", "list", "map")
 _GO_NAMES = {"dict": "object", "list": "array", "str": "string", "int": "number", "float": "number", "bool": "bool"}
 
 
@@ -33,7 +34,7 @@ def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) ->
             if shape.lenient and path:
                 return value
             raise _mismatch(value, shape.name or "object", path, kind)
-        fields = shape.fields
+        fields, omits = shape.fields, shape.omits
         result = {}
         for key, inner in value.items():
             child = fields.get(key)
@@ -43,7 +44,9 @@ def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) ->
                 else:
                     unknown.append(f"{path}.{key}" if path else key)
             elif inner is not None:
-                result[key] = _walk(child, inner, f"{path}.{key}" if path else key, unknown, kind)
+                part = _walk(child, inner, f"{path}.{key}" if path else key, unknown, kind)
+                if part or key not in omits or child.form not in _EMPTIES:
+                    result[key] = part
         return result
     if form == "list":
         if type(value) is not list:

@@ -10,12 +10,11 @@ import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types
+from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types, numbers
 
 Json = dict[str, Any]
 MAGIC = b"k8s\x00"
@@ -50,13 +49,8 @@ def decode_object(data: bytes, types: Types) -> Json:
 
 
 @cache
-def _numbers() -> dict[str, str]:
-    return msgspec.json.decode(files(__package__).joinpath("protobuf.json").read_bytes())  # type: ignore[no-any-return]
-
-
-@cache
 def _numbers_of(name: str) -> dict[int, str]:
-    return {int(part.partition("=")[0]): part.partition("=")[2] for part in _numbers().get(name, "").split()}
+    return {int(part.partition("=")[0]): part.partition("=")[2] for part in numbers().get(name, "").split()}
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:

@@ -38,9 +38,10 @@ class Shape:
         required: tuple[str, ...] = (),
         open: bool = False,
         lenient: bool = False,
+        omits: Callable[[], frozenset[str]] | None = None,
     ) -> None:
         self.form, self.name, self.items, self._fields = form, name, items, fields
-        self.required, self.open, self.lenient = required, open, lenient
+        self.required, self.open, self.lenient, self._omits = required, open, lenient, omits
         self.retain_keys = "retainKeys" in marks
         self.atomic = "atomic" in marks
         self.keys: tuple[str, ...] = ()
@@ -56,6 +57,11 @@ class Shape:
     @cached_property
     def fields(self) -> Mapping[str, Shape]:
         return self._fields() if self._fields else {}
+
+    @cached_property
+    def omits(self) -> frozenset[str]:
+        """Fields whose zero ("", 0, false, an empty list or map) is the same as their absence, and is stored as that."""
+        return self._omits() if self._omits else frozenset()
 
     def at(self, key: str) -> Shape:
         """The shape of a field or of a map's value; ANY where nothing is known."""
@@ -92,7 +98,14 @@ class Types:
         else:
             fields = self.raw[name]
             required = tuple(k for k, line in fields.items() if line.partition(" ")[0].endswith("!"))
-            shape = Shape("struct", name=name, fields=lambda: self._fields_of(name), marks=marks, required=required)
+            shape = Shape(
+                "struct",
+                name=name,
+                fields=lambda: self._fields_of(name),
+                marks=marks,
+                required=required,
+                omits=lambda: frozenset(fields) - set(required) - pointers_of(name),
+            )
         if not marks:
             self._plain[name] = shape
         return shape
@@ -110,6 +123,24 @@ class Types:
         if name.startswith("{"):
             return Shape("map", items=self._typed(name[1:-1], ()), marks=marks)
         return self.named(name, marks if name not in SCALARS else ())
+
+
+@cache
+def numbers() -> dict[str, str]:
+    """``protobuf.json``: field numbers, and which fields are pointers in Go (``*``) or inlined messages (``>``)."""
+    return msgspec.json.decode(files(__package__).joinpath("protobuf.json").read_bytes())  # type: ignore[no-any-return]
+
+
+def pointers_of(name: str) -> set[str]:
+    """Fields of a type for which zero and absence differ."""
+    found: set[str] = set()
+    for part in numbers().get(name, "").split():
+        field = part.partition("=")[2]
+        if field.startswith(">"):
+            found |= pointers_of(field[1:])
+        elif field.endswith("*"):
+            found.add(field[:-1])
+    return found
 
 
 @cache

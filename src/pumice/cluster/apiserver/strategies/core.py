@@ -124,7 +124,6 @@ class ServiceStrategy(Strategy):
 
     def prepare_create(self, value: Json) -> None:
         value["status"] = {"loadBalancer": {}}
-        _address(value["spec"])
 
     def prepare_update(self, value: Json, old: Json) -> None:
         for field in ("clusterIP", "clusterIPs"):
@@ -146,13 +145,6 @@ class ServiceStrategy(Strategy):
             if len(ports) > 1 and not port.get("name"):
                 problems.append(required(f"spec.ports[{i}].name"))
         return problems
-
-
-def _address(spec: Json) -> None:
-    """One machine has no virtual addresses: a service without one of its own is headless, and says so."""
-    if spec["type"] != "ExternalName":
-        spec.setdefault("clusterIP", "None")
-        spec.setdefault("clusterIPs", [spec["clusterIP"]])
 
 
 class PriorityClassStrategy(Strategy):
