@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 from pumice.cluster.kubelet.environment import ConfigMissing, field_value, resource_value
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.runtime.spec import Mount
+from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
@@ -31,8 +33,9 @@ class VolumeNotReady(Exception):
 class ConfigReader:
     """Contents of ConfigMaps and Secrets of one namespace, None where missing."""
 
-    def __init__(self, cluster: Cluster, settings: KubeletSettings, namespace: str) -> None:
-        self.cluster, self.settings, self.namespace = cluster, settings, namespace
+    def __init__(self, cluster: Cluster, clock: Clock, settings: KubeletSettings, namespace: str) -> None:
+        self.cluster, self.clock, self.settings, self.namespace = cluster, clock, settings, namespace
+        self._tokens: dict[tuple[str, str, int], tuple[float, bytes]] = {}  # until when one is used, and the token
 
     async def config_map(self, name: str) -> dict[str, bytes] | None:
         obj = await self._get(CONFIG_MAPS, name)
@@ -46,13 +49,20 @@ class ConfigReader:
         obj = await self._get(SECRETS, name)
         return None if obj is None else _decoded(obj.get("data") or {})
 
-    async def token(self, account: str, audience: str, seconds: int) -> bytes:
-        spec: dict[str, Any] = {"expirationSeconds": max(600, seconds)}
+    async def token(self, account: str, audience: str, lifetime: int) -> bytes:
+        """A token of the pod's service account; a new one after four fifths of its lifetime (seconds)."""
+        key = (account, audience, lifetime)
+        fresh_until, token = self._tokens.get(key, (0.0, b""))
+        if self.clock.now() < fresh_until:
+            return token
+        spec: dict[str, Any] = {"expirationSeconds": max(600, lifetime)}
         if audience:
             spec["audiences"] = [audience]
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         answer = await self.cluster.create(SERVICE_ACCOUNTS, body, self.namespace, subresource="token", name=account)
-        return str(answer["status"]["token"]).encode()
+        token = str(answer["status"]["token"]).encode()
+        self._tokens[key] = (self.clock.now() + 0.8 * max(600, lifetime), token)
+        return token
 
     async def _get(self, resource: Resource, name: str) -> dict[str, Any] | None:
         try:
@@ -87,6 +97,18 @@ class PodVolumes:
                 raise VolumeNotReady(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
             except (ApiError, OSError) as error:
                 raise VolumeNotReady(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
+
+    @property
+    def refreshable(self) -> bool:
+        """True when some volume shows API objects that may change."""
+        kinds = ("configMap", "secret", "downwardAPI", "projected")
+        return any(kind in volume for volume in self.pod["spec"].get("volumes") or () for kind in kinds)
+
+    async def refresh(self, pod: Json) -> None:
+        """Write what changed since; a source that is gone keeps its last content. Never raises."""
+        self.pod = pod
+        with contextlib.suppress(VolumeNotReady):
+            await self.set_up()
 
     def mounts(self, container: Json) -> list[Mount]:
         return [self._mount(mount) for mount in container.get("volumeMounts") or ()]
@@ -197,12 +219,19 @@ def host_path(settings: KubeletSettings, path: str) -> Path:
 
 
 def _write_files(place: Path, files: Files) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    """Make ``place`` hold exactly these files. The folder stays the same one: running containers have it mounted."""
+    place.mkdir(parents=True, exist_ok=True)
     for name, (content, mode) in files.items():
         path = place / name
         if not Path(os.path.normpath(path)).is_relative_to(place):
             raise VolumeNotReady(f"{name!r} leads out of the volume")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        path.chmod(mode)
+        if path.is_file() and path.read_bytes() == content:
+            continue
+        draft = path.with_name(f".{path.name}.new")
+        draft.write_bytes(content)
+        draft.chmod(mode)
+        draft.replace(path)  # a reader sees the old file or the new one
+    wanted = {place / name for name in files}
+    for path in [p for p in place.rglob("*") if p.is_file() and p not in wanted]:
+        path.unlink()

@@ -6,30 +6,32 @@ import asyncio
 import logging
 import signal
 import uuid as uuids
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pumice.cluster.kubelet import command
+from pumice.cluster.kubelet.assembly import Assembly
 from pumice.cluster.kubelet.devices.manager import DeviceManager
 from pumice.cluster.kubelet.devices.plugin import PluginError
-from pumice.cluster.kubelet.environment import ConfigMissing, build_environment
+from pumice.cluster.kubelet.environment import ConfigMissing
 from pumice.cluster.kubelet.events import EventRecorder
-from pumice.cluster.kubelet.probes import make_probe, watch_probe
+from pumice.cluster.kubelet.health import PodHealth
+from pumice.cluster.kubelet.probes import make_probe
 from pumice.cluster.kubelet.records import Ended, Record, next_step, records_of
+from pumice.cluster.kubelet.restoring import restore
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import PodFacts, pod_status
 from pumice.cluster.kubelet.status_writer import StatusWriter
-from pumice.cluster.kubelet.volumes import ConfigReader, PodVolumes, VolumeNotReady, host_path
-from pumice.cluster.runtime.spec import ContainerSpec, Exit, Mount, Runtime, StartFailed
+from pumice.cluster.kubelet.volumes import VolumeNotReady
+from pumice.cluster.runtime.spec import Exit, Runtime, StartFailed
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 
 log = logging.getLogger("pumice.kubelet")
 Json = Mapping[str, Any]
 VOLUME_RETRY = 2.0
+VOLUME_REFRESH = 60.0  # kubelet's syncFrequency: how soon a changed ConfigMap shows in a mounted volume
 DEFAULT_GRACE = 30.0
 
 
@@ -58,9 +60,8 @@ class PodWorker:
         self._specs = {c["name"]: c for c in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]}
         self._gone = False
         self._wake = asyncio.Event()
-        self._probes: dict[str, list[asyncio.Task[None]]] = {}
-        self._restart_requests: set[str] = set()
-        self._volumes: PodVolumes | None = None
+        self._assembly = Assembly(tools.settings, tools.cluster, tools.clock, pod, facts)
+        self._health = PodHealth(tools.runtime, tools.clock, facts.pod_ip, self._wake.set, self._event)
         self._reason = self._message = ""
 
     # -- what others tell ---------------------------------------------------------------------------------------
@@ -81,28 +82,12 @@ class PodWorker:
 
     def restore(self, now: float) -> None:
         """Take over what an earlier twin wrote: adopt containers that still run, count the others as lost."""
-        status = self.pod.get("status") or {}
-        shown = {s["name"]: s for s in (*(status.get("initContainerStatuses") or ()),
-                                        *(status.get("containerStatuses") or ()))}
         for record in self.records:
-            if record.name in shown:
-                self._restore(record, shown[record.name], now)
+            restore(record, self.pod, now, running=self._adopts(record))
+            self._health.start(record, self._specs[record.name])
 
-    def _restore(self, record: Record, shown: Json, now: float) -> None:
-        record.restarts = int(shown.get("restartCount") or 0)
-        record.container_id = str(shown.get("containerID") or "").removeprefix("pumice://")
-        state, last = shown.get("state") or {}, (shown.get("lastState") or {}).get("terminated")
-        record.last = ended_from(last) if last else None
-        if running := state.get("running"):
-            started = _seconds(running.get("startedAt"))
-            if self.tools.runtime.adopt(record.container_id, lambda ended: self._on_exit(record, ended)):
-                record.state, record.started_at, record.started, record.ready = "running", started, True, True
-                self._start_probes(record, self._specs[record.name])
-            else:
-                record.on_ended(Ended(137, "ContainerStatusUnknown", "The container ended with the cluster's process",
-                                      started_at=started, finished_at=now, container_id=record.container_id))
-        elif terminated := state.get("terminated"):
-            record.state, record.ended = "terminated", ended_from(terminated)
+    def _adopts(self, record: Record) -> Callable[[str], bool]:
+        return lambda ident: self.tools.runtime.adopt(ident, lambda ended: self._on_exit(record, ended))
 
     def container_id(self, name: str) -> str:
         record = self._by_name.get(name)
@@ -119,7 +104,7 @@ class PodWorker:
         run = record.restarts - (1 if previous else 0)
         if record.state == "waiting" and not previous:
             run = record.restarts
-        return self._log_path(name, run) if run >= 0 else None
+        return self._assembly.log_path(name, run) if run >= 0 else None
 
     def is_live(self, name: str) -> bool:
         record = self._by_name.get(name)
@@ -140,15 +125,12 @@ class PodWorker:
             if self.terminating:
                 await self._terminate()
         finally:
-            for name in list(self._probes):
-                self._stop_probes(name)
+            self._health.stop_all()
 
     async def _set_up(self) -> None:
-        reader = ConfigReader(self.tools.cluster, self.tools.settings, self.pod["metadata"].get("namespace", "default"))
-        volumes = self._volumes = PodVolumes(self.tools.settings, reader, self.pod, self._downward())
         while not self.terminating:
             try:
-                await volumes.set_up()
+                await self._assembly.volumes.set_up()
             except VolumeNotReady as error:
                 self._event("Warning", "FailedMount", str(error))
                 self.publish()
@@ -164,9 +146,7 @@ class PodWorker:
             return
         self._wake.clear()
         step = next_step(self.records, self._policy, now)
-        for name in self._restart_requests & {r.name for r in self.records if r.state == "running"}:
-            step.stop.append(name)
-        self._restart_requests.clear()
+        step.stop += self._health.take_restarts() & {r.name for r in self.records if r.state == "running"}
         for name in step.backing_off:
             self._show_back_off(name)
         for name in step.stop:
@@ -178,8 +158,11 @@ class PodWorker:
         self.publish()
         if step.start or step.stop or step.done:
             return  # look again at once: starting one container may allow the next
-        times = [t for t in (step.wake_at, deadline) if t is not None]
+        refresh = now + VOLUME_REFRESH if self._assembly.volumes.refreshable else None
+        times = [t for t in (step.wake_at, deadline, refresh) if t is not None]
         await self._wait(min(times) if times else None)
+        if refresh is not None and self.tools.clock.now() >= refresh:
+            await self._assembly.volumes.refresh(self.pod)
 
     def _finish(self, phase: str) -> None:
         self.over = phase
@@ -199,7 +182,9 @@ class PodWorker:
         ident = uuids.uuid4().hex
         try:
             await tools.devices.pre_start(self.uid, name)
-            spec = await self._container_spec(ident, record, container)
+            spec = await self._assembly.spec(ident, self.pod, container, record.restarts + 1 if record.ever_ran else 0,
+                                             tools.devices.answers(self.uid, name),
+                                             tools.runtime.isolation in ("mount", "user"))
             await tools.runtime.start(spec, lambda ended: self._on_exit(record, ended))
         except (ConfigMissing, VolumeNotReady, PluginError, OSError) as error:
             text = str(error)
@@ -213,14 +198,12 @@ class PodWorker:
             return
         probed = any(container.get(kind) for kind in ("startupProbe", "readinessProbe"))
         record.on_started(ident, tools.clock.now(), probed=probed)
-        if record.state == "running":
-            record.started = not container.get("startupProbe")
         self._event("Normal", "Created", f"Created container: {name}", name)
         self._event("Normal", "Started", f"Started container {name}", name)
         if tools.runtime.isolation == "none":
             self._event("Warning", "NoMountNamespace", "mount namespaces are refused on this machine "
                         f"({tools.runtime.isolation_note}): the container gets LD_PRELOAD and host paths instead", name)
-        self._start_probes(record, container)
+        self._health.start(record, container)
 
     def _start_failed(self, record: Record, ident: str, error: StartFailed) -> None:
         now = self.tools.clock.now()
@@ -233,76 +216,12 @@ class PodWorker:
         record.container_id = ident
         record.on_ended(Ended(128, error.reason, error.message, finished_at=now, container_id=ident))
 
-    async def _container_spec(self, ident: str, record: Record, container: Json) -> ContainerSpec:
-        settings, name = self.tools.settings, record.name
-        maps, secrets = await self._references(container)
-        answers = self.tools.devices.answers(self.uid, name)
-        env = build_environment(
-            container, self.pod, facts=self._downward(), base=command.base_environment(settings, self.pod, container),
-            plugins=[answer.envs for answer in answers], maps=maps, secrets=secrets)
-        mounts = self._volumes.mounts(container) if self._volumes else []
-        taken = {mount.target for mount in mounts}
-        for answer in answers:
-            for device in answer.devices:
-                if not Path(device.host_path).exists():
-                    raise StartFailed("CreateContainerError", f"lstat {device.host_path}: no such file or directory",
-                                      transient=True)
-            for mount in (*answer.mounts, *(d for d in answer.devices if d.container_path != d.host_path)):
-                if mount.container_path not in taken:  # one path twice: the first wins
-                    taken.add(mount.container_path)
-                    place = host_path(settings, mount.host_path)
-                    mounts.append(Mount(str(place), mount.container_path, mount.read_only))
-        if self.tools.runtime.isolation in ("mount", "user") and "/etc/hosts" not in taken:
-            mounts.append(Mount(str(self._hosts()), "/etc/hosts"))
-        user, group = command.user_and_group(self.pod, container)
-        run = record.restarts + 1 if record.ever_ran else 0
-        meta = self.pod["metadata"]
-        return ContainerSpec(
-            id=ident, argv=command.command_line(settings, container, env), env=env,
-            log_path=str(self._log_path(name, run)), mounts=tuple(mounts),
-            working_dir=container.get("workingDir") or "", hostname=command.hostname(self.pod), user=user, group=group,
-            about={"namespace": meta.get("namespace", ""), "pod": meta["name"], "container": name},
-        )  # fmt: skip
-
-    async def _references(self, container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The ConfigMaps and Secrets that a container's env names, as text."""
-        named: dict[str, set[str]] = {"configMap": set(), "secret": set()}
-        sources = [*(container.get("envFrom") or ()), *(e.get("valueFrom") or {} for e in container.get("env") or ())]
-        for source in sources:
-            for key, ref in source.items():
-                for kind, names in named.items():
-                    if key in (f"{kind}Ref", f"{kind}KeyRef") and ref:
-                        names.add(ref["name"])
-        reader = ConfigReader(self.tools.cluster, self.tools.settings, self.pod["metadata"].get("namespace", "default"))
-        maps = {name: _as_text(await reader.config_map(name)) for name in sorted(named["configMap"])}
-        secrets = {name: _as_text(await reader.secret(name)) for name in sorted(named["secret"])}
-        return maps, secrets
-
-    def _downward(self) -> dict[str, str]:
-        facts = self.facts
-        return {"status.podIP": facts.pod_ip, "status.podIPs": facts.pod_ip, "status.hostIP": facts.host_ip,
-                "status.hostIPs": facts.host_ip, "spec.nodeName": self.tools.settings.node,
-                "spec.serviceAccountName": self.pod["spec"].get("serviceAccountName") or "default"}
-
-    def _hosts(self) -> Path:
-        path = self.tools.settings.pods_dir / self.uid / "etc-hosts"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            machine = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
-            path.write_text(command.hosts_file(self.pod, self.facts.pod_ip, machine))
-        return path
-
-    def _log_path(self, name: str, run: int) -> Path:
-        meta = self.pod["metadata"]
-        folder = f"{meta.get('namespace', 'default')}_{meta['name']}_{self.uid}"
-        return self.tools.settings.logs_dir / folder / name / f"{run}.log"
-
     # -- a container's end ------------------------------------------------------------------------------------------
 
     def _on_exit(self, record: Record, ended: Exit) -> None:
         if record.container_id and record.container_id != ended.id:
             return
-        self._stop_probes(record.name)
+        self._health.stop(record.name)
         reason = "Completed" if ended.code == 0 else "Error"
         record.container_id = ended.id
         record.on_ended(Ended(ended.code, reason, signal=int(ended.signal), started_at=record.started_at,
@@ -319,7 +238,7 @@ class PodWorker:
         """preStop, TERM, and KILL after ``grace`` seconds, all of ``names`` side by side."""
         running = [self._by_name[n] for n in names if self._by_name[n].state == "running"]
         for record in running:
-            self._stop_probes(record.name)
+            self._health.stop(record.name)
             self._event("Normal", reason, text.format(name=record.name), record.name)
         if grace > 0:
             await asyncio.gather(*(self._pre_stop(record, grace) for record in running))
@@ -368,58 +287,7 @@ class PodWorker:
             self.over = "Failed" if any(not app.succeeded for app in apps) else "Succeeded"
         if not self._gone:
             self.publish()
-        if self._volumes is not None:
-            await asyncio.to_thread(self._volumes.remove)
-
-    # -- probes -----------------------------------------------------------------------------------------------------
-
-    def _start_probes(self, record: Record, container: Json) -> None:
-        if record.kind == "init" or record.state != "running":
-            return
-        if startup := container.get("startupProbe"):
-            self._probe(record, container, "Startup", startup)
-        else:
-            self._start_later_probes(record, container)
-
-    def _start_later_probes(self, record: Record, container: Json) -> None:
-        if readiness := container.get("readinessProbe"):
-            self._probe(record, container, "Readiness", readiness)
-        else:
-            record.ready = True
-        if liveness := container.get("livenessProbe"):
-            self._probe(record, container, "Liveness", liveness)
-
-    def _probe(self, record: Record, container: Json, kind: str, probe: Json) -> None:
-        attempt = make_probe(probe, container, self.facts.pod_ip, self.tools.runtime, record.container_id)
-
-        def report(good: bool, text: str) -> None:
-            self._on_probe(record, container, kind, good, text)
-
-        task = asyncio.create_task(watch_probe(probe, attempt, self.tools.clock, report), name=f"{kind} {record.name}")
-        self._probes.setdefault(record.name, []).append(task)
-
-    def _on_probe(self, record: Record, container: Json, kind: str, good: bool, text: str) -> None:
-        if not good:
-            self._event("Warning", "Unhealthy", f"{kind} probe failed: {text}", record.name)
-        match kind, good:
-            case "Readiness", _ if record.ready != good:
-                record.ready = good
-                self._wake.set()
-            case "Startup", True if not record.started:
-                record.started = True
-                self._stop_probes(record.name)
-                self._start_later_probes(record, container)
-                self._wake.set()
-            case ("Liveness" | "Startup"), False:
-                self._event("Normal", "Killing", f"Container {record.name} failed {kind.lower()} probe, "
-                            "will be restarted", record.name)
-                self._restart_requests.add(record.name)
-                self._wake.set()
-
-    def _stop_probes(self, name: str) -> None:
-        for task in self._probes.pop(name, ()):
-            if task is not asyncio.current_task():
-                task.cancel()
+        await asyncio.to_thread(self._assembly.volumes.remove)
 
     # -- small things -----------------------------------------------------------------------------------------------
 
@@ -467,18 +335,3 @@ class PodWorker:
             for waiter in waiters:
                 waiter.cancel()  # not awaited: a cancellation of ourselves would be swallowed with it
         self._wake.clear()
-
-
-def ended_from(shown: Json) -> Ended:
-    """A terminated state of a container status, read back."""
-    return Ended(int(shown.get("exitCode") or 0), str(shown.get("reason") or ""), str(shown.get("message") or ""),
-                 int(shown.get("signal") or 0), _seconds(shown.get("startedAt")), _seconds(shown.get("finishedAt")),
-                 str(shown.get("containerID") or "").removeprefix("pumice://"))
-
-
-def _seconds(text: str | None) -> float:
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
-
-
-def _as_text(data: Mapping[str, bytes] | None) -> dict[str, str] | None:
-    return None if data is None else {key: value.decode(errors="replace") for key, value in data.items()}

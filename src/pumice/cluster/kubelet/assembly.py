@@ -1,0 +1,102 @@
+"""Putting a container together: env, mounts and command from the pod, its volumes and the plugins' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pumice.cluster.kubelet import command
+from pumice.cluster.kubelet.devices.plugin import Allocation
+from pumice.cluster.kubelet.environment import build_environment
+from pumice.cluster.kubelet.settings import KubeletSettings
+from pumice.cluster.kubelet.status import PodFacts
+from pumice.cluster.kubelet.volumes import ConfigReader, PodVolumes, host_path
+from pumice.cluster.runtime.spec import ContainerSpec, Mount, StartFailed
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster
+
+Json = Mapping[str, Any]
+
+
+class Assembly:
+    """The parts of one pod that its containers share. ``volumes`` must be set up before the first ``spec``."""
+
+    def __init__(self, settings: KubeletSettings, cluster: Cluster, clock: Clock, pod: Json, facts: PodFacts) -> None:
+        self.settings, self.facts = settings, facts
+        meta = pod["metadata"]
+        self.reader = ConfigReader(cluster, clock, settings, meta.get("namespace", "default"))
+        self.downward = {
+            "status.podIP": facts.pod_ip, "status.podIPs": facts.pod_ip, "status.hostIP": facts.host_ip,
+            "status.hostIPs": facts.host_ip, "spec.nodeName": settings.node,
+            "spec.serviceAccountName": pod["spec"].get("serviceAccountName") or "default",
+        }  # fmt: skip
+        self.volumes = PodVolumes(settings, self.reader, pod, self.downward)
+        self._logs = settings.logs_dir / f"{meta.get('namespace', 'default')}_{meta['name']}_{meta['uid']}"
+
+    def log_path(self, container: str, run: int) -> Path:
+        return self._logs / container / f"{run}.log"
+
+    async def spec(self, ident: str, pod: Json, container: Json, run: int, answers: Sequence[Allocation],
+                   private_files: bool) -> ContainerSpec:
+        """Raises ConfigMissing, VolumeNotReady, or StartFailed when a device node is missing.
+
+        ``private_files``: the container sees files of its own at will (mount namespaces); then it gets an /etc/hosts.
+        """
+        settings, meta = self.settings, pod["metadata"]
+        maps, secrets = await self._references(container)
+        env = build_environment(
+            container, pod, facts=self.downward, base=command.base_environment(settings, pod, container),
+            plugins=[answer.envs for answer in answers], maps=maps, secrets=secrets)
+        mounts = [*self.volumes.mounts(container)]
+        mounts += self._answered(answers, {mount.target for mount in mounts})
+        if private_files and not any(mount.target == "/etc/hosts" for mount in mounts):
+            mounts.append(Mount(str(self._hosts(pod)), "/etc/hosts"))
+        user, group = command.user_and_group(pod, container)
+        return ContainerSpec(
+            id=ident, argv=command.command_line(settings, container, env), env=env, mounts=tuple(mounts),
+            log_path=str(self.log_path(container["name"], run)), working_dir=container.get("workingDir") or "",
+            hostname=command.hostname(pod), user=user, group=group,
+            about={"namespace": meta.get("namespace", ""), "pod": meta["name"], "container": container["name"]},
+        )  # fmt: skip
+
+    def _answered(self, answers: Sequence[Allocation], taken: set[str]) -> list[Mount]:
+        """Mounts and device nodes of the plugins; of one path twice the first wins."""
+        mounts: list[Mount] = []
+        for answer in answers:
+            for device in answer.devices:
+                if not Path(device.host_path).exists():
+                    raise StartFailed("CreateContainerError", f"lstat {device.host_path}: no such file or directory",
+                                      transient=True)
+            moved = [device for device in answer.devices if device.container_path != device.host_path]
+            for mount in (*answer.mounts, *moved):
+                if mount.container_path not in taken:
+                    taken.add(mount.container_path)
+                    source = host_path(self.settings, mount.host_path)
+                    mounts.append(Mount(str(source), mount.container_path, mount.read_only))
+        return mounts
+
+    async def _references(self, container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The ConfigMaps and Secrets that a container's env names, as text."""
+        named: dict[str, set[str]] = {"configMap": set(), "secret": set()}
+        sources = [*(container.get("envFrom") or ()), *(e.get("valueFrom") or {} for e in container.get("env") or ())]
+        for source in sources:
+            for key, ref in source.items():
+                for kind, names in named.items():
+                    if key in (f"{kind}Ref", f"{kind}KeyRef") and ref:
+                        names.add(ref["name"])
+        maps = {name: _as_text(await self.reader.config_map(name)) for name in sorted(named["configMap"])}
+        secrets = {name: _as_text(await self.reader.secret(name)) for name in sorted(named["secret"])}
+        return maps, secrets
+
+    def _hosts(self, pod: Json) -> Path:
+        path: Path = self.settings.pods_dir / pod["metadata"]["uid"] / "etc-hosts"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            machine = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
+            path.write_text(command.hosts_file(pod, self.facts.pod_ip, machine))
+        return path
+
+
+def _as_text(data: Mapping[str, bytes] | None) -> dict[str, str] | None:
+    return None if data is None else {key: value.decode(errors="replace") for key, value in data.items()}
