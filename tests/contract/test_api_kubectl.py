@@ -164,9 +164,10 @@ def test_describe_reads_events_and_requests(kubectl: Kubectl, api: Api, namespac
     uid = kubectl("get", "pod", "p", "-o", "jsonpath={.metadata.uid}")
     involved = {"kind": "Pod", "name": "p", "namespace": namespace, "uid": uid, "apiVersion": "v1"}
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    event = {"metadata": {"name": "p.1"}, "involvedObject": involved, "reason": "FailedScheduling", "message": "card too small",
-    columns = "custom-columns=N:.metadata.name,S:.status.phase"
-             "type": "Warning", "firstTimestamp": now, "lastTimestamp": now, "count": 1, "source": {"component": "volcano"}}  # fmt: skip
+    event = {
+        "metadata": {"name": "p.1"}, "involvedObject": involved, "reason": "FailedScheduling", "message": "card too small",
+        "type": "Warning", "firstTimestamp": now, "lastTimestamp": now, "count": 1, "source": {"component": "volcano"},
+    }  # fmt: skip
     api.create(f"/api/v1/namespaces/{namespace}/events", event)
     text = kubectl("describe", "pod", "p")
     assert "card too small" in text
