@@ -70,15 +70,15 @@ class Oracle(Protocol):
 @dataclass(frozen=True, slots=True)
 class Change:
     """One change that lets the pod in. ``pod`` is the changed pod (unchanged when others leave); ``wanted`` and ``best``
-    are the value asked for and the value that fits, ``smaller`` the pod with one unit less of change, which does not."""
+    are the value asked for and the value that fits, ``smaller`` the pods with one unit less of change, which do not."""
 
-    kind: str  # unit, memory, cores, cards, mode, constraint, evict
+    kind: str  # unit, memory, cores, cards, mode, constraint, evict, combined
     text: str
     node: str
     pod: Pod
     wanted: int = 0
     best: int = 0
-    smaller: Pod | None = None
+    smaller: tuple[Pod, ...] = ()
     evict: tuple[str, ...] = ()
 
 
@@ -118,7 +118,7 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
     found += _other_mode(pod, oracle)
     found += _dropped(pod, oracle)
     found += _left(pod, oracle)
-    return tuple(found)
+    return tuple(found or _combined(pod, families, oracle))
 
 
 # -- another unit -------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _search(pod: Pod, kind: str, name: str, word: str, containers: Sequence[int]
     better, smaller = _with(pod, name, low, containers), _with(pod, name, high, containers)
     if oracle.fits(smaller):
         return None  # only where the wanted amount was beyond any range
-    return Change(kind, text, node, better, wanted, low, smaller)
+    return Change(kind, text, node, better, wanted, low, (smaller,))
 
 
 def _whole_cards(pod: Pod, levers: Levers) -> list[int]:
@@ -221,6 +221,79 @@ def _with(pod: Pod, name: str, value: int, containers: Sequence[int]) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=changed))
 
 
+# -- several at once ----------------------------------------------------------------------------------------------
+
+
+def _combined(pod: Pod, families: Sequence[Family], oracle: Oracle) -> Iterator[Change]:
+    """Where no single change is enough: give up everything, then take back as much as fits, the dearest first.
+
+    The order says what people give up last: what they wrote as constraints, then cards, cores, and memory first of all.
+    """
+    notes = pod.metadata.annotations
+    forbidding = [key for key in (names.VGPU_MODE, *CONSTRAINTS) if key in notes]
+    amounts = [amount for family in families for amount in _amounts(pod, levers_of(family), oracle)]
+    current = _annotated(pod, {key: value for key, value in notes.items() if key not in forbidding})
+    for name, containers, _ in amounts:
+        current = _with(current, name, 1, containers)
+    node = oracle.fits(current)
+    if not node:
+        return
+    parts: list[str] = []
+    edges: list[tuple[str, str | int, Sequence[int]]] = []
+    for key in forbidding:
+        kept = _annotated(current, {**current.metadata.annotations, key: notes[key]})
+        if oracle.fits(kept):
+            current = kept
+        else:
+            parts.append(f"drop the annotation {key}: {notes[key]}")
+            edges.append((key, notes[key], ()))
+    for name, containers, wanted in amounts:
+        whole = _with(current, name, wanted, containers)
+        if oracle.fits(whole):
+            current = whole
+            continue
+        low = _most(current, name, containers, wanted, oracle)
+        current = _with(current, name, low, containers)
+        parts.append(f"{name}: {low} instead of {wanted}")
+        edges.append((name, low + 1, containers))
+    node = oracle.fits(current)
+    smaller = tuple(
+        _with(current, key, value, containers)
+        if isinstance(value, int)
+        else _annotated(current, {**current.metadata.annotations, key: value})
+        for key, value, containers in edges
+    )
+    if node and parts and not any(oracle.fits(other) for other in smaller):
+        yield Change("combined", "together: " + "; ".join(parts), node, current, smaller=smaller)
+
+
+def _amounts(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[tuple[str, Sequence[int], int]]:
+    """(resource, containers, what they ask for), the dearest first."""
+    for name in filter(None, (levers.count, levers.cores, levers.percent, levers.memory)):
+        asked: dict[int, list[int]] = {}
+        for at, container in enumerate(pod.spec.containers):
+            value = _amount(container, name)
+            if value is not None and value > 1:
+                asked.setdefault(min(value, INT32_MAX), []).append(at)
+        for value, containers in sorted(asked.items()):
+            yield name, containers, value
+    whole = _whole_cards(pod, levers)
+    if whole and levers.memory:
+        yield levers.memory, whole, oracle.largest() + 1
+
+
+def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, oracle: Oracle) -> int:
+    """The largest amount below ``wanted`` that fits, by bisection; 1 is known to fit."""
+    low, high = 1, wanted
+    while high - low > 1:
+        middle = (low + high) // 2
+        if oracle.fits(_with(pod, name, middle, containers)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 # -- another mode, a constraint less ------------------------------------------------------------------------------
 
 
@@ -237,7 +310,7 @@ def _other_mode(pod: Pod, oracle: Oracle) -> Iterator[Change]:
         node = oracle.fits(changed) if other != mode else ""
         if node:
             text = f"ask for mode {other} instead of {mode!r} (annotation {names.VGPU_MODE}: {other})"
-            yield Change("mode", text, node, changed, smaller=pod)
+            yield Change("mode", text, node, changed, smaller=(pod,))
             return
 
 
@@ -248,13 +321,13 @@ def _dropped(pod: Pod, oracle: Oracle) -> Iterator[Change]:
             node = oracle.fits(changed)
             if node:
                 text = f"drop the annotation {key}: {pod.metadata.annotations[key]}"
-                yield Change("constraint", text, node, changed, smaller=pod)
+                yield Change("constraint", text, node, changed, smaller=(pod,))
     if pod.spec.node_selector:
         changed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector={}))
         node = oracle.fits(changed)
         if node:
             labels = ", ".join(f"{key}={value}" for key, value in sorted(pod.spec.node_selector.items()))
-            yield Change("constraint", f"drop the nodeSelector {labels}", node, changed, smaller=pod)
+            yield Change("constraint", f"drop the nodeSelector {labels}", node, changed, smaller=(pod,))
 
 
 # -- others leave -------------------------------------------------------------------------------------------------

@@ -121,7 +121,11 @@ def _text(ask: VgpuAsk, container: ContainerAsk, counts: dict[Short, int], refus
         return f"{PREFIX}: no enough gpu cards, {container.count} wanted of {total}"
     fitting = total - refused
     if not counts:
-        return f"{PREFIX}: no enough gpu cards, {container.count} wanted, {fitting} of {total} fit"
+        mig = sum(1 for card in cards if card.mode is Mode.MIG)
+        if 0 < mig < total:
+            modes = f"{total - mig} hami-core and {mig} mig would do"
+            return f"{PREFIX}: no enough gpu cards of one mode, {container.count} wanted, {modes}"
+        return f"{PREFIX}: no enough free slots, {container.count} wanted on {total} cards"
     parts = ", ".join(f"{short.value} {count}" for short, count in sorted(counts.items(), key=lambda item: -item[1]))
     tail = f"; {container.count} wanted, {fitting} fit" if container.count > 1 else ""
     return f"{PREFIX}: {parts} of {total} cards{tail}"

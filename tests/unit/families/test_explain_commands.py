@@ -1,0 +1,137 @@
+"""``pumice explain``, ``fits``, ``dump`` and ``replay`` work from a file, with exit codes and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.kit.device_world import V100, card, limits, pod_of, vgpu_node
+
+from pumice.cli import main as cli
+from pumice.cli.casefile import Case, decisions_of, load, save, trimmed
+from pumice.model.refusal import BadInput
+from pumice.wire import names
+from pumice.wire.objects import Node, Pod
+
+CONF = """
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: deviceshare
+    arguments: {deviceshare.VGPUEnable: true, deviceshare.SchedulePolicy: binpack}
+"""
+
+
+@pytest.fixture
+def case_file(tmp_path: Path) -> Path:
+    """Two V100 on one node, one of them half full, and pods that wait."""
+    node = vgpu_node("n1", card("GPU-aaa", 16384, 10, V100), card("GPU-bbb", 16384, 10, V100))
+    node.status.allocatable["pods"] = 110
+    old = pod_of("old", limits(1, 10000), node="n1", annotations={names.VGPU_IDS: "GPU-aaa,NVIDIA,10000,0:"})
+    old.status.phase = "Running"
+    pods = [old]
+    for name, wanted in {"both": limits(2, 8000), "gib": limits(1, "8Gi"), "bytes": limits(1, 8589934592 // 4)}.items():
+        pod = pod_of(name, wanted)
+        pod.spec.scheduler_name, pod.status.phase = "volcano", "Pending"
+        pods.append(pod)
+    objects = {
+        "nodes": [trimmed(msgspec.to_builtins(node), Node)],
+        "pods": [trimmed(msgspec.to_builtins(pod), Pod) for pod in pods],
+    }
+    case = Case(now=1000.0, scheduler_conf=CONF, objects=objects)
+    case.decisions = decisions_of(case)
+    path = tmp_path / "case.json"
+    path.write_text(save(case))
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return int(stopped.value.code or 0), captured.out + captured.err
+
+
+def test_a_waiting_pod_is_explained_card_by_card_with_what_would_let_it_in(
+    case_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = run(capsys, "explain", "pod", "both", "--from", case_file)
+    assert code == 0
+    assert "0/1 nodes are unavailable: 1 hami-vgpuDeviceSharing: memory 1 of 2 cards; 2 wanted, 1 fit" in text
+    assert "1 × wants memory 8000, 6384 is free" in text
+    assert "ask for memory 6384 instead of 8000" in text
+    assert "ask for cards 1 instead of 2" in text
+    assert "let this pod leave n1: " in text
+
+
+def test_memory_in_the_wrong_unit_is_explained_to_a_beginner(
+    case_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text = run(capsys, "explain", "pod", "gib", "--from", case_file)
+    assert "8Gi is 8589934592 MiB; this counts MiB, not bytes: for 8Gi of memory write 8192" in text
+    _, text = run(capsys, "explain", "pod", "bytes", "--from", case_file)
+    assert "write volcano.sh/vgpu-memory: 2048, if 2147483648 was meant in bytes; the unit is MiB" in text
+
+
+def test_the_same_answer_as_json(case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = run(capsys, "explain", "pod", "both", "--from", case_file, "-o", "json")
+    answer = json.loads(text)
+    assert answer["node"] is None
+    assert answer["misfits"][0]["cards"][0] == {
+        "uuid": "GPU-aaa", "short": "memory", "wanted": 8000, "best": 6384, "detail": "wants memory 8000, 6384 is free"
+    }  # fmt: skip
+    assert {change["kind"] for change in answer["changes"]} == {"memory", "cards", "evict"}
+
+
+def test_an_unknown_pod_is_one_line_and_exit_code_2(case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = run(capsys, "explain", "pod", "none", "--from", case_file)
+    assert (code, text.strip()) == (2, "pumice: no pod default/none")
+    code, text = run(capsys, "explain", "node", "none", "--from", case_file)
+    assert code == 2
+
+
+def test_a_manifest_is_asked_about_before_it_exists(
+    case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    text = "kind: Pod\nmetadata: {name: new}\nspec:\n  containers:\n  - resources:\n      limits: {volcano.sh/vgpu-memory: %s}\n"
+    manifest.write_text(text % 6000)
+    code, answer = run(capsys, "fits", "-f", manifest, "--from", case_file)
+    assert (code, "fits on 1 of 1 nodes; n1 is next" in answer) == (0, True)
+    assert "GPU-aaa memory 6000 cores 0" in answer
+    manifest.write_text(text % 17000)
+    code, answer = run(capsys, "fits", "-f", manifest, "--from", case_file)
+    assert (code, "ask for memory 16384 instead of 17000" in answer) == (1, True)
+    manifest.write_text("kind: Service\n")
+    assert run(capsys, "fits", "-f", manifest, "--from", case_file)[0] == 2
+
+
+def test_a_dump_replays_to_the_same_decisions_and_says_when_it_does_not(
+    case_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = run(capsys, "replay", case_file)
+    assert (code, "the same decisions as in the file" in text) == (0, True)
+    case = load(case_file)
+    case.decisions[0]["node"] = "elsewhere"
+    case_file.write_text(save(case))
+    code, text = run(capsys, "replay", case_file)
+    assert (code, "the decisions differ" in text) == (1, True)
+
+
+def test_a_file_that_is_no_dump_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    for text in ("{}", "[", '{"kind": "PumiceCase", "now": "x"}'):
+        path.write_text(text)
+        with pytest.raises(BadInput, match=r"x\.json: "):
+            load(path)
+
+
+def test_a_dump_holds_neither_environment_nor_commands() -> None:
+    secret = {"metadata": {"name": "p", "managedFields": [{}]}, "spec": {"containers": [
+        {"name": "c", "command": ["hush"], "env": [{"name": "TOKEN", "value": "hush"}], "resources": {"limits": {"cpu": 1}}}
+    ]}}  # fmt: skip
+    assert "hush" not in json.dumps(trimmed(secret, Pod))
