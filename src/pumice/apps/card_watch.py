@@ -31,7 +31,13 @@ class CardWatch:
         self._thread = ThreadPoolExecutor(1, "nvml")
         self._known: dict[str, CardFacts] = {}
         self._health = Health((), rule)
+        self._answered = clock.monotonic()
         self.changed = Signal()
+
+    @property
+    def stuck(self) -> float:
+        """Seconds since the driver last answered; a sick card may hang it."""
+        return self._clock.monotonic() - self._answered
 
     @property
     def facts(self) -> tuple[CardFacts, ...]:
@@ -96,4 +102,6 @@ class CardWatch:
             log.info("card is healthy again uuid=%s", uuid)
 
     async def _call(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._answered = self._clock.monotonic()
+        return answer

@@ -9,17 +9,21 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from aiohttp import web
 
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.allocating import EmptyHandler, NumberHandler
 from pumice.apps.card_watch import CardWatch
+from pumice.apps.configuration import load_sharing
 from pumice.apps.files import digests, install_files, make_directory
-from pumice.apps.own_node import CONFIG_MAPS, OwnNode
+from pumice.apps.http import served
+from pumice.apps.own_node import OwnNode
 from pumice.apps.registration import Registration
 from pumice.apps.tasks import first, run_until
 from pumice.model.refusal import BadInput
@@ -40,15 +44,16 @@ from pumice.node.inventory import (
     worst_size,
 )
 from pumice.node.library import install
-from pumice.node.sharing import Flags, Sharing, effective, needed_factor
+from pumice.node.sharing import Flags, Sharing, needed_factor
 from pumice.ports.cards import Cards, CardsUnavailable
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.cluster import Cluster
 from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig, parse_device_config
-from pumice.wire.node_config import NodeEntry, parse_node_config
 
 log = logging.getLogger("pumice.node")
+
+STUCK = 90.0
+"""Seconds without an answer of the driver after which the process says that it is not well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class Settings:
     ``advertise``: ``status`` keeps memory and cores in the node's status, ``devices`` lists one device per unit as
     upstream does (decision 17). ``library``: the ``libvgpu.so`` to install into ``hook_path``; None installs nothing.
     ``nvml``: file or directory of the NVML library, empty for the system's. ``config_namespace`` is searched first.
+    ``health_address``: where /healthz and /readyz are served; empty for nowhere.
     """
 
     node_name: str
@@ -76,6 +82,8 @@ class Settings:
     disable_health_checks: str = ""
     enable_health_checks: str = ""
     health_every: float = 1.0
+    health_address: str = ""
+    health_port: int = 0
 
 
 async def run(
@@ -100,10 +108,18 @@ async def run(
     own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-device-plugin")
     try:
         await watch.start()
-        sharing, level = await load_sharing(settings, cluster, clock)
+        sharing, level = await load_sharing(
+            settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
+        )
         plugin = Plugin(settings, sharing, level, own, watch, dice)
         await asyncio.to_thread(plugin.install)
-        await run_until(stop, *own.tasks(), plugin.run(ready))
+        async with AsyncExitStack() as stack:
+            if settings.health_address:
+                pages = {"/healthz": plugin.well, "/readyz": plugin.prepared}
+                await stack.enter_async_context(
+                    served(pages, settings.health_address, settings.health_port, "device plugin")
+                )
+            await run_until(stop, *own.tasks(), plugin.run(ready))
     finally:
         watch.close()
         if cards is None:
@@ -160,6 +176,19 @@ class Plugin:
             log.info("ready node=%s cards=%d", self._settings.node_name, len(cards))
             if ready is not None:
                 ready.set()
+
+    async def well(self, request: web.Request) -> web.StreamResponse:
+        """/healthz: the driver answers."""
+        if self._watch.stuck < STUCK:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text=f"the driver has not answered for {self._watch.stuck:.0f} s\n")
+
+    async def prepared(self, request: web.Request) -> web.StreamResponse:
+        """/readyz: the kubelet has every resource and the node object says what it should."""
+        missing = [resource for resource, registration in self._lists.items() if not registration.done.is_set()]
+        if missing or self._own.node is None or self._advertisement().missing(self._own.node):
+            return web.Response(status=503, text=f"not registered: {', '.join(missing) or 'the node object'}\n")
+        return web.Response(text="ok\n")
 
     def _show(self) -> tuple[SharedCard, ...]:
         cards = share(self._watch.facts, self._sharing, self._watch.sick)
@@ -281,47 +310,3 @@ async def open_cards(library: str, wait: bool, clock: Clock, stop: asyncio.Event
             log.warning("%s; waiting", error)
             await first(stop.wait(), clock.sleep(30.0))
     return None
-
-
-async def load_sharing(settings: Settings, cluster: Cluster, clock: Clock) -> tuple[Sharing, str]:
-    """The values in force and the library's log level. Raises BadInput when a document cannot be meant."""
-    entries: tuple[NodeEntry, ...] = ()
-    with suppress(FileNotFoundError, NotADirectoryError):
-        try:
-            document = parse_node_config(settings.node_config.read_bytes())
-        except BadInput as error:
-            raise BadInput(f"{settings.node_config}: {error}") from error
-        for warning in document.warnings:
-            log.warning("%s: %s", settings.node_config, warning)
-        entries = document.of(settings.node_name)
-    sharing = effective(await load_device_config(settings.config_namespace, cluster, clock), entries, settings.flags)
-    log.info(
-        "sharing mode=%s shares=%d factor=%d memory_scaling=%s core_scaling=%s",
-        sharing.mode, sharing.split, sharing.factor, float(sharing.memory_scaling), float(sharing.core_scaling),
-    )  # fmt: skip
-    return sharing, next((entry.log_level for entry in reversed(entries) if entry.log_level), "")
-
-
-async def load_device_config(namespace: str, cluster: Cluster, clock: Clock) -> NvidiaConfig:
-    """The device ConfigMap, from ``namespace`` or where upstream keeps it; defaults when there is none."""
-    spaces = dict.fromkeys([namespace or names.DEVICE_CONFIG_NAMESPACE, "kube-system", names.SYSTEM_NAMESPACE])
-    for space in spaces:
-        while True:
-            try:
-                found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
-            except ApiError as error:
-                if error.code in (403, 404):
-                    break
-                log.warning("reading ConfigMap %s/%s: %s", space, names.DEVICE_CONFIGMAP, error)
-                await clock.sleep(2.0)
-                continue
-            text = (found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, "")
-            try:
-                config = parse_device_config(text)
-            except BadInput as error:
-                raise BadInput(f"ConfigMap {space}/{names.DEVICE_CONFIGMAP}: {error}") from error
-            for warning in config.warnings:
-                log.warning("ConfigMap %s/%s: %s", space, names.DEVICE_CONFIGMAP, warning)
-            return config.nvidia
-    log.warning("no ConfigMap %s in %s: using the defaults", names.DEVICE_CONFIGMAP, " or ".join(spaces))
-    return NvidiaConfig()

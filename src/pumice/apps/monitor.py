@@ -14,7 +14,7 @@ from aiohttp import web
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.region import ContainerFolders
-from pumice.apps.device_plugin import load_device_config
+from pumice.apps.configuration import load_device_config
 from pumice.apps.http import served
 from pumice.apps.own_node import OwnNode
 from pumice.apps.tasks import run_until

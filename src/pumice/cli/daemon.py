@@ -53,3 +53,11 @@ def node_name(given: str) -> str:
     if not given:
         raise BadInput("no --node-name and no NODE_NAME in the environment (the manifests take it from the downward API)")
     return given
+
+
+def bind_address(text: str, flag: str) -> tuple[str, int]:
+    """Address and port of ``ADDRESS:PORT``. Raises BadInput that names the flag."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise BadInput(f"{flag} {text!r}: write ADDRESS:PORT, for example 0.0.0.0:9394 or :9394")
+    return host.strip("[]") or "0.0.0.0", int(port)

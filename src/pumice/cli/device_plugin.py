@@ -13,7 +13,7 @@ import typer
 import yaml
 
 from pumice.apps import device_plugin, gpushare_plugin
-from pumice.cli.daemon import Kubeconfig, Verbosity, node_name, run_daemon
+from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 from pumice.model.refusal import BadInput
 from pumice.node.answer import STRATEGIES, Handout
 from pumice.node.gpushare import STRATEGIES as SHARE_STRATEGIES
@@ -99,11 +99,13 @@ def nvidia(
         "none"
     ),
     fail_on_init_error: FailOnInit = True,
+    health_bind_address: Annotated[str, typer.Option(help="ADDRESS:PORT of /healthz and /readyz; empty: none.")] = "",
     log_level: Verbosity = "info",
 ) -> None:
     """Share this node's NVIDIA cards: volcano.sh/vgpu-number, vgpu-memory and vgpu-cores."""
     if mig_strategy != "none":
         raise BadInput(f"--mig-strategy {mig_strategy}: only none is served; set operatingmode mig in the node ConfigMap")
+    address, port = bind_address(health_bind_address, "--health-bind-address") if health_bind_address else ("", 0)
     settings = device_plugin.Settings(
         node_name=node_name(node),
         device_plugin_dir=_plugin_dir(kubelet_socket),
@@ -130,6 +132,8 @@ def nvidia(
         wait_for_driver=not fail_on_init_error,
         disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
         enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+        health_address=address,
+        health_port=port,
     )
     run_daemon(device_plugin.run, settings, kubeconfig, log_level)
 

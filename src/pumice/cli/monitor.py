@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from pumice.apps import monitor as service
-from pumice.cli.daemon import Kubeconfig, Verbosity, node_name, run_daemon
-from pumice.model.refusal import BadInput
+from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 
 app = typer.Typer(add_completion=False, help="Serve metrics of this node's cards and of the containers on them.")
 
@@ -33,7 +32,7 @@ def monitor(
     log_level: Verbosity = "info",
 ) -> None:
     """Serve metrics of this node's cards and of the containers on them."""
-    address, port = _bind(metrics_bind_address)
+    address, port = bind_address(metrics_bind_address, "--metrics-bind-address")
     settings = service.Settings(
         node_name=node_name(node),
         hook_path=hook_path,
@@ -45,10 +44,3 @@ def monitor(
         legacy_metrics=legacy_metrics,
     )
     run_daemon(service.run, settings, kubeconfig, log_level)
-
-
-def _bind(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise BadInput(f"--metrics-bind-address {text!r}: write ADDRESS:PORT, for example 0.0.0.0:9394 or :9394")
-    return host.strip("[]") or "0.0.0.0", int(port)
