@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import fcntl
 import json
 import logging
 import os
@@ -13,13 +11,14 @@ import signal
 import socket
 import struct
 import sys
-import termios
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pumice
+from pumice.cluster.runtime.exec_session import LocalExec
+from pumice.cluster.runtime.failures import start_failure
 from pumice.cluster.runtime.no_namespaces import flatten
 from pumice.cluster.runtime.spawner import MARK, sweep
 from pumice.cluster.runtime.spec import ContainerSpec, ExecSession, Exit, StartFailed
@@ -44,6 +43,7 @@ class ProcessRuntime:
         self._listeners: dict[str, Callable[[Exit], None]] = {}
         self._specs: dict[str, ContainerSpec] = {}
         self._sending = asyncio.Lock()
+        self._up = asyncio.Event()
 
     @classmethod
     async def launch(cls, directory: Path, *, data_dir: Path | None = None, isolation: str = "auto") -> ProcessRuntime:
@@ -70,6 +70,7 @@ class ProcessRuntime:
         if hello is None:
             raise StartFailed("RuntimeError", "the spawner of containers ended at its start")
         self.isolation, self.isolation_note = hello["isolation"], hello["note"]
+        self._up.set()
         for name in left:
             with contextlib.suppress(OSError):
                 (self.directory / name).rmdir()
@@ -142,7 +143,7 @@ class ProcessRuntime:
         if container_id not in self._listeners:
             raise StartFailed("NotFound", "the container is not running")
         ident = f"exec-{uuid.uuid4().hex}"
-        session = LocalExec(self, ident, tty=tty, stdin=stdin)
+        session = LocalExec(lambda: self.signal(ident, signal.SIGKILL), tty=tty, stdin=stdin)
         self._listeners[ident] = session.on_exit
         message = {"op": "exec", "id": container_id, "exec": ident, "argv": argv, "tty": tty,
                    "env": {**({"TERM": "xterm"} if tty else {}), **(env or {})}}  # fmt: skip
@@ -168,9 +169,17 @@ class ProcessRuntime:
             self._waiting.pop(ident, None)
 
     async def _send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
-        if self._socket is None or (self._reader is not None and self._reader.done()):
+        if self._reader is not None and self._reader.done():
             raise StartFailed("RuntimeError", "the spawner of containers is gone")
+        await self._up.wait()
         body = json.dumps(message).encode()
+        try:
+            await self._send_bytes(body, fds)
+        except OSError as error:
+            raise StartFailed("RuntimeError", f"the spawner of containers is gone: {error}", transient=True) from error
+
+    async def _send_bytes(self, body: bytes, fds: list[int] | None) -> None:
+        assert self._socket is not None
         async with self._sending:
             loop = asyncio.get_running_loop()
             header = struct.pack("!I", len(body))
@@ -208,6 +217,7 @@ class ProcessRuntime:
             while (message := await self._receive()) is not None:
                 self._on_message(message)
             log.error("the spawner of containers is gone, starting another")
+            self._up.clear()
             self._all_died()
             if self._socket is not None:
                 self._socket.close()
@@ -242,132 +252,3 @@ class ProcessRuntime:
                 waiting.set_exception(StartFailed("RuntimeError", "the spawner of containers is gone", transient=True))
         for ident in list(self._listeners):
             self._forget(ident, Exit(ident, 128 + signal.SIGKILL, signal.SIGKILL))
-
-
-def start_failure(message: Mapping[str, Any], spec: ContainerSpec | None) -> StartFailed:
-    """The spawner's error in the words that a user of containerd knows."""
-    stage, number, text = message["stage"], message["errno"], message["message"]
-    path = message.get("path", "")
-    prefix = "failed to create containerd task: OCI runtime create failed: unable to start container process: "
-    if stage == "exec":
-        program = spec.argv[0] if spec and spec.argv else path
-        if number == errno.ENOENT and "/" in program:
-            text = "no such file or directory"
-        return StartFailed("StartError", f'{prefix}exec: "{program}": {text[:1].lower()}{text[1:]}')
-    if stage == "cwd":
-        where = spec.working_dir if spec else path
-        return StartFailed("StartError", f'{prefix}chdir to cwd ("{where}") set in workingDir failed: {text}')
-    return StartFailed("CreateContainerError", f"{stage}: {path + ': ' if path else ''}{text}", transient=True)
-
-
-class LocalExec:
-    """One exec: pipes, or a terminal of its own."""
-
-    def __init__(self, runtime: ProcessRuntime, ident: str, *, tty: bool, stdin: bool) -> None:
-        self._runtime, self._ident = runtime, ident
-        self._output: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
-        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._open_outputs: set[int] = set()
-        self._stdin = -1
-        self.terminal = -1
-        if tty:
-            master, slave = os.openpty()
-            self.terminal = self._stdin = master
-            self.child_fds = [slave, os.dup(slave), os.dup(slave)]
-            outputs = {master: 1}
-        else:
-            source, self._stdin = os.pipe() if stdin else (os.open("/dev/null", os.O_RDONLY), -1)
-            (out, out_child), (err, err_child) = os.pipe(), os.pipe()
-            self.child_fds = [source, out_child, err_child]
-            outputs = {out: 1, err: 2}
-        loop = asyncio.get_running_loop()
-        for fd, channel in outputs.items():
-            os.set_blocking(fd, False)
-            self._open_outputs.add(fd)
-            loop.add_reader(fd, self._readable, fd, channel)
-        if self._stdin >= 0:
-            os.set_blocking(self._stdin, False)
-
-    def _readable(self, fd: int, channel: int) -> None:
-        try:
-            data = os.read(fd, 65536)
-        except BlockingIOError:
-            return
-        except OSError:  # EIO: the terminal's last user is gone
-            data = b""
-        if data:
-            self._output.put_nowait((channel, data))
-        else:
-            self._close_output(fd)
-
-    def _close_output(self, fd: int) -> None:
-        if fd not in self._open_outputs:
-            return
-        asyncio.get_running_loop().remove_reader(fd)
-        self._open_outputs.discard(fd)
-        if fd != self.terminal:
-            os.close(fd)
-        if not self._open_outputs:
-            self._output.put_nowait(None)
-
-    def close_child_ends(self) -> None:
-        for fd in self.child_fds:
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self.child_fds = []
-
-    def abandon(self) -> None:
-        for fd in list(self._open_outputs):
-            self._close_output(fd)
-        self._close_terminal()
-        self.close_stdin()
-
-    def on_exit(self, ended: Exit) -> None:
-        if not self._exit.done():
-            self._exit.set_result(ended.code)
-        # A grandchild in the background may keep the pipes open: the exec ends with its process all the same.
-        for fd, channel in [(fd, 1 if fd == self.terminal else 0) for fd in list(self._open_outputs)]:
-            asyncio.get_running_loop().call_later(0.05, self._finish, fd, channel)
-
-    def _finish(self, fd: int, _: int) -> None:
-        self._close_output(fd)
-        if not self._open_outputs:
-            self._close_terminal()
-            self.close_stdin()
-
-    def _close_terminal(self) -> None:
-        if self.terminal >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self.terminal)
-            self._stdin = self.terminal = -1
-
-    async def read(self) -> tuple[int, bytes] | None:
-        return await self._output.get()
-
-    async def write(self, data: bytes) -> None:
-        while data and self._stdin >= 0:
-            try:
-                data = data[os.write(self._stdin, data) :]
-            except BlockingIOError:
-                await asyncio.sleep(0.005)
-            except OSError:  # the command reads no more
-                return
-
-    def close_stdin(self) -> None:
-        if self.terminal < 0 and self._stdin >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._stdin)
-            self._stdin = -1
-
-    def resize(self, columns: int, rows: int) -> None:
-        if self.terminal >= 0:
-            with contextlib.suppress(OSError):
-                fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    async def wait(self) -> int:
-        return await asyncio.shield(self._exit)
-
-    def kill(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            task = asyncio.ensure_future(self._runtime.signal(self._ident, signal.SIGKILL))
-            task.add_done_callback(lambda t: t.exception())

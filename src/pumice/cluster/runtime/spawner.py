@@ -17,78 +17,24 @@ is accompanied by three file descriptors (SCM_RIGHTS).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import resource
 import selectors
 import signal
 import socket
 import struct
 import sys
-import termios
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from pumice.cluster.runtime import rootfs
+from pumice.cluster.runtime.child import become_container, become_exec
+from pumice.cluster.runtime.crilog import Log
 
 MARK = "PUMICE_CONTAINER"  # in the environment of every process of a container
-_LINE_MAX = 16 * 1024  # the CRI log format splits longer lines and tags the pieces P
 _KILL_ROUNDS = 10  # a container that forks faster than this is left to the next start's sweep
-_LOG_MAX = 10 * 1024 * 1024  # kubelet's containerLogMaxSize
 Message = dict[str, Any]
-
-
-class Log:
-    """One container's log file in CRI format: ``TIME STREAM F|P TEXT``. One older file is kept beside it."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        self.file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the container
-        self.pending = {"stdout": b"", "stderr": b""}
-
-    def feed(self, stream: str, data: bytes) -> None:
-        lines = (self.pending[stream] + data).split(b"\n")
-        self.pending[stream] = lines.pop()
-        stamp = log_stamp(time.time_ns())
-        out = []
-        for line in lines:
-            *pieces, last = _pieces(line)
-            out += [b"%s %s P %s\n" % (stamp, stream.encode(), piece) for piece in pieces]
-            out.append(b"%s %s F %s\n" % (stamp, stream.encode(), last))
-        while len(self.pending[stream]) > _LINE_MAX:
-            piece, self.pending[stream] = self.pending[stream][:_LINE_MAX], self.pending[stream][_LINE_MAX:]
-            out.append(b"%s %s P %s\n" % (stamp, stream.encode(), piece))
-        self._write(b"".join(out))
-
-    def close(self) -> None:
-        for stream, rest in self.pending.items():
-            if rest:
-                self._write(b"%s %s F %s\n" % (log_stamp(time.time_ns()), stream.encode(), rest))
-        self.file.close()
-
-    def _write(self, data: bytes) -> None:
-        if not data:
-            return
-        with contextlib.suppress(OSError):  # a full disk costs log lines, not the container
-            self.file.write(data)
-            if self.file.tell() > _LOG_MAX:
-                self.file.close()
-                os.replace(self.path, self.path + ".1")
-                self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115
-
-
-def log_stamp(nanoseconds: int) -> bytes:
-    """RFC 3339 with nine digits, as containerd writes it."""
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z".encode()
-
-
-def _pieces(line: bytes) -> list[bytes]:
-    return [line[i : i + _LINE_MAX] for i in range(0, len(line), _LINE_MAX)] or [b""]
 
 
 class Process:
@@ -214,7 +160,7 @@ class Spawner:
         out, err, report = _pipe(), _pipe(), _pipe()
         pid = os.fork()
         if pid == 0:
-            _become_container(spec, self.isolation, out[1], err[1], report[1])
+            become_container(spec, self.isolation, out[1], err[1], report[1])
         process = self._adopt(spec["id"], pid, log, report)
         for pipe, stream in ((out, "stdout"), (err, "stderr")):
             os.close(pipe[1])
@@ -231,7 +177,7 @@ class Spawner:
             report = _pipe()
             pid = os.fork()
             if pid == 0:
-                _become_exec(message, spec, self.isolation, target.pid, fds, report[1])
+                become_exec(message, spec, self.isolation, target.pid, fds, report[1])
             self._adopt(message["exec"], pid, None, report, container=message["id"])
         for fd in fds:
             os.close(fd)
@@ -347,109 +293,6 @@ class Spawner:
         while self.processes and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.01)
-
-
-# -- in the child ------------------------------------------------------------------------------------------------
-
-
-def _become_container(spec: Message, isolation: str, out: int, err: int, report: int) -> NoReturn:
-    stage = "namespaces"
-    try:
-        os.setsid()
-        null = os.open("/dev/null", os.O_RDONLY)
-        for source, target in ((null, 0), (out, 1), (err, 2)):
-            os.dup2(source, target)
-        report = _keep_only(report)
-        if isolation != "none":
-            rootfs.enter_namespaces(isolation)
-            if spec["hostname"]:
-                rootfs.set_hostname(spec["hostname"])
-        os.write(report, b"\n")
-        if isolation != "none":
-            stage = "mounts"
-            rootfs.build_root(spec["stage"], spec["mounts"])
-        stage = "user"
-        _become_user(spec)
-        stage = "cwd"
-        os.chdir(spec["cwd"] or "/")
-        stage = "exec"
-        _exec_program(spec["argv"], spec["env"])
-    except BaseException as error:
-        _report(report, stage, error)
-
-
-def _become_exec(message: Message, spec: Message, isolation: str, pid: int, fds: list[int], report: int) -> NoReturn:
-    stage = "namespaces"
-    try:
-        os.setsid()
-        for source, target in zip(fds, (0, 1, 2), strict=True):
-            os.dup2(source, target)
-        report = _keep_only(report)
-        os.write(report, b"\n")
-        if message["tty"]:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        if isolation != "none":
-            user = rootfs.CLONE_NEWUSER if isolation == "user" else 0
-            handle = os.pidfd_open(pid)
-            rootfs.setns(handle, user | rootfs.CLONE_NEWNS | rootfs.CLONE_NEWUTS)
-            os.close(handle)
-        stage = "user"
-        _become_user(spec)
-        stage = "cwd"
-        os.chdir(spec["cwd"] or "/")
-        stage = "exec"
-        _exec_program(message["argv"], {**spec["env"], **message["env"]})
-    except BaseException as error:
-        _report(report, stage, error)
-
-
-def _keep_only(report: int) -> int:
-    """Close everything but 0, 1, 2 and the report pipe, which becomes descriptor 3."""
-    if report != 3:
-        os.dup2(report, 3, inheritable=False)
-    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    signal.set_wakeup_fd(-1)
-    return 3
-
-
-def _become_user(spec: Message) -> None:
-    if spec["group"] is not None and os.getegid() != spec["group"]:
-        os.setgroups([])
-        os.setresgid(spec["group"], spec["group"], spec["group"])
-    if spec["user"] is not None and os.geteuid() != spec["user"]:
-        os.setresuid(spec["user"], spec["user"], spec["user"])
-    rootfs.prctl(rootfs.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
-    if os.getppid() != spec["spawner"]:
-        raise OSError(3, "the spawner is gone")
-
-
-def _exec_program(argv: list[str], env: dict[str, str]) -> NoReturn:
-    for number in range(1, signal.NSIG):
-        with contextlib.suppress(OSError, ValueError):
-            if signal.getsignal(number) == signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
-    program = argv[0]
-    if "/" in program:
-        os.execve(program, argv, env)
-    denied: OSError | None = None
-    for directory in env.get("PATH", "").split(":"):
-        try:
-            os.execve(os.path.join(directory or ".", program), argv, env)
-        except PermissionError as error:
-            denied = error
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-    raise denied or FileNotFoundError(2, "executable file not found in $PATH", program)
-
-
-def _report(pipe: int, stage: str, error: BaseException) -> NoReturn:
-    number = error.errno if isinstance(error, OSError) else 0
-    text = (error.strerror or str(error)) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-    named = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else ""
-    body = json.dumps({"stage": stage, "errno": number, "message": text, "path": named}).encode()
-    with contextlib.suppress(OSError):
-        os.write(pipe, (b"\n" if stage == "namespaces" else b"") + body)
-    os._exit(127)
 
 
 # -- small helpers -------------------------------------------------------------------------------------------------
