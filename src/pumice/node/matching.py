@@ -144,6 +144,8 @@ class Matcher:
         given = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, ""))
         left = parse_pod_devices(pod.annotations.get(names.DEVICES_TO_ALLOCATE, ""))
         asking = [c for c in pod.spec.containers if c.wants_cards(self._number, self._memory)]
+        booked = self._sidecars(pod, len(given.containers) - len(asking))
+        asking = [*booked, *asking]
         reason = self._flaw(pod, asking, len(given.containers), len(left.containers))
         if not reason and (doubts := (*given.doubts, *left.doubts)):
             reason = doubts[0].text
@@ -152,10 +154,35 @@ class Matcher:
         served = self._served.get(pod.uid, Served())
         begun = left != given or bool(served.segments)
         parts = [() if i in served.segments else part for i, part in enumerate(left.containers)]
-        inits = [c for c in pod.spec.init_containers if c.asks(self._number)]
-        if not begun and served.inits < len(inits):
-            return self._init_work(pod, inits[served.inits], given.containers, served.inits > 0)
+        waiting = self._waiting_init(pod, booked, parts, served.inits)
+        if waiting is not None:
+            return self._init_work(pod, waiting, given.containers, served.inits > 0)
         return self._segment_work(pod, asking, parts, begun or served.inits > 0)
+
+    def _sidecars(self, pod: NodePod, extra: int) -> list[Container]:
+        """Sidecars with a part of their own, before the parts of the containers: our scheduler books them, upstream's
+        does not. Told apart by the number of parts beyond those of the containers."""
+        wanting = [
+            c for c in pod.spec.init_containers if c.restart_policy == "Always" and c.wants_cards(self._number, self._memory)
+        ]
+        return wanting if extra == len(wanting) else []
+
+    def _waiting_init(
+        self, pod: NodePod, booked: Sequence[Container], parts: Sequence[tuple[PodDevice, ...]], served: int
+    ) -> Container | None:
+        """The init container without a part whose turn it is. The kubelet goes through init containers in order, so one is
+        past when a sidecar or container after it has been served."""
+        segment = seen = 0
+        for container in pod.spec.init_containers:
+            if any(container is sidecar for sidecar in booked):
+                if segment < len(parts) and parts[segment]:
+                    return None
+                segment += 1
+            elif container.asks(self._number):
+                seen += 1
+                if seen > served and all(parts[segment:]):
+                    return container
+        return None
 
     def _waits(self, pod: NodePod) -> bool:
         return (
