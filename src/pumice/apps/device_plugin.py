@@ -27,7 +27,7 @@ from pumice.apps.own_node import OwnNode
 from pumice.apps.registration import Registration
 from pumice.apps.tasks import first, run_until
 from pumice.model.refusal import BadInput
-from pumice.node.advertise import Advertisement, Handshake, register_annotation
+from pumice.node.advertise import Advertisement, Handshake, register_annotation, topology_annotation
 from pumice.node.answer import CONTROL_NODES, Handout
 from pumice.node.desk import Desk
 from pumice.node.effects import MakeDirectory, Tell
@@ -256,7 +256,10 @@ class Plugin:
         register = register_annotation(cards)
         present = self._own.node is not None and names.NODE_VGPU_REGISTER in self._own.node.metadata.annotations
         kept = capacity(cards, self._sharing) if cards and self._settings.advertise == "status" else {}
-        return Advertisement({names.NODE_VGPU_REGISTER: register} if register or present else {}, kept)
+        notes = {names.NODE_VGPU_REGISTER: register} if register or present else {}
+        if topology := topology_annotation(cards):
+            notes[names.CARD_TOPOLOGY] = topology
+        return Advertisement(notes, kept)
 
     async def _keep_advertised(self) -> None:
         """Keep the node object saying what it should, and answer older schedulers."""

@@ -14,7 +14,7 @@ from pumice.model.units import Mib
 from pumice.node.effects import Effect, PatchNode, PatchStatus
 from pumice.node.inventory import SharedCard, by_minor
 from pumice.wire import names
-from pumice.wire.nvidia_vgpu import render_register
+from pumice.wire.nvidia_vgpu import CardPlace, render_register, render_topology
 from pumice.wire.objects import Node
 from pumice.wire.quantity import parse_quantity
 
@@ -54,6 +54,13 @@ def register_annotation(cards: Sequence[SharedCard]) -> str:
         )
         for position, card in enumerate(by_minor(cards))
     )
+
+
+def topology_annotation(cards: Sequence[SharedCard]) -> str:
+    """``pumice.io/card-topology``, ours alone: where the cards sit and how they are linked; empty when nothing is known."""
+    if all(card.numa < 0 and not card.links for card in cards):
+        return ""
+    return render_topology([CardPlace(card.uuid, card.numa, card.links) for card in by_minor(cards)])
 
 
 def _holds(node: Node, resource: str, value: int) -> bool:

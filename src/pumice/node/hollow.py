@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from pumice.node.advertise import register_annotation
+from pumice.node.advertise import register_annotation, topology_annotation
 from pumice.node.inventory import capacity, share, share_list
 from pumice.node.sharing import MIB, Sharing
 from pumice.ports.cards import CardFacts
@@ -30,6 +30,8 @@ class ModelCard(Protocol):
     def numa(self) -> int: ...
     @property
     def mig_mode(self) -> bool: ...
+    @property
+    def nvlinks(self) -> tuple[int, ...]: ...
 
 
 def facts(cards: Sequence[ModelCard]) -> tuple[CardFacts, ...]:
@@ -44,9 +46,19 @@ def facts(cards: Sequence[ModelCard]) -> tuple[CardFacts, ...]:
             mig=card.mig_mode,
             numa=card.numa,
             bus_id=card.pci,
+            links=_links(index, cards),
         )
         for index, card in enumerate(cards)
     )
+
+
+def _links(index: int, cards: Sequence[ModelCard]) -> tuple[tuple[str, int], ...]:
+    """Links by peer; -1 is a switch, over which cards meet with as many links as the lesser of them has."""
+    mine = cards[index].nvlinks
+    widths = [
+        (card.uuid, mine.count(other) + min(mine.count(-1), card.nvlinks.count(-1))) for other, card in enumerate(cards)
+    ]
+    return tuple((uuid, width) for uuid, width in widths if width and uuid != cards[index].uuid)
 
 
 def hollow_node(
@@ -61,6 +73,9 @@ def hollow_node(
     sharing = sharing or Sharing()
     shared = share(cards, sharing)
     counts = {sharing.number: len(share_list(shared)), **capacity(shared, sharing)} if shared else {}
+    annotations = {names.NODE_VGPU_REGISTER: register_annotation(shared)} if shared else {}
+    if topology := topology_annotation(shared):
+        annotations[names.CARD_TOPOLOGY] = topology
     quantities = {"cpu": "64", "memory": "256Gi", "pods": "500", **(resources or {})}
     quantities |= {resource: str(count) for resource, count in counts.items()}
     return {
@@ -69,7 +84,7 @@ def hollow_node(
         "metadata": {
             "name": name,
             "labels": {"kubernetes.io/hostname": name, **(labels or {})},
-            "annotations": {names.NODE_VGPU_REGISTER: register_annotation(shared)} if shared else {},
+            "annotations": annotations,
         },
         "spec": {},
         "status": {

@@ -30,6 +30,7 @@ class SharedCard:
     healthy: bool
     mode: str
     numa: int = -1
+    links: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def share(facts: Sequence[CardFacts], sharing: Sharing, sick: Collection[str] = 
             healthy=card.uuid not in sick,
             mode="mig" if card.mig else sharing.mode,
             numa=card.numa,
+            links=card.links,
         )
         for card in facts
         if not sharing.leaves_out(card.index, card.uuid)

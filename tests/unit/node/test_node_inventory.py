@@ -7,14 +7,14 @@ import pytest
 from tests.unit.node.build import CARDS, A, B, card
 
 from pumice.adapters.kubelet.endpoint import device_list
-from pumice.node.advertise import Advertisement, Handshake, register_annotation
+from pumice.node.advertise import Advertisement, Handshake, register_annotation, topology_annotation
 from pumice.node.effects import PatchNode, PatchStatus
 from pumice.node.inventory import MESSAGE_LIMIT, Unit, capacity, core_list, memory_list, share, share_list, worst_size
 from pumice.node.sharing import Flags, Sharing, effective, needed_factor
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.node_config import parse_node_config
-from pumice.wire.nvidia_vgpu import parse_register
+from pumice.wire.nvidia_vgpu import CardPlace, parse_register, parse_topology
 from pumice.wire.objects import Node, convert
 
 PLAIN = Sharing()
@@ -118,6 +118,12 @@ def test_a_kubelet_that_zeroed_the_status_gets_it_written_again():
     wanted = Advertisement({names.NODE_VGPU_REGISTER: "x:"}, {names.VGPU_MEMORY: 60000})
     effects = wanted.missing(node({}, {names.VGPU_MEMORY: "60k"}, {names.VGPU_MEMORY: "0"}))
     assert effects == [PatchNode({names.NODE_VGPU_REGISTER: "x:"}), PatchStatus({names.VGPU_MEMORY: "60000"})]
+
+
+def test_the_place_of_the_cards_is_told_when_it_is_known():
+    assert topology_annotation(share(CARDS, PLAIN)) == ""
+    cards = share((card(0, A, numa=0, links=((B, 2),)), card(1, B, numa=1, links=((A, 2),))), PLAIN)
+    assert parse_topology(topology_annotation(cards)) == (CardPlace(A, 0, ((B, 2),)), CardPlace(B, 1, ((A, 2),)))
 
 
 def test_handshake_answers_as_old_schedulers_need_it():

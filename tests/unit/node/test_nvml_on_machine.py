@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.kit.machines import Programs
 
 from pumice.machine import Machine, MachineError, create, library_dir, machine_of
+from pumice.node.hollow import facts
 
 PROGRAM = """
 import dataclasses, json, sys
@@ -100,6 +102,25 @@ def test_a_critical_error_names_its_card(two_cards):
         two_cards.raise_xid(1, 79)
         later = watcher.look()
     assert later["events"] == [{"uuid": seen["facts"][1]["uuid"], "xid": 79}]
+
+
+def test_places_and_links_are_the_models(tmp_path):
+    try:
+        library_dir()
+    except MachineError as error:
+        pytest.skip(str(error))
+    base = machine_of("4xTesla-V100-SXM2-16GB", name="n1")
+    wires = ((1, 1), (0, 0), (-1, -1), (-1, -1, -1))
+    cards = tuple(replace(card, numa=i // 2, nvlinks=wires[i]) for i, card in enumerate(base.cards))
+    with create(replace(base, cards=cards), tmp_path / "machine") as machine, Watcher(machine) as watcher:
+        seen = watcher.first()["facts"]
+    uuids = [card.uuid for card in cards]
+    assert [c["numa"] for c in seen] == [0, 0, 1, 1]
+    linked = [[(uuids.index(peer), width) for peer, width in c["links"]] for c in seen]
+    assert linked == [[(1, 2)], [(0, 2)], [(3, 2)], [(2, 2)]]
+    assert [(c.numa, c.links) for c in facts(cards)] == [
+        (c["numa"], tuple((peer, width) for peer, width in c["links"])) for c in seen
+    ], "hollow nodes say the same"
 
 
 def test_without_a_driver_there_is_one_sentence(tmp_path):

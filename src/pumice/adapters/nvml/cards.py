@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
+from pumice.adapters.nvml.links import link_ends, with_links
 from pumice.ports.cards import CardEvent, CardFacts, CardReading, CardsUnavailable
 
 log = logging.getLogger("pumice.nvml")
@@ -63,13 +64,17 @@ class NvmlCards:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise CardsUnavailable(f"the NVIDIA driver does not count its cards: {error}") from error
-        found = []
+        found, ends = [], {}
         for index in range(count):
             try:
-                found.append(_facts(index, pynvml.nvmlDeviceGetHandleByIndex(index)))
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                card = _facts(index, handle)
             except pynvml.NVMLError as error:
                 log.warning("card %d does not answer: %s", index, error)
-        return tuple(found)
+                continue
+            found.append(card)
+            ends[card.uuid] = link_ends(handle)
+        return with_links(found, ends)
 
     def readings(self) -> tuple[CardReading, ...]:
         return tuple(reading for index, handle in self._handles() if (reading := _reading(index, handle)))
@@ -131,6 +136,7 @@ class NvmlCards:
 def _facts(index: int, handle: Any) -> CardFacts:
     """Facts of one card. UUID, name and memory must be told; without the rest it can still be shared."""
     bus_id = _text(_or(b"", lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId))
+    nodes = _or((), lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE))
     return CardFacts(
         index=index,
         uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
@@ -138,7 +144,7 @@ def _facts(index: int, handle: Any) -> CardFacts:
         memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         minor=_or(-1, lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle))),
         mig=_or(False, lambda: pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE),
-        numa=_numa(bus_id),
+        numa=_first_bit(nodes) if any(nodes) else _numa(bus_id),
         bus_id=bus_id,
     )
 
@@ -163,6 +169,11 @@ def _reading(index: int, handle: Any) -> CardReading | None:
 
 def _uuid(handle: Any) -> str:
     return _text(_or("", lambda: pynvml.nvmlDeviceGetUUID(handle)))
+
+
+def _first_bit(words: Iterable[int]) -> int:
+    bits = sum(int(word) << (64 * position) for position, word in enumerate(words))
+    return (bits & -bits).bit_length() - 1
 
 
 def _numa(bus_id: str) -> int:
