@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define UNKNOWN_BUSY_NS 100000000ull /* what a launch of unknown length is taken to last, as seen by others */
-#define SLICE_NS 2000000ull
 
 static uint64_t queue_end_ns;
 static struct arbiter arbiters[REGION_DEVICES];
@@ -67,6 +66,20 @@ uint32_t activity_sharers(int device, uint64_t now, uint64_t since)
     return 1 + neighbours(device, since) + (node != NULL ? arbiter_others(node, now, since) : 0);
 }
 
+uint64_t activity_clear_at(int device, uint64_t now)
+{
+    struct arbiter *node = guest.map.ext_shared ? node_file(device) : NULL;
+    uint64_t latest = node != NULL ? arbiter_clear_at(node, now) : now;
+    int slots = shared_peek(&guest.map.region->proc_num);
+    for (int slot = 0; guest.map.ext_shared && slot < slots && slot < REGION_SLOTS; slot++) {
+        const struct ext_slot *other = &guest.map.ext->slots[slot];
+        uint64_t until = shared_peek(&other->busy_until_ns);
+        if (slot != guest.map.slot && until > latest && (shared_peek(&other->busy_devices) >> device & 1) != 0)
+            latest = until;
+    }
+    return latest;
+}
+
 static void show(int device, uint64_t now, uint64_t until)
 {
     struct ext_slot *own = &guest.map.ext->slots[guest.map.slot];
@@ -86,8 +99,8 @@ void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown)
     uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
     if (end < now)
         end = now;
-    /* With others on the device a long kernel takes its turn slice by slice and so ends later. */
-    end += cost_ns > SLICE_NS ? cost_ns * activity_sharers(device, now, now) : cost_ns;
+    /* With others on the device it takes turns with them and ends later. */
+    end += cost_ns * activity_sharers(device, now, now);
     __atomic_store_n(&queue_end_ns, end, __ATOMIC_RELAXED);
     show(device, now, unknown && end < now + UNKNOWN_BUSY_NS ? now + UNKNOWN_BUSY_NS : end);
 }

@@ -4,11 +4,13 @@
 #include "policy/budget.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #define TICK_NS 20000000ull
 #define REFILL_EVERY_NS 50000ull
 #define LONGEST_NAP_NS 50000000ull   /* limit, policy and switch are looked at again after it */
 #define PROBE_NS 400000000ull        /* how long the right to launch something unknown holds */
+#define QUIET_WAIT_NS 20000000ull    /* how long a sample waits for others to be done */
 #define PROBE_WAIT_NS 1500000000ull  /* how long it is waited for, at most once per kind of kernel */
 
 uint64_t launch_next_tick_ns;
@@ -157,6 +159,23 @@ static void await_window(int index, uint64_t limit)
         waited += nap(wait);
 }
 
+/*
+ * A kind of kernel that was only ever measured beside others may meet them in step every time, and would be billed for
+ * their slices for ever. Its next sample waits for a quiet moment.
+ */
+static uint64_t await_quiet(int index, const struct cost *cost, uint64_t now)
+{
+    if (__atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED) > 0 || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0)
+        return now;
+    /* Those who wait for the same moment wake a little apart, and the second sees the first at work. */
+    uint64_t apart = 1000 + ((uint64_t)getpid() * 2654435761u >> 7) % 60000, until = now + QUIET_WAIT_NS, clear;
+    while ((clear = activity_clear_at(index, now)) > now && clear < until) {
+        nap(clear - now + apart);
+        now = policy_clock.now();
+    }
+    return now;
+}
+
 bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread)
 {
     int index = device_of_launch();
@@ -186,6 +205,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost, .charged = estimate};
     if (cost_wants_sample(cost, shape->kind, now)) {
         sampler_harvest(now);
+        now = await_quiet(index, cost, now);
         launch->sample = sampler_begin(launch, now, unknown);
     }
     if (unknown)

@@ -61,6 +61,7 @@ void sampler_harvest(uint64_t now);
 void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown);
 void activity_answered(int device, uint64_t now); /* what was unknown is done: no longer busy on its account */
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since); /* including ourselves */
+uint64_t activity_clear_at(int device, uint64_t now); /* when everybody else is expected to be done */
 uint64_t activity_ask(int device, uint64_t now, uint64_t limit); /* the arbiter: 0 = launch, else ns to wait */
 
 /* watch.c: the one thread of the library; zeroes the published utilisation when a process falls silent. */

@@ -1,6 +1,7 @@
 /* Measuring launches with pairs of timing events, harvested without ever blocking. */
 #include "driver/launching.h"
 
+#include "core/log.h"
 #include "policy/budget.h"
 
 #include <pthread.h>
@@ -155,6 +156,7 @@ static void account(struct sample *sample, uint64_t duration, uint64_t now)
 {
     struct ext_device *device = &guest.map.ext->devices[sample->device];
     uint32_t sharers = activity_sharers(sample->device, now, sample->launched_ns);
+    log_debug("device %d: a launch of %llu ns beside %u others", sample->device, (unsigned long long)duration, sharers - 1);
     int64_t owed = (int64_t)cost_learn(sample->cost, duration, sharers);
     budget_correct(device, owed - sample->charged);
     watch_count(sample->device, owed - sample->charged);

@@ -135,6 +135,17 @@ unsigned arbiter_others(const struct arbiter *arbiter, uint64_t now, uint64_t si
     return others;
 }
 
+uint64_t arbiter_clear_at(const struct arbiter *arbiter, uint64_t now)
+{
+    uint64_t latest = now;
+    for (int i = 0; i < ARBITER_ENTRIES; i++) {
+        const struct arbiter_entry *entry = &arbiter->file->entry[i];
+        uint64_t until = i != arbiter->own && fresh(entry, now) ? busy_until(entry, now) : 0;
+        latest = until > latest ? until : latest;
+    }
+    return latest;
+}
+
 /* One container that does not take part would launch into everybody's windows: then waiting is useless. */
 static bool somebody_abstains(const struct arbiter *arbiter, uint64_t now)
 {

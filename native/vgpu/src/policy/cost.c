@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { ENTRIES = 4096, PROBES = 8, FIRST_KERNELS = 3, FIRST_GRAPHS = 5, KERNEL_RATE = 32, GRAPH_RATE = 8, MEMORY = 8 };
+enum { ENTRIES = 4096, PROBES = 8, FIRST_KERNELS = 3, FIRST_GRAPHS = 5, KERNEL_RATE = 32, GRAPH_RATE = 8, MEMORY = 8, DOUBT = 8 };
 #define SAMPLE_INTERVAL_NS 10000000ull
 
 static struct cost table[ENTRIES];
@@ -76,7 +76,9 @@ uint64_t cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers)
         mean = blend(clean == 0 ? duration_ns : mean, duration_ns, clean); /* the first clean one replaces all guesses */
         __atomic_store_n(&cost->clean_samples, clean + 1, __ATOMIC_RELAXED);
     } else if (clean > 0) {
+        /* Beside others it can only have become longer: shorter than the mean says that the mean was not so clean. */
         charge = duration_ns < mean ? duration_ns : mean;
+        mean -= (mean - charge) / DOUBT;
     } else {
         /* Waiting for others is in every one of these, so the shortest is the nearest to the truth and still above it. */
         charge = mean = samples == 0 || duration_ns < mean ? duration_ns : mean;
