@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from pumice.engine.state import State
-from pumice.families.seam import Family
 from tests.kit.auditor import audit
 from tests.kit.engine_world import ALL_PLUGINS, World
 from tests.kit.objects import group, node, pod
 from tests.kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+
+from pumice.engine.state import State
+from pumice.families.seam import Family
 
 Json = dict[str, Any]
 NAMES = ("n0", "n1", "n2")

@@ -1,7 +1,8 @@
 """Bare pods, priorities, queues, best effort, texts: the core's acceptance list (spec volcano-core 26)."""
 
-import pytest
+from itertools import pairwise
 
+import pytest
 from tests.kit.engine_world import ALL_PLUGINS, World, scenario
 from tests.kit.objects import group, node, pod, priority_class, queue
 
@@ -166,7 +167,7 @@ def test_a_refused_binding_frees_the_cards_and_is_tried_again_with_back_off() ->
     world.settle(10)
     assert world.card_of("a") == "n1/0"
     assert len(times) == 4
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(times)]
     assert gaps == sorted(gaps)
 
 

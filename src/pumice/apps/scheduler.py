@@ -51,6 +51,7 @@ from pumice.wire.volcano import PodGroup, PriorityClass, Queue, default_queue
 log = logging.getLogger("pumice.scheduler")
 
 ABSENT_KIND_RETRY = 10.0
+BROKEN_GANG = "its gang could not be bound as a whole"
 
 
 @dataclass(slots=True)
@@ -119,6 +120,7 @@ class Scheduler:
     _conf_text: str | None = None
     _busy_until: float = 0.0
     _keeper: asyncio.Task[None] | None = None
+    _broken_gangs: dict[tuple[str, str], None] = field(default_factory=dict)
     _lost_lease: bool = False
 
     def __post_init__(self) -> None:
@@ -255,25 +257,36 @@ class Scheduler:
             self.metrics.bound(task, self.clock.now())
             self._event(effect, "Normal", "Scheduled",
                         f"Successfully assigned {effect.namespace}/{effect.name} to {effect.node}")  # fmt: skip
+            if (effect.gang, effect.attempt) in self._broken_gangs:
+                self._evict(effect.uid, effect.namespace, effect.name)
         elif outcome is Outcome.FAILED:
             text = f"failed to bind to node {effect.node}: {error}"
             engine.bind_failed(effect.uid, self.clock.now())
             self.metrics.attempts["error"] += 1
             self.writer.put(PodCondition(effect.uid, effect.namespace, effect.name, "SchedulerError", text))
-            if effect.gang:
-                self._give_up_gang(effect.gang)
         elif outcome is Outcome.GONE:
             engine.bind_failed(effect.uid, self.clock.now() + 1)  # the watch will say that it is gone
+        if effect.gang and outcome in (Outcome.FAILED, Outcome.GONE):
+            self._give_up_gang(effect)
         self._wake.set()
 
-    def _give_up_gang(self, key: str) -> None:
+    def _give_up_gang(self, effect: Bind) -> None:
         """A member could not be bound: the members that could are evicted, so that no partial gang holds cards."""
-        job = self.engine.state.jobs.get(key)
-        if job is None or job.allocated_count >= job.min_available:
+        job = self.engine.state.jobs.get(effect.gang)
+        if job is None or job.ready_count >= job.min_available:
             return
+        self._broken_gangs[effect.gang, effect.attempt] = None
+        if len(self._broken_gangs) > 1000:
+            self._broken_gangs.pop(next(iter(self._broken_gangs)))
         for task in list(job.tasks.values()):
             if task.status in (Status.BOUND, Status.RUNNING):
-                self.writer.put(Evict(task.uid, task.namespace, task.name, "gang could not be bound as a whole"))
+                self._evict(task.uid, task.namespace, task.name)
+        self.writer.put(Event("PodGroup", volcano.SCHEDULING_API, job.namespace, job.name, job.uid, "Normal", "Evict",
+                              BROKEN_GANG))  # fmt: skip
+
+    def _evict(self, uid: str, namespace: str, name: str) -> None:
+        log.warning("evicting pod=%s/%s reason=%s", namespace, name, BROKEN_GANG)
+        self.writer.put(Evict(uid, namespace, name, BROKEN_GANG))
 
     def _event(self, effect: Bind, type_: str, reason: str, message: str) -> None:
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, type_, reason, message))

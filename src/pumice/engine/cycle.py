@@ -124,19 +124,19 @@ class Cycle:
         pending = [t for t in job.pending.values() if not t.gated]
         if not pending and not job.is_pending():
             job.queue.active.pop(job, None)
+            return
+        asleep = {t.cls for t in pending if self.never(t) or self.placer.is_asleep(t.cls)}
+        if pending and all(self.never(t) for t in pending):
+            state.sleep(job, asleep)
         elif job in self.blocked or job.counts[Status.RELEASING] or state.ledger.table.releasing_rows:
             state.wait(job, self.now + RETRY_BLOCKED)
         elif any(t.retry_at > self.now for t in pending):
             job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
             state.wait(job, job.retry_at)
-        else:
-            asleep = {t.cls for t in pending if self.never(t) or self.placer.is_asleep(t.cls)}
-            if all(t.cls in asleep for t in pending):
-                state.sleep(job, asleep)
-            elif self.out_of_time():
-                return  # not finished with it: it stays active
-            else:
-                state.wait(job, self.now + RETRY_BLOCKED)
+        elif all(t.cls in asleep for t in pending):
+            state.sleep(job, asleep)
+        elif not self.out_of_time():  # else it is not finished with, and stays active
+            state.wait(job, self.now + RETRY_BLOCKED)
 
     @staticmethod
     def never(task: Task) -> bool:
@@ -226,7 +226,7 @@ class Statement:
                 family = state.ledger.books[grant.family].family
                 annotations.update(family.annotations(grant, int(cycle.now * 1e9)))
             cycle.effects.append(
-                Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang)
+                Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang, cycle.uuid)
             )
             cycle.measures.placed += 1
         state.dirty[self.job] = None

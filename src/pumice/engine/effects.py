@@ -20,6 +20,8 @@ class Bind:
     grants: tuple[Grant, ...] = ()
     gang: str = ""
     """Key of the job when all of its Bindings stand or fall together; else empty."""
+    attempt: str = ""
+    """Tells the Bindings that were decided together from those of another try of the same gang."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,7 @@ class Job:
     elastic: Vector = field(default_factory=dict)
     announced: tuple[str, str] = ("", "")
     retry_at: float = 0.0
+    resting: bool = False
     problem: str = ""
 
     # -- membership and status ----------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ class Job:
         """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
         inqueue: Vector = {}
         elastic: Vector = {}
-        if self.min_resources is not None:
+        if self.min_resources is not None and not self.resting:
             promised = self.phase == INQUEUE or (
                 self.phase == "Running" and self.allocated_count >= self.min_available
             )
@@ -273,6 +274,13 @@ class Job:
                 subtract(into, old.items())
                 add(into, new.items())
                 setattr(self, name, new)
+
+    def rest(self, resting: bool) -> None:
+        """While no node can hold the job, nothing is promised to it: otherwise a few impossible jobs would close the
+        queue to everybody. (Upstream keeps the promise for ever.)"""
+        if self.resting != resting:
+            self.resting = resting
+            self.settle()
 
     def promise(self) -> None:
         """Enqueued: its minimum is promised from now on."""

@@ -464,6 +464,7 @@ class State:
     def activate(self, job: Job) -> None:
         """Let the job take part in the next cycle."""
         self.waiting.pop(job, None)
+        job.rest(False)
         if job.pending or job.is_pending():
             job.queue.active[job] = None
 
@@ -475,6 +476,10 @@ class State:
     def sleep(self, job: Job, classes: Iterable[PodClass]) -> None:
         """Leave the job alone until one of these classes may fit somewhere."""
         job.queue.active.pop(job, None)
+        promised = bool(job.inqueue)
+        job.rest(True)
+        if promised:
+            self.wake_waiting()
         for cls in classes:
             self.sleeping.setdefault(cls, {})[job] = None
 

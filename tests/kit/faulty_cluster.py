@@ -1,0 +1,71 @@
+"""The embedded API server in memory, behind a client that fails on request.
+
+``fault`` sees every request first. It may return an ApiError that is raised instead, or a pair (ApiError, True): then the
+request is carried out and its answer lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+from pumice.cluster.apiserver import ApiServer, open_storage
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.wire import volcano
+from tests.kit.direct_cluster import DirectCluster
+
+Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
+CRDS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
+SYSTEM = "volcano-system"
+CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+
+
+class FaultyCluster(DirectCluster):
+    fault: Fault = staticmethod(lambda verb, path: None)  # type: ignore[assignment]
+
+    async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
+                      content_type: str = "application/json") -> bytes:
+        found = self.fault(verb, path)
+        if isinstance(found, ApiError):
+            raise found
+        answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
+        if found is not None:
+            raise found[0]
+        return answer
+
+    async def put_node(self, obj: Json) -> None:
+        """Create or replace a node with its status, as a kubelet does."""
+        name = obj["metadata"]["name"]
+        try:
+            await self.create(volcano.NODES, {k: v for k, v in obj.items() if k != "status"})
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            await self.patch(volcano.NODES, name, {"metadata": {"annotations": obj["metadata"]["annotations"]}})
+        await self.patch(volcano.NODES, name, {"status": obj["status"]}, subresource="status")
+
+    async def pods(self) -> dict[str, Json]:
+        return {obj["metadata"]["name"]: obj for obj in (await self.list(volcano.PODS))["items"]}
+
+
+async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True) -> FaultyCluster:
+    """A fresh server with the namespaces that the scheduler knows, and Volcano's kinds unless told otherwise."""
+    api = ApiServer(open_storage(":memory:"), clock, random.Random(0))
+    await api.start()
+    cluster = FaultyCluster(api, clock)
+    if volcano_kinds:
+        for path in sorted(CRDS.glob("*.yaml")):
+            for obj in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+                if obj:
+                    await cluster.create(CRD, obj)
+    for name in ("default", "kube-system", SYSTEM):
+        try:
+            await cluster.create(volcano.NAMESPACES, {"metadata": {"name": name}})
+        except ApiError as error:
+            if error.code != 409:
+                raise
+    return cluster

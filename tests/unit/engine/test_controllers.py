@@ -1,0 +1,108 @@
+"""PodGroups of bare pods and the states of queues: pure reconciling, and the daemon that carries it out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
+from tests.kit.objects import pod, queue
+from tests.kit.virtual_time import VirtualClock, run_virtually
+
+from pumice.apps.controller import Controller, Settings
+from pumice.controllers.podgroup import AnnotatePod, CreateGroup, group_body, min_member, reconcile_pod
+from pumice.controllers.queue import SetParent, SetState, next_state, reconcile_queue
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+from pumice.wire.objects import Pod, convert
+from pumice.wire.volcano import Queue
+
+OURS = ("volcano",)
+
+
+def bare(**parts: Any) -> Pod:
+    made = pod("a", cpu="1", **parts)
+    made["metadata"]["uid"] = "uid-a"
+    return convert(Pod, made)
+
+
+def test_a_bare_pod_gets_a_group_of_one_and_its_name() -> None:
+    create, annotate = reconcile_pod(bare(queue="team"), group_exists=False, owner_annotations={}, scheduler_names=OURS)
+    assert isinstance(create, CreateGroup)
+    assert create.name == "podgroup-uid-a"
+    assert create.body["spec"]["minMember"] == 1
+    assert create.body["spec"]["queue"] == "team"
+    assert create.body["spec"]["minResources"]["cpu"] == "1"
+    assert create.body["metadata"]["ownerReferences"][0]["kind"] == "Pod"
+    assert annotate == AnnotatePod("default", "a", "uid-a", "podgroup-uid-a")
+
+
+def test_pods_of_one_owner_share_its_group() -> None:
+    made = pod("a", cpu="1")
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs-uid", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    annotations = {"scheduling.volcano.sh/group-min-member": "3", "volcano.sh/preemptable": "true", "other": "x"}
+    body = group_body(convert(Pod, made), annotations)
+    assert body["metadata"]["name"] == "podgroup-rs-uid"
+    assert body["metadata"]["annotations"] == {"volcano.sh/preemptable": "true"}
+    assert (body["spec"]["minMember"], body["spec"]["minResources"]["cpu"]) == (3, "3")
+
+
+@pytest.mark.parametrize(("text", "number"), [("3", 3), ("0", 0), ("-1", 1), ("many", 1), ("", 1), ("9999999999", 1)])
+def test_the_owners_wish_for_a_minimum_is_an_integer_of_at_least_zero(text: str, number: int) -> None:
+    assert min_member({"scheduling.volcano.sh/group-min-member": text}) == number
+
+
+@pytest.mark.parametrize("parts", [{"group": "mine"}, {"scheduler": "default-scheduler"}])
+def test_pods_that_name_a_group_or_are_not_ours_are_left_alone(parts: dict[str, Any]) -> None:
+    assert reconcile_pod(bare(**parts), group_exists=False, owner_annotations={}, scheduler_names=OURS) == []
+
+
+STATES = [("", 0, "Open"), ("", 3, "Open"), ("Open", 3, "Open"), ("Closing", 2, "Closing"), ("Closing", 0, "Closed"),
+          ("Closed", 0, "Closed"), ("Closed", 1, "Closing"), ("Strange", 0, "Unknown")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "groups", "after"), STATES)
+def test_the_state_of_a_queue(state: str, groups: int, after: str) -> None:
+    assert next_state(state, groups) == after
+
+
+def test_a_new_queue_gets_its_parent_and_opens() -> None:
+    assert reconcile_queue(convert(Queue, queue("team", state="")), 0) == [
+        SetParent("team", "root"), SetState("team", "Open")]  # fmt: skip
+    assert reconcile_queue(convert(Queue, queue("root", state="Open")), 0) == []
+
+
+def test_the_daemon_keeps_groups_and_queues() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster: FaultyCluster = await faulty_cluster(clock)
+        failures = [3]
+
+        def fault(verb: str, path: str) -> ApiError | None:
+            if verb == "POST" and path.endswith("/podgroups") and failures[0]:
+                failures[0] -= 1
+                return ApiError(500, "InternalError", "injected")
+            return None
+
+        cluster.fault = fault
+        stop = asyncio.Event()
+        running = Controller(Settings(listen="127.0.0.1:0"), cluster, clock, random.Random(1), stop)
+        task = asyncio.create_task(running.run())
+        body = {"metadata": {"name": "a"}, "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}
+        await cluster.create(volcano.PODS, body, "default")
+        await clock.sleep(10)
+        found = (await cluster.pods())["a"]
+        (group,) = (await cluster.list(volcano.POD_GROUPS))["items"]
+        assert found["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group["metadata"]["name"]
+        assert group["metadata"]["name"] == f"podgroup-{found['metadata']['uid']}"
+        queues = {q["metadata"]["name"]: q for q in (await cluster.list(volcano.QUEUES))["items"]}
+        assert queues["default"]["spec"]["parent"] == "root"
+        assert {q["status"]["state"] for q in queues.values()} == {"Open"}
+        assert 'volcano_queue_pod_group_pending_count{queue_name="default"} 1' in running.metrics_text()
+        stop.set()
+        await task
+
+    run_virtually(story())
