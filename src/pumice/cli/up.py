@@ -62,7 +62,6 @@ def real_cards() -> bool:
 async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     from pumice.cluster.up import Cluster
 
-    data.root.mkdir(parents=True, exist_ok=True) if data.root.parent.exists() else None
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -44,14 +44,11 @@ class AgentSettings:
     address: str
     directory: str
     kubeconfig: str
+    plugin_dir: str
     machine: str = ""
     nvml: str = ""
     library: str = ""
     monitor_port: int = 9394
-
-    @property
-    def plugin_dir(self) -> Path:
-        return Path(self.directory, "kubelet", "device-plugins")
 
     @property
     def hook_path(self) -> Path:
@@ -127,11 +124,11 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
 def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
             ready: asyncio.Event | None) -> Callable[[], Awaitable[None]]:
     if mode == "gpushare":
-        legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=settings.plugin_dir,
+        legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir),
                                           nvml=settings.nvml)
         return lambda: gpushare_plugin.run(legacy, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
     vgpu = device_plugin.Settings(
-        node_name=settings.node, device_plugin_dir=settings.plugin_dir, hook_path=settings.hook_path,
+        node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), hook_path=settings.hook_path,
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
         nvml=settings.nvml)  # fmt: skip
     return lambda: device_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)

@@ -18,6 +18,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 from pumice import machine as machines
 from pumice.adapters.kube import KubeClient
@@ -41,7 +42,8 @@ from pumice.wire.objects import Node, decode
 log = logging.getLogger("pumice.cluster")
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
-READY_SECONDS = 60.0
+READY_SECONDS = 45.0
+LONGEST_SOCKET = len("/kubelet/device-plugins/nvidia-vgpu-memory-percentage.sock")
 RESTART_SECONDS = 1.0
 
 
@@ -154,7 +156,7 @@ class Cluster:
             host_paths={"/usr/local/vgpu": str(directory / "vgpu"), "/tmp/vgpulock": str(directory / "vgpu" / "lock"),
                         "/var/lib/kubelet": str(directory / "kubelet")},
             api_host=host, api_port=int(port), ca_certificate=self._pki.ca, tls=ServerTls(certificate, key),
-            pumice_images=self.spec.pumice_images)  # fmt: skip
+            pumice_images=self.spec.pumice_images, socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
                                                                  stop=self._stop))  # fmt: skip
         ready = asyncio.Event()
@@ -164,7 +166,7 @@ class Cluster:
         monitor_port = port_or_free(address, 9394)
         agent = node_agent.AgentSettings(
             node=node.name, address=address, directory=str(directory), kubeconfig=str(self.data.kubeconfig),
-            machine=machine, nvml="" if node.real else str(machines.library_dir()), library=str(vgpu_library()),
+            plugin_dir=str(twin.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()), library=str(vgpu_library()),
             monitor_port=monitor_port)  # fmt: skip
         monitors = self.facts.setdefault("monitors", {})
         assert isinstance(monitors, dict)
@@ -176,6 +178,14 @@ class Cluster:
         else:
             self._daemon(f"agent {node.name}", lambda: self._agent_process(agent, ready))
         return ready
+
+    def _short_way(self, directory: Path) -> Path:
+        """The same folder by a path that leaves room for sockets below it, without making anything outside the data dir."""
+        if len(str(directory)) + LONGEST_SOCKET <= 107:
+            return directory
+        descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._clients.callback(os.close, descriptor)
+        return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
 
     def _machine(self, node: NodeSpec) -> str:
         """The directory of the node's emulated machine; made on first use."""

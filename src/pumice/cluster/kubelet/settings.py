@@ -48,10 +48,11 @@ class KubeletSettings:
     lease_seconds: int = 40
     plugin_patience: float = 30.0  # how long restarted pods wait for the plugin of their devices
     hollow: bool = False
+    socket_root: Path | None = None  # a shorter way to ``directory``: a unix socket's path has at most 107 bytes
 
     @property
     def kubelet_dir(self) -> Path:
-        return self.directory / "kubelet"
+        return (self.socket_root or self.directory) / "kubelet"
 
     @property
     def plugin_dir(self) -> Path:

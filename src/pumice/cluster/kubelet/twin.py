@@ -45,6 +45,7 @@ class KubeletTwin:
         self.events = EventRecorder(cluster, clock, dice, "kubelet", settings.node)
         self.writer = StatusWriter(cluster, clock)
         self.port = 0
+        self._began = clock.monotonic()
         self.keeper = NodeKeeper(settings, cluster, clock, lambda: self.devices.counts(clock.monotonic()),
                                  lambda: self.port)
         self.tools = NodeTools(settings, cluster, clock, runtime, self.devices, self.events, self.writer)
@@ -144,7 +145,20 @@ class KubeletTwin:
             if _start_time(pod):
                 self._spawn(self._resume(pod))
             else:
+                await self._plugins_back(pod)
                 await self._admit(pod)
+
+    async def _plugins_back(self, pod: Mapping[str, Any]) -> None:
+        """Soon after a restart, wait for the plugins that were there before it.
+
+        The kubelet rejects a pod that arrives in this window for good. On one machine everything restarts together, and
+        a pod that was bound just before would be lost for nothing.
+        """
+        spec = pod["spec"]
+        wanted = {name for c in [*(spec.get("initContainers") or []), *spec["containers"]] for name in device_limits(c)}
+        deadline = self._began + self.settings.plugin_patience
+        while any(self.devices.returning(name) for name in wanted) and self.clock.monotonic() < deadline:
+            await self.clock.sleep(0.05)
 
     async def _admit(self, pod: dict[str, Any]) -> None:
         uid, now = pod["metadata"]["uid"], self.clock.now()

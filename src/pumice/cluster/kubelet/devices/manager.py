@@ -44,6 +44,7 @@ class DeviceManager:
     known: dict[str, dict[str, Device]] = field(default_factory=dict)
     in_use: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # pod uid -> resource -> ids
+    _returning: set[str] = field(default_factory=set)  # remembered from before a restart, not listed since
     _shown: dict[str, dict[str, str]] = field(default_factory=dict)  # an id that vanishes keeps its last health
 
     def remember(self, books: Books, registered: Iterable[str], now: float) -> None:
@@ -52,6 +53,7 @@ class DeviceManager:
         for resource in registered:
             self.healthy[resource], self.unhealthy[resource] = set(), set()
             self.endpoints[resource] = Endpoint(None, stopped_at=now)
+            self._returning.add(resource)
 
     # -- plugins --------------------------------------------------------------------------------------------------
 
@@ -65,6 +67,7 @@ class DeviceManager:
         self.healthy[resource] = {d.id for d in devices if d.health == HEALTHY}
         self.unhealthy[resource] = {d.id for d in devices if d.health != HEALTHY}
         self.known[resource] = {d.id: d for d in devices}
+        self._returning.discard(resource)
         self._write()
         self.changed()
 
@@ -101,6 +104,10 @@ class DeviceManager:
     def registered(self, resource: str) -> bool:
         endpoint = self.endpoints.get(resource)
         return endpoint is not None and endpoint.plugin is not None and endpoint.stopped_at is None
+
+    def returning(self, resource: str) -> bool:
+        """Was the resource known before this manager's restart, and its plugin has not listed devices since?"""
+        return resource in self._returning
 
     # -- admission ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,99 @@
+"""A whole cluster started by the command, as a person would, for scenarios that look at it from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pumice.adapters.kube import KubeClient
+from pumice.cluster.datadir import DataDir
+from pumice.ports.cluster import Json, Resource
+
+PUMICE = [sys.executable, "-m", "pumice"]
+PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
+
+
+def pumice(*arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PUMICE, *arguments], capture_output=True, text=True, timeout=seconds)
+
+
+class House:
+    """One cluster and its data dir."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data = DataDir(directory)
+
+    def up(self, *arguments: str) -> str:
+        done = pumice("up", "-d", "--emulated", "--data-dir", str(self.data.root), *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def down(self) -> None:
+        assert pumice("down", "--data-dir", str(self.data.root)).returncode == 0
+
+    @property
+    def pid(self) -> int:
+        return int((self.data.facts() or {})["pid"])
+
+    def kill(self) -> None:
+        """kill -9, and wait until nobody holds the data dir."""
+        os.kill(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while self.data.running() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def ask(self, question: Callable[[KubeClient], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            async with KubeClient.from_kubeconfig(self.data.kubeconfig) as kube:
+                return await question(kube)
+
+        return asyncio.run(run())
+
+    def wait(self, question: Callable[[KubeClient], Awaitable[Any]], seconds: float = 30) -> Any:
+        """Ask until the answer is true."""
+
+        async def run() -> Any:
+            async with KubeClient.from_kubeconfig(self.data.kubeconfig) as kube:
+                deadline = time.monotonic() + seconds
+                while time.monotonic() < deadline:
+                    if answer := await question(kube):
+                        return answer
+                    await asyncio.sleep(0.05)
+                raise AssertionError(f"not within {seconds} s; log:\n{self.log()[-3000:]}")
+
+        return asyncio.run(run())
+
+    def log(self) -> str:
+        return (self.data.logs / "up.log").read_text()
+
+
+@contextlib.contextmanager
+def house(directory: Path, *arguments: str) -> Iterator[House]:
+    built = House(directory)
+    built.up(*arguments)
+    try:
+        yield built
+    finally:
+        if built.data.running():
+            built.down()
+
+
+def vgpu_pod(name: str, memory: int, cores: int = 0, number: int = 1, **spec: Any) -> Json:
+    limits = {"volcano.sh/vgpu-number": number, "volcano.sh/vgpu-memory": memory}
+    if cores:
+        limits["volcano.sh/vgpu-cores"] = cores
+    container = {"name": "c", "image": "any", "command": ["sleep", "1000"], "resources": {"limits": limits}}
+    return {"metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [container], **spec}}
+
+
+async def phase(kube: KubeClient, name: str) -> str:
+    return str((await kube.get(PODS, name, "default"))["status"].get("phase", ""))

@@ -1,0 +1,170 @@
+"""`pumice up` from outside: what survives, what is refused, and what a person is told."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.kit.auditor import audit
+from tests.kit.house import NODES, PODS, House, house, phase, pumice, vgpu_pod
+
+
+def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path) -> None:
+    with house(tmp_path / "d") as cluster:
+
+        async def create(kube):
+            for index in range(6):
+                await kube.create(PODS, vgpu_pod(f"p{index}", 3000, 30))
+
+        cluster.ask(create)
+        cluster.kill()  # somewhere between the first Binding and the last container
+        cluster.up()
+
+        async def settled(kube):
+            pods = (await kube.list(PODS))["items"]
+            assert len(pods) == 6, "an acknowledged create was lost"
+            return all(p["status"].get("phase") == "Running" for p in pods) and pods
+
+        pods = cluster.wait(settled)
+        nodes = cluster.ask(lambda kube: kube.list(NODES))["items"]
+        assert audit(nodes, pods) == []
+
+
+def test_started_again_every_object_is_there_and_the_address_is_the_same(tmp_path: Path) -> None:
+    with house(tmp_path / "d") as cluster:
+        cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("stays", 1000)))
+        cluster.wait(lambda kube: _running(kube, "stays"))
+        kubeconfig = cluster.data.kubeconfig.read_text()
+        cluster.down()
+        cluster.up()
+        assert cluster.data.kubeconfig.read_text() == kubeconfig
+        cluster.wait(lambda kube: _running(kube, "stays"))
+
+
+def test_a_card_that_is_full_stays_full_over_a_restart(tmp_path: Path) -> None:
+    with house(tmp_path / "d", "--cards", "1") as cluster:
+        cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("first", 9000)))
+        cluster.wait(lambda kube: _running(kube, "first"))
+        cluster.kill()
+        cluster.up("--cards", "1")
+        cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("second", 9000)))
+        message = cluster.wait(lambda kube: _refusal(kube, "second"))
+        assert "memory" in message
+
+
+@pytest.mark.parametrize(
+    ("pod", "told"),
+    [
+        (vgpu_pod("above-any-card", 20000), "memory"),
+        (vgpu_pod("too-many-cores", 1000, cores=150), "cores"),
+        (vgpu_pod("more-cards-than-any-node", 1000, number=3), "cards"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value["metadata"]["name"],
+)
+def test_a_pod_that_can_never_fit_is_pending_with_the_reason(shared: House, pod: dict, told: str) -> None:
+    shared.ask(lambda kube: kube.create(PODS, pod))
+    shared.wait(lambda kube: _told(kube, pod["metadata"]["name"], told))
+
+
+def test_gibibytes_where_mebibytes_are_meant_are_explained(shared: House) -> None:
+    shared.ask(lambda kube: kube.create(PODS, vgpu_pod("gibibytes", 0) | _limits("gibibytes", "3Gi")))
+    shared.wait(lambda kube: _told(kube, "gibibytes", "for 3Gi of memory write 3072"))
+
+
+def test_an_unknown_mode_is_pending_with_the_modes_that_are_there(shared: House) -> None:
+    pod = vgpu_pod("odd-mode", 1000)
+    pod["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "time-slice"}
+    shared.ask(lambda kube: kube.create(PODS, pod))
+    shared.wait(lambda kube: _told(kube, "odd-mode", "mode time-slice is not the same as the node mode hami-core"))
+
+
+def test_a_negative_request_is_rejected_by_the_api_server(shared: House) -> None:
+    from pumice.ports.cluster import ApiError
+
+    with pytest.raises(ApiError) as refused:
+        shared.ask(lambda kube: kube.create(PODS, vgpu_pod("negative", -1)))
+    assert refused.value.code == 422
+
+
+def test_the_host_stays_as_it_is(shared: House) -> None:
+    def look() -> list[str]:
+        found = []
+        for place in ("/etc/ld.so.preload", "/usr/local/vgpu", "/tmp/vgpulock", "/tmp/vgpu"):
+            found.append(f"{place} {Path(place).exists()}")
+        return [*found, *sorted(map(str, Path("/usr/local").rglob("*vgpu*")))]
+
+    before = look()
+    shared.ask(lambda kube: kube.create(PODS, vgpu_pod("clean", 1000)))
+    shared.wait(lambda kube: _running(kube, "clean"))
+    assert look() == before
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory):
+    with house(tmp_path_factory.mktemp("shared") / "d") as cluster:
+        yield cluster
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = one_line(pumice("up", "--emulated", "--data-dir", str(tmp_path / "d"), "--port", str(port)))
+    assert f"port {port} on 127.0.0.1 is in use" in said
+
+
+def test_the_background_hands_on_the_line_of_the_foreground(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = one_line(pumice("up", "-d", "--emulated", "--data-dir", str(tmp_path / "d"), "--port", str(port)))
+    assert f"port {port} on 127.0.0.1 is in use" in said
+
+
+def test_an_unwritable_data_dir_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = one_line(pumice("up", "--emulated", "--data-dir", str(tmp_path / "file" / "d")))
+    assert "Not a directory" in said
+
+
+def test_the_data_dir_of_a_running_cluster_is_one_line(shared: House) -> None:
+    said = one_line(pumice("up", "--emulated", "--data-dir", str(shared.data.root)))
+    assert f"belongs to a running cluster (pid {shared.pid})" in said
+
+
+def test_a_broken_cluster_file_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes: [")
+    assert "not YAML" in one_line(pumice("up", "--config", str(file), "--data-dir", str(tmp_path / "d")))
+
+
+def test_an_unknown_model_names_the_nearest(tmp_path: Path) -> None:
+    said = one_line(pumice("up", "--model", "A100-SXM-80GB", "--data-dir", str(tmp_path / "d")))
+    assert "A100-SXM4-80GB" in said
+
+
+async def _running(kube, name: str) -> bool:
+    return await phase(kube, name) == "Running"
+
+
+async def _refusal(kube, name: str) -> str:
+    pod = await kube.get(PODS, name, "default")
+    return next((c["message"] for c in pod["status"].get("conditions", ())
+                 if c["type"] == "PodScheduled" and c["status"] == "False"), "")  # fmt: skip
+
+
+async def _told(kube, name: str, words: str) -> bool:
+    return words in await _refusal(kube, name)
+
+
+def _limits(name: str, memory: str) -> dict:
+    pod = vgpu_pod(name, 0)
+    pod["spec"]["containers"][0]["resources"]["limits"]["volcano.sh/vgpu-memory"] = memory
+    return pod
