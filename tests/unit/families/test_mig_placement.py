@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
+from pumice.engine.cards import FamilyBook
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.nvidia_vgpu.mig import Catalogue, builtin_geometries
-from pumice.families.seam import Fit
+from pumice.families.seam import Ask, Fit
 from pumice.families.settings import Settings
+from pumice.model.cards import Grant
 from pumice.model.hardware.mig import mig_tables
 from pumice.model.refusal import Misfit
 from pumice.wire import names
@@ -150,3 +152,31 @@ def test_a_card_switched_from_mig_to_hami_core_under_its_pods_is_quarantined() -
     assert isinstance(misfit, Misfit)
     assert "has no MIG geometry" in misfit.cards[0].detail
     assert ledger.used("n1") == [(1, 5000, 0)]
+
+
+@pytest.mark.parametrize("claims", [("group1-0", "group1-0"), ("group1-0", "group2-1")])
+def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(claims: tuple[str, str]) -> None:
+    family = NvidiaVgpu(None, Settings(vgpu=True, policy="binpack"))
+    book = FamilyBook(family)
+    inventory = family.inventory(vgpu_node("n1", card("GPU-m1", 40960, 10, A100, mode="mig")))
+    assert inventory is not None
+    book.put("n1", 0, inventory, 1)
+    grants = []
+    for name, claim in zip("ab", claims, strict=True):
+        pod = pod_of(name, annotations={names.VGPU_IDS: f"GPU-m1[{claim}],NVIDIA,3000,0:"}, node="n1")
+        grant = family.replay(pod, "n1", inventory)
+        assert isinstance(grant, Grant)
+        book.charge(name, grant)
+        grants.append(grant)
+    ask = family.ask(pod_of("p", limits(1, 3000)))
+    assert isinstance(ask, Ask)
+    misfit = family.fit(ask, book.view("n1"))
+    assert isinstance(misfit, Misfit)
+    assert misfit.text.endswith("quarantined 1 of 1 cards")
+    ranked = family.vector(ask, book.columns)
+    assert ranked is not None
+    assert not ranked[0].any()
+    book.discharge("b", grants[1])
+    fit = family.fit(ask, book.view("n1"))
+    assert isinstance(fit, Fit)
+    assert family.annotations(fit.grant, 0)[names.VGPU_IDS] == "GPU-m1[group1-1],NVIDIA,3000,0:"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk, constraints_of, containers_of
 from pumice.families.nvidia_vgpu.fit import Draft, fit_node, hopeless
 from pumice.families.nvidia_vgpu.inventory import Facts, inventory_of
-from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, mask_of
+from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, mask_of, tangled
 from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
@@ -81,6 +81,8 @@ class NvidiaVgpu:
         geometry = facts.geometries[card] if card < len(facts.geometries) else None
         if geometry is None:
             return -1
+        if usage.slots and tangled(usage):
+            return -2
         state = geometry.state(usage.group, mask_of(usage.slots))
         return state if state < 0 else geometry.number * STATES + state
 

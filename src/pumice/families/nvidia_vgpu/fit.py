@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.mig import Geometry, mask_of
+from pumice.families.nvidia_vgpu.mig import Geometry, mask_of, tangled
 from pumice.families.nvidia_vgpu.rows import Row, Rows, rows_of
 from pumice.families.nvidia_vgpu.topology import together
 from pumice.families.seam import Fit, NodeCards
@@ -185,7 +185,8 @@ def _draft(usages: Sequence[Usage], facts: Facts, mode: Mode, failed: int = -1) 
         for index, geometry in enumerate(facts.geometries):
             slots = usages[index].slots
             if geometry is not None and slots:
-                group[index] = geometry.index.get(usages[index].group, -1)
+                usage = usages[index]
+                group[index] = -1 if tangled(usage) else geometry.index.get(usage.group, -1)
                 used[index] = mask_of(slots)
     return Draft([u.shares for u in usages], [u.memory for u in usages], [u.cores for u in usages], group, used, failed)
 
@@ -267,7 +268,7 @@ def _next_slot(ordered: Sequence[Row], cores: int, draft: Draft, taken: Collecti
             continue
         active, used = draft.group[row.card], draft.used[row.card]
         if used and active < 0:
-            continue  # the group in use is not in the geometry any more; the card waits until it is empty
+            continue  # a group that the geometry no longer has, or claims that contradict each other
         if choose is None:
             choice = geometry.first_fit(active, used, row.need_mib)
             if choice is not None:

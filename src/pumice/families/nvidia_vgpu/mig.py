@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pumice.model.cards import Slot
+from pumice.model.cards import Slot, Usage
 from pumice.model.hardware.mig import mig_table_for, normalised
 from pumice.wire.device_config import MigGroup, MigInstances, ModelGeometries, NvidiaConfig
 
@@ -121,6 +121,13 @@ def mask_of(slots: Iterable[int]) -> int:
     for slot in slots:
         mask |= 1 << slot
     return mask
+
+
+def tangled(usage: Usage) -> bool:
+    """Whether the pods on a card claim what cannot be true together: one slot twice, or slots of two groups. Only foreign
+    annotations can; such a card takes no new pods until one of them has left."""
+    slots = [piece.slot for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
+    return len(slots) != len(usage.slots) or any(slot.group != usage.group for slot in slots)
 
 
 class Catalogue:

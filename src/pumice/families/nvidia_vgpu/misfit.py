@@ -85,10 +85,12 @@ def _card(container: ContainerAsk, card: Card, static: CardMisfit | None, amount
     if geometry is None:
         return None
     active, used = draft.group[index], draft.used[index]
-    if (not used or active >= 0) and geometry.first_fit(active, used, need_mib) is not None:
+    if used and active < 0:
+        return CardMisfit(card.uuid, Short.QUARANTINE, detail="the pods on the card claim slots that cannot be true together")
+    if geometry.first_fit(active, used, need_mib) is not None:
         return None
     groups = geometry.groups
-    offered = [groups[active]] if used and active >= 0 else groups
+    offered = [groups[active]] if used else groups
     best = max((m for g in offered for s, m in enumerate(g.memory) if not used >> s & 1), default=0)
     detail = f"wants a slot of {need_mib} MiB, largest free one has {best} MiB"
     return CardMisfit(card.uuid, Short.SLOT, need, best // geometry.factor, detail)
