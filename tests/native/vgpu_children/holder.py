@@ -1,0 +1,89 @@
+"""Holds device memory until told otherwise, one command a line: alloc BYTES, free, info, nvml, exit, crash, fork, exec."""
+
+import ctypes as c
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start  # noqa: E402
+
+held = []
+
+
+class Memory(c.Structure):
+    _fields_ = [("total", c.c_ulonglong), ("free", c.c_ulonglong), ("used", c.c_ulonglong)]
+
+
+class MemoryV2(c.Structure):
+    _fields_ = [("version", c.c_uint), *((name, c.c_ulonglong) for name in ("total", "reserved", "free", "used"))]
+
+
+def nvml(device):
+    library = c.CDLL("libnvidia-ml.so.1")
+    handle, one, two = ptr(), Memory(), MemoryV2(version=0x02000028)
+    assert library.nvmlInit_v2() == 0
+    assert library.nvmlDeviceGetHandleByIndex_v2(device, c.byref(handle)) == 0
+    assert library.nvmlDeviceGetMemoryInfo(handle, c.byref(one)) == 0
+    assert library.nvmlDeviceGetMemoryInfo_v2(handle, c.byref(two)) == 0
+    return [one.total, one.free, one.used], [two.total, two.free, two.used, two.reserved]
+
+
+def total_mem(device):
+    total = size_t()
+    must("cuDeviceTotalMem_v2", c.byref(total), device)
+    return total.value
+
+
+def obey(words):
+    match words:
+        case ["alloc", size]:
+            rc, pointer = alloc(int(size))
+            if rc == 0:
+                held.append(pointer)
+            return rc
+        case ["fill", size]:  # as many blocks as there are
+            count = 0
+            while True:
+                rc, pointer = alloc(int(size))
+                if rc:
+                    return count
+                held.append(pointer)
+                count += 1
+        case ["free"]:
+            return free(held.pop())
+        case ["freeall"]:
+            while held:
+                free(held.pop())
+            return 0
+        case ["info"]:
+            return info()
+        case ["total", device]:
+            return total_mem(int(device))
+        case ["nvml", device]:
+            return nvml(int(device))
+        case ["release"]:
+            return call("cuDevicePrimaryCtxRelease_v2", device_used)
+        case ["reset"]:
+            return call("cuDevicePrimaryCtxReset_v2", device_used)
+        case ["fork"]:
+            pid = os.fork()
+            if pid == 0:
+                answer = [call("cuInit", 0), alloc(1)[0]]
+                say(answer)
+                os._exit(0)
+            os.waitpid(pid, 0)
+            return "forked"
+        case ["crash"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case ["exec"]:
+            os.execv(sys.executable, [sys.executable, "-I", "-S", __file__, *sys.argv[1:]])
+    return None
+
+
+device_used = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+if device_used >= 0:
+    start(device_used)
+say("ready")
+while (line := hear()) and line != "exit":
+    say(obey(line.split()))

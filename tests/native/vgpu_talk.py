@@ -1,0 +1,60 @@
+"""A conversation with a child that holds device memory (vgpu_children/holder.py)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from types import TracebackType
+from typing import Any
+
+from tests.native.vgpu_kit import Container, python
+
+
+class Holder:
+    """One process of a container; ``ask`` sends a command and returns its answer."""
+
+    def __init__(self, container: Container, device: int = 0, **more: str) -> None:
+        self.process: subprocess.Popen[str] = container.start(*python("holder.py", str(device)), **more)
+        assert self._hear() == "ready"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def ask(self, command: str) -> Any:
+        self._say(command)
+        return self._hear()
+
+    def hear(self) -> Any:
+        return self._hear()
+
+    def kill(self) -> None:
+        self.process.kill()  # not reaped yet: it stays a zombie, whose pid still answers
+
+    def end(self) -> str:
+        """Ends it in good order; returns what it wrote to stderr."""
+        if self.process.poll() is None:
+            self._say("exit")
+        _, err = self.process.communicate(timeout=20)
+        return err
+
+    def _say(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def _hear(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            _, err = self.process.communicate(timeout=20)
+            raise AssertionError(f"the child ended: {err}")
+        return json.loads(line)
+
+    def __enter__(self) -> Holder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=20)
