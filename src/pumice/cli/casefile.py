@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgspec
 
 from pumice.adapters.kube import KubeClient
 from pumice.cli.daemon import find_access
+from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.engine.effects import Bind, PodCondition
 from pumice.engine.engine import Engine
 from pumice.engine.state import State
@@ -171,15 +173,19 @@ def picture(source: Source) -> Case:
 
 
 async def _collect(source: Source) -> Case:
-    async with KubeClient(find_access(source.kubeconfig)) as kube:
+    async with KubeClient(find_access(source.kubeconfig or _own_cluster())) as kube:
         return await collect(kube, source.configmap)
+
+
+def _own_cluster() -> Path | None:
+    """The kubeconfig of this machine's own cluster, where no other one is in its usual place."""
+    own = DataDir(default_data_dir()).kubeconfig
+    return own if own.exists() and not (Path.home() / ".kube" / "config").exists() else None
 
 
 async def collect(kube: Cluster, configmap: str) -> Case:
     """Read everything a decision looks at. Kinds that the cluster does not have are empty."""
-    from time import time
-
-    case = Case(now=time())
+    case = Case(now=time.time())
     case.scheduler_conf = await _data(kube, configmap, names.SCHEDULER_CONF_KEY) or DEFAULT_CONF
     settings = Engine(parse_scheduler_conf(case.scheduler_conf)).settings
     where = f"{settings.configmap_namespace}/{settings.configmap}"

@@ -41,7 +41,7 @@ def rendered(found: Explanation, *, wide: bool) -> list[Any]:
     if found.changes:
         parts.append("What would let it in, one of:")
         parts += [f"  - {escape(change.text)}{_where(change)}" for change in found.changes]
-    elif not found.node:
+    elif not found.node and found.nodes:
         parts.append("No single change of the request, and no leaving of pods, would let it in.")
     return parts
 

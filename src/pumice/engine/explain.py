@@ -42,6 +42,9 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     holding = state.ledger.holdings.get(pod.metadata.uid)
     if holding is not None:
         return Explanation(pod.key, f"runs on {holding.node}", holding.node, holding.grants)
+    if pod.status.phase in ("Succeeded", "Failed"):
+        because = f" ({pod.status.reason})" if pod.status.reason else ""
+        return Explanation(pod.key, f"has ended: {pod.status.phase}{because}; an ended pod is never placed again")
     cls = state.classes.of(pod)
     why = engine.placer.why(cls, per_node=True)
     if cls.refusals:
@@ -53,7 +56,7 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
     choice = engine.placer.choose(cls)
     offers = () if choice is not None else changes(pod, engine.families, EngineOracle(engine, why.misfits))
-    words = queue_words(engine, pod, now) if gates else ()
+    words = (*own_gates(engine, pod), *queue_words(engine, pod, now)) if gates else ()
     if choice is None:
         words = tuple(text for text in words if text != OVERTAKEN)
     node, grants = (choice.node, choice.grants) if choice is not None else ("", ())
@@ -62,11 +65,24 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     elif words == (OVERTAKEN,):
         summary = f"{node} would take it now, but pods ahead of it get that place first"
     elif words:
-        summary = f"{node} would take it, but its queue or group keeps it back"
+        summary = f"{node} would take it, but it is kept back"
     else:
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
                        dict(why.counts), offers)  # fmt: skip
+
+
+def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
+    """What in the pod itself keeps this scheduler from looking at it."""
+    found = []
+    ours = engine.state.scheduler_names
+    if pod.spec.scheduler_name not in ours:
+        theirs = pod.spec.scheduler_name or "default-scheduler"
+        found.append(f"its schedulerName is {theirs!r}; this scheduler places pods of {', '.join(sorted(ours))}")
+    if pod.spec.scheduling_gates:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        found.append(f"it is held by its scheduling gates: {gates}")
+    return tuple(found)
 
 
 def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:

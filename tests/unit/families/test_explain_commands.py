@@ -135,3 +135,21 @@ def test_a_dump_holds_neither_environment_nor_commands() -> None:
         {"name": "c", "command": ["hush"], "env": [{"name": "TOKEN", "value": "hush"}], "resources": {"limits": {"cpu": 1}}}
     ]}}  # fmt: skip
     assert "hush" not in json.dumps(trimmed(secret, Pod))
+
+
+def test_what_keeps_a_pod_from_being_looked_at_is_said(case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = load(case_file)
+    small = {"containers": [{"name": "c", "resources": {"limits": {names.VGPU_MEMORY: 100}}}]}
+    case.objects["pods"] += [
+        {"metadata": {"name": "other", "namespace": "default", "uid": "u1"}, "spec": small},
+        {"metadata": {"name": "gated", "namespace": "default", "uid": "u2"},
+         "spec": {**small, "schedulerName": "volcano", "schedulingGates": [{"name": "example.com/wait"}]}},
+        {"metadata": {"name": "done", "namespace": "default", "uid": "u3"}, "spec": small, "status": {"phase": "Failed"}},
+    ]  # fmt: skip
+    case_file.write_text(save(case))
+    _, text = run(capsys, "explain", "pod", "other", "--from", case_file)
+    assert "its schedulerName is 'default-scheduler'; this scheduler places pods of volcano" in text
+    _, text = run(capsys, "explain", "pod", "gated", "--from", case_file)
+    assert "held by its scheduling gates: example.com/wait" in text
+    _, text = run(capsys, "explain", "pod", "done", "--from", case_file)
+    assert "has ended: Failed" in text
