@@ -15,28 +15,28 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 EPOCH = 1_800_000_000.0  # the wall clock when virtual time begins (January 2027)
-_PATIENCE = 0.002  # real seconds to wait for real input before each jump
+PATIENCE = 0.002
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
         super().__init__()
-        self.elapsed = 0.0
+        self.elapsed, self.patience = 0.0, patience
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             return super().select(None)
         if timeout <= 0:
             return super().select(0)
-        events = super().select(min(timeout, _PATIENCE))
+        events = super().select(min(timeout, self.patience))
         if not events:
             self.elapsed += timeout
         return events
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+    def __init__(self, patience: float) -> None:
+        self._jumping = _JumpingSelector(patience)
         super().__init__(self._jumping)
 
     def time(self) -> float:
@@ -56,6 +56,7 @@ class VirtualClock:
         await asyncio.sleep(max(0.0, seconds))
 
 
-def run_virtually(work: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+def run_virtually(work: Coroutine[Any, Any, T], patience: float = PATIENCE) -> T:
+    """``patience``: real seconds to wait for real input before each jump; more where threads or sockets take part."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(patience)) as runner:
         return runner.run(work)

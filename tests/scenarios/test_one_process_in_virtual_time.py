@@ -1,0 +1,152 @@
+"""API server, scheduler, controllers, kubelet twin and device plugin in one process, in virtual time.
+
+Every daemon takes clock, dice and transport as arguments, so hours of a cluster with faults pass in seconds. The plugin and
+the kubelet still speak gRPC over a real socket; the cards are plain values and containers have no processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.kit.auditor import audit
+from tests.kit.direct_cluster import DirectCluster, memory_cluster
+from tests.kit.virtual_time import VirtualClock, run_virtually
+from tests.unit.node.world import TestCards
+
+from pumice.apps import controller, device_plugin, scheduler
+from pumice.cluster import first_objects
+from pumice.cluster.controllers import shell
+from pumice.cluster.kubelet import twin
+from pumice.cluster.kubelet.settings import KubeletSettings
+from pumice.cluster.runtime.hollow import HollowRuntime
+from pumice.cluster.spec import uniform
+from pumice.ports.cards import CardFacts
+from pumice.ports.cluster import Json, Resource
+
+PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
+MIB = 2**20
+Daemon = Callable[[asyncio.Event, asyncio.Event], Awaitable[None]]
+
+
+class House:
+    """Every daemon by name; each can be killed (cancelled where it stands) and started again."""
+
+    def __init__(self, kube: DirectCluster, clock: VirtualClock, directory: Path, seed: int) -> None:
+        self.kube, self.clock, self.dice = kube, clock, random.Random(seed)
+        self.runtime = HollowRuntime(clock)
+        node = KubeletSettings("n1", directory / "n1", directory, address="127.0.0.1", cpu="64", memory="256Gi", pods=200)
+        cards = TestCards(*(CardFacts(i, f"GPU-{i}", "NVIDIA A100-SXM4-40GB", 40960 * MIB, minor=i) for i in range(2)))
+        (directory / "libvgpu.so").write_bytes(b"\x7fELF")
+        plugin = device_plugin.Settings("n1", device_plugin_dir=node.plugin_dir, hook_path=directory / "hook",
+                                        lock_dir=directory / "lock", library=directory / "libvgpu.so")
+        with_ports: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+            "controllers": (shell.run, shell.ControllersSettings(), {}),
+            "scheduler": (scheduler.run, scheduler.Settings(listen="127.0.0.1:0"), {}),
+            "groups": (controller.run, controller.Settings(listen="127.0.0.1:0"), {}),
+            "kubelet": (twin.run, node, {"runtime": self.runtime}),
+            "plugin": (device_plugin.run, plugin, {"cards": cards}),
+        }
+        self._daemons = with_ports
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, name: str) -> None:
+        run, settings, more = self._daemons[name]
+        ready = asyncio.Event()
+        dice = random.Random(self.dice.random())
+        self._tasks[name] = asyncio.create_task(run(settings, cluster=self.kube, clock=self.clock, dice=dice,
+                                                    stop=asyncio.Event(), ready=ready, **more), name=name)
+        told = asyncio.create_task(ready.wait())
+        await asyncio.wait({self._tasks[name], told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if self._tasks[name].done():
+            self._tasks[name].result()
+
+    async def kill(self, name: str) -> None:
+        self._tasks[name].cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._tasks[name]
+
+    async def start_all(self) -> None:
+        await first_objects.ensure(self.kube, uniform(1, 2, "A100-SXM4-40GB"))
+        for name in self._daemons:
+            await self.start(name)
+
+    async def end(self) -> None:
+        for name in reversed(self._tasks):
+            await self.kill(name)
+        await self.runtime.close()
+
+    async def pods(self) -> list[Json]:
+        items: list[Json] = (await self.kube.list(PODS, "default"))["items"]
+        return items
+
+    async def violations(self) -> list[str]:
+        return audit((await self.kube.list(NODES))["items"], await self.pods())
+
+
+def share(name: str, memory: int, cores: int, seconds: int) -> Json:
+    limits = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": memory, "volcano.sh/vgpu-cores": cores}
+    container = {"name": "c", "image": "any", "command": ["sleep", str(seconds)], "resources": {"limits": limits}}
+    return {"metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulerName": "volcano", "restartPolicy": "Never", "containers": [container]}}
+
+
+def in_a_house(work: Callable[[House], Awaitable[None]], seed: int = 0) -> None:
+    async def main(directory: Path) -> None:
+        clock = VirtualClock()
+        house = House(await memory_cluster(clock), clock, directory, seed)
+        try:
+            await house.start_all()
+            await work(house)
+        finally:
+            await house.end()
+
+    with tempfile.TemporaryDirectory(prefix="pumice") as folder:  # a socket path has at most 107 bytes
+        run_virtually(main(Path(folder)), patience=0.003)
+
+
+def test_a_pod_gets_its_share_from_create_to_env_in_virtual_time() -> None:
+    async def work(house: House) -> None:
+        await house.kube.create(PODS, share("p", 3000, 50, 600))
+        await house.clock.sleep(5)
+        (pod,) = await house.pods()
+        assert pod["status"]["phase"] == "Running"
+        (spec,) = house.runtime.started
+        assert (spec.env["CUDA_DEVICE_MEMORY_LIMIT_0"], spec.env["CUDA_DEVICE_SM_LIMIT"]) == ("3000m", "50")
+        assert "/etc/ld.so.preload" in {mount.target for mount in spec.mounts}
+        await house.clock.sleep(600)
+        assert (await house.pods())[0]["status"]["phase"] == "Succeeded"
+
+    in_a_house(work)
+
+
+def test_kills_of_every_daemon_lose_nothing_and_book_nothing_twice() -> None:
+    async def work(house: House) -> None:
+        dice, wanted = random.Random(5), 24
+        for number in range(wanted):
+            pod = share(f"p{number}", dice.choice((2000, 9000, 20000)), dice.choice((10, 30, 60)), dice.randrange(10, 200))
+            await house.kube.create(PODS, pod)
+            await house.clock.sleep(dice.uniform(0, 12))
+            if number % 4 == 3:
+                victim = dice.choice(("scheduler", "groups", "plugin", "controllers", "kubelet"))
+                await house.kill(victim)
+                await house.clock.sleep(dice.uniform(0, 5))
+                await house.start(victim)
+                await house.clock.sleep(3)  # until the node shows its devices again
+            assert await house.violations() == []
+        for _ in range(60):
+            if all(pod["status"].get("phase") == "Succeeded" for pod in await house.pods()):
+                break
+            await house.clock.sleep(60)
+            assert await house.violations() == []
+        ends = {pod["metadata"]["name"]: (pod["status"].get("phase"), pod["status"].get("reason")) for pod in await house.pods()}
+        assert {name: end for name, end in ends.items() if end[0] != "Succeeded"} == {}
+        assert len(ends) == wanted
+
+    in_a_house(work)
