@@ -67,17 +67,15 @@ class NumberHandler:
             await changed
 
     async def _decide(self, ids: Sequence[str]) -> Decision | None:
-        deadline = self._own.clock.monotonic() + PATIENCE
-        while True:
-            changed = self._own.pods_changed.wait()
-            decision = self._desk.allocate(self._own.pods, ids)
-            left = deadline - self._own.clock.monotonic()
-            if decision is not None or left <= 0:
-                break
-            await first(changed, self._own.clock.sleep(left))
+        """First by the watch; then by a list of all pods, past the watch; then as soon as something changes."""
+        decision = self._desk.allocate(self._own.pods, ids)
         if decision is None:
             with suppress(ApiError):
                 await self._own.relist()
+                decision = self._desk.allocate(self._own.pods, ids, complete=True)
+        deadline = self._own.clock.monotonic() + PATIENCE
+        while decision is None and (left := deadline - self._own.clock.monotonic()) > 0:
+            await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
             decision = self._desk.allocate(self._own.pods, ids)
         return decision
 

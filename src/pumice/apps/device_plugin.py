@@ -203,6 +203,7 @@ class Plugin:
         number, memory, cores = self._sharing.number, self._sharing.memory, self._sharing.cores
         options = Options(preferred=True)
         lists = {number: self._registration(number, self._handler, options)}
+        lists[number].on_return = self._desk.kubelet_restarted
         if self._settings.advertise == "devices":
             lists[cores] = self._registration(cores, EmptyHandler(), Options())
             if self._short_enough(memory_list(cards)):

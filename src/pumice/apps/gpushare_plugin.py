@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from pumice.node.health import XidRule
 from pumice.node.inventory import MESSAGE_LIMIT, worst_size
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster
+from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names
 
 log = logging.getLogger("pumice.node")
@@ -80,6 +81,7 @@ class SharePlugin:
         folder = settings.device_plugin_dir
         endpoint = Endpoint(folder, "volcano.sock", self)
         self._registration = Registration(endpoint, settings.legacy.resource, folder / "kubelet.sock", Options())
+        self._registration.on_return = self._desk.kubelet_restarted
 
     async def run(self, ready: asyncio.Event | None) -> None:
         await self._own.pods_synced.wait()
@@ -115,18 +117,23 @@ class SharePlugin:
 
     async def allocate(self, ids: Sequence[str]) -> Any:
         async with self._one_at_a_time:
-            deadline = self._own.clock.monotonic() + PATIENCE
-            while True:
-                changed = self._own.pods_changed.wait()
-                decision = self._desk.allocate(self._own.pods, len(ids))
-                left = deadline - self._own.clock.monotonic()
-                if decision is not None or left <= 0:
-                    break
-                await first(changed, self._own.clock.sleep(left))
+            decision = await self._decide(len(ids))
             try:
                 return await self._perform(decision, len(ids))
             finally:
                 await self._release_lock()
+
+    async def _decide(self, count: int) -> Shared | Unshared | None:
+        decision = self._desk.allocate(self._own.pods, count)
+        if decision is None:
+            with suppress(ApiError):
+                await self._own.relist()
+                decision = self._desk.allocate(self._own.pods, count, complete=True)
+        deadline = self._own.clock.monotonic() + PATIENCE
+        while decision is None and (left := deadline - self._own.clock.monotonic()) > 0:
+            await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
+            decision = self._desk.allocate(self._own.pods, count)
+        return decision
 
     async def _perform(self, decision: Shared | Unshared | None, count: int) -> Any:
         match decision:

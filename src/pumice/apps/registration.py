@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,8 @@ log = logging.getLogger("pumice.kubelet")
 
 @dataclass(slots=True)
 class Registration:
-    """One resource at one kubelet. ``done`` is set while the kubelet has taken our registration."""
+    """One resource at one kubelet. ``done`` is set while the kubelet has taken our registration, ``count`` counts how often
+    it has, and ``on_return`` is called each time but the first."""
 
     endpoint: Endpoint
     resource: str
@@ -26,6 +28,7 @@ class Registration:
     options: Options
     done: asyncio.Event = field(default_factory=asyncio.Event)
     count: int = 0
+    on_return: Callable[[], None] = lambda: None
 
     async def keep(self, clock: Clock) -> None:
         """Run until cancelled. Raises BadInput when the folder is not there or no socket can be made in it."""
@@ -64,6 +67,8 @@ class Registration:
         finally:
             call.cancel()
         self.count += 1
+        if self.count > 1:
+            self.on_return()
         self.done.set()
         log.info("registered resource=%s endpoint=%s", self.resource, self.endpoint.name)
         return True

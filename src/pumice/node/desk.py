@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pumice.node.answer import Answer, Handout, build, refusal
 from pumice.node.effects import Effect, PatchPod, Tell
 from pumice.node.inventory import SharedCard
-from pumice.node.matching import FAILED, INIT, Broken, Matcher, Work, done, leftovers
+from pumice.node.matching import AGAIN, FAILED, INIT, Broken, Matcher, Work, done, leftovers
 from pumice.node.pods import NodePod
 from pumice.node.sharing import Sharing
 
@@ -79,14 +79,20 @@ class Desk:
         """The answer to GetPreferredAllocation for one container."""
         return self._matcher.propose(pods, available, must, size)
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str]) -> Decision | None:
-        """What to do about one call; None when no pod waits for so many devices (yet)."""
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], *, complete: bool = False) -> Decision | None:
+        """What to do about one call; None when no pod waits for so many devices (yet).
+
+        ``complete``: these are all pods of the node as of now, so that a call for which no pod waits must be for one that
+        was served and has not started: a kubelet that was killed admits it anew.
+        """
         key = frozenset(ids)
         holder = self._holder(pods, key)
         found = self._matcher.further(holder, len(ids)) if holder else None
         if holder and found is None:
             return Repeat(self._answers[key][1], holder.key)
         found = found or self._matcher.match(pods, ids)
+        if found is None and complete:
+            found = self._matcher.again(pods, len(ids))
         if found is None:
             return None
         if isinstance(found, Broken):
@@ -95,8 +101,13 @@ class Desk:
             return self.refuse(found.pod, reason)
         answer = build(found, self._cards, self._sharing, self._handout, self._dice)
         meta = found.pod.metadata
-        patch = None if found.segment == INIT else PatchPod(meta.namespace, meta.name, meta.uid, done(found))
+        patch = None if found.segment in (INIT, AGAIN) else PatchPod(meta.namespace, meta.name, meta.uid, done(found))
         return Serve(found, key, answer, patch, self._warnings(found))
+
+    def kubelet_restarted(self) -> None:
+        """A kubelet has registered us anew: what was answered before may be asked again, with other ids."""
+        self._matcher.kubelet_restarted()
+        self._answers.clear()
 
     def settled(self, served: Serve) -> None:
         """The pod's annotations are written: the work is done, and the answer is kept for a repeated call."""

@@ -87,15 +87,29 @@ class ShareDesk:
         self._served: dict[str, int] = {}
         self.cards = tuple(cards)
 
-    def allocate(self, pods: Iterable[NodePod], count: int) -> Shared | Unshared | None:
-        """What to do about a call for ``count`` units; None when no pod waits for so many."""
-        waiting = [pod for pod in pods if self._candidate(pod)]
-        for pod in sorted(waiting, key=_turn):
+    def allocate(
+        self, pods: Sequence[NodePod], count: int, *, complete: bool = False
+    ) -> Shared | Unshared | None:
+        """What to do about a call for ``count`` units; None when no pod waits for so many.
+
+        ``complete``: these are all pods of the node as of now. A call for which no pod waits is then for one that was
+        served and has not started: a kubelet that was killed admits it anew.
+        """
+        here = sorted((pod for pod in pods if self._here(pod)), key=_turn)
+        for pod in here:
             asking = self._asking(pod)
             served = self._served.get(pod.uid, 0)
-            if served < len(asking) and asking[served].asks(self._legacy.resource) == count:
+            if not _assigned(pod) and served < len(asking) and asking[served].asks(self._legacy.resource) == count:
                 return self._answer(pod, asking[served], count, last=served + 1 == len(asking))
+        for pod in here if complete else ():
+            again = [container for container in self._asking(pod) if container.asks(self._legacy.resource) == count]
+            if again and _assigned(pod) and not pod.started and pod.uid not in self._served:
+                return self._answer(pod, again[0], count, last=False)
         return None
+
+    def kubelet_restarted(self) -> None:
+        """The kubelet begins anew with the pods that have not started."""
+        self._served.clear()
 
     def settled(self, shared: Shared) -> None:
         self._served[shared.pod.uid] = self._served.get(shared.pod.uid, 0) + 1
@@ -109,13 +123,12 @@ class ShareDesk:
         every = (*pod.spec.init_containers, *pod.spec.containers)  # the kubelet's order
         return [container for container in every if container.asks(self._legacy.resource)]
 
-    def _candidate(self, pod: NodePod) -> bool:
+    def _here(self, pod: NodePod) -> bool:
         return (
             pod.spec.node_name == self._node
             and pod.status.phase in ("", "Pending")
             and pod.metadata.deletion_timestamp is None
             and pod.status.reason != "UnexpectedAdmissionError"
-            and pod.annotations.get(ASSIGNED, "false") == "false"
             and names.GPU_INDEX in pod.annotations
             and bool(self._asking(pod))
         )
@@ -144,10 +157,14 @@ class ShareDesk:
         return Unshared(f"pod {pod.key}: {reason}", (event,))
 
 
-def _turn(pod: NodePod) -> tuple[int, str, str]:
+def _assigned(pod: NodePod) -> bool:
+    return pod.annotations.get(ASSIGNED, "false") != "false"
+
+
+def _turn(pod: NodePod) -> tuple[int, int, str, str]:
     text = pod.annotations.get(names.PREDICATE_TIME, "")
     placed = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 2**64
-    return (placed, pod.metadata.creation_timestamp, pod.uid)
+    return (pod.arrival, placed, pod.metadata.creation_timestamp, pod.uid)
 
 
 def _is(value: str | int | float | None, count: int) -> bool:

@@ -21,13 +21,17 @@ from pumice.wire.nvidia_vgpu import SERVED, PodDevice, parse_pod_devices, render
 
 ALLOCATING: Final = "allocating"
 INIT: Final = -1
+AGAIN: Final = -2
+ANSWERED: Final = 1 << 30
+"""Turns of a pod that this kubelet has an answer for: it does not ask again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """The next thing that one pod waits for: ``devices`` for ``container``.
 
-    ``segment`` is INIT for an init container, which borrows the devices of the first segment that has enough of them.
+    ``segment`` is INIT for an init container, which borrows the devices of the first segment that has enough of them, and
+    AGAIN for a container that was served before: nothing is consumed then.
     ``rest`` is ``devices-to-allocate`` once this is done, ``last`` whether the pod is then served.
     """
 
@@ -66,6 +70,7 @@ class Matcher:
         self._node, self._number, self._memory = node, number, memory
         self._served: dict[str, Served] = {}
         self._refused: set[str] = set()
+        self._repeated: dict[str, int] = {}
         self._proposed: tuple[frozenset[str], str] | None = None
 
     def propose(self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
@@ -101,12 +106,29 @@ class Matcher:
                 return found
         return self._next(pods, len(ids))
 
+    def again(self, pods: Iterable[NodePod], count: int) -> Work | None:
+        """A container of a served pod that has not started: a kubelet that lost its memory admits such a pod anew.
+
+        Only sound when no pod of this node is unknown, for then nobody else can be meant.
+        """
+        found = [work for pod in pods if (work := self._repeat(pod, count)) is not None]
+        return min(found, key=_turn, default=None)
+
+    def kubelet_restarted(self) -> None:
+        """The kubelet begins anew with the pods that have not started."""
+        self._repeated.clear()
+        self._proposed = None
+
     def further(self, pod: NodePod, count: int) -> Work | Broken | None:
         """What this one pod still waits for, if it is so many devices."""
         return self._next([pod], count)
 
     def settle(self, work: Work) -> None:
         """Remember that this work is done, before the cache of pods shows it."""
+        if work.segment == AGAIN:
+            self._repeated[work.pod.uid] = self._repeated.get(work.pod.uid, 0) + 1
+            return
+        self._repeated[work.pod.uid] = ANSWERED
         served = self._served.setdefault(work.pod.uid, Served())
         if work.segment == INIT:
             served.inits += 1
@@ -123,6 +145,7 @@ class Matcher:
         alive = set(uids)
         self._served = {uid: served for uid, served in self._served.items() if uid in alive}
         self._refused &= alive
+        self._repeated = {uid: count for uid, count in self._repeated.items() if uid in alive}
 
     def _next(self, pods: Iterable[NodePod], count: int) -> Work | Broken | None:
         fitting: list[Work | Broken] = []
@@ -182,6 +205,24 @@ class Matcher:
                 seen += 1
                 if seen > served and all(parts[segment:]):
                     return container
+        return None
+
+    def _repeat(self, pod: NodePod, count: int) -> Work | None:
+        notes = pod.annotations
+        if not self._waits(pod) or pod.started or notes.get(names.VGPU_NODE) != self._node:
+            return None
+        if notes.get(names.BIND_PHASE) != "success":
+            return None
+        given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
+        asking = [c for c in pod.spec.containers if c.wants_cards(self._number, self._memory)]
+        if given.doubts or self._flaw(pod, asking, len(given.containers), 0):
+            return None
+        whole = max(given.containers, key=len, default=())
+        turns = [(c, whole[: c.asks(self._number)]) for c in pod.spec.init_containers if c.asks(self._number)]
+        turns += [(c, part) for c, part in zip(asking, given.containers, strict=True) if c.asks(self._number)]
+        for container, devices in turns[self._repeated.get(pod.uid, 0) :]:
+            if len(devices) == count:
+                return Work(pod, AGAIN, container, devices, warning="")
         return None
 
     def _waits(self, pod: NodePod) -> bool:

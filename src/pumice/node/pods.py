@@ -89,6 +89,12 @@ class NodePod(Struct, rename="camel", gc=False):
     def finished(self) -> bool:
         return self.status.phase in ("Succeeded", "Failed")
 
+    @property
+    def started(self) -> bool:
+        """Whether any of its containers has ever run."""
+        every = (*self.status.container_statuses, *self.status.init_container_statuses)
+        return any("running" in status.state or "terminated" in status.state for status in every)
+
     def running(self, container: str) -> bool:
         """Whether that container is known to run now."""
         return any(status.running for status in self.status.container_statuses if status.name == container)

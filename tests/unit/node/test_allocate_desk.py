@@ -10,7 +10,7 @@ from tests.unit.node.build import CARDS, UID, A, B, card, container, desk, gives
 
 from pumice.node.desk import Desk, Refuse, Repeat, Serve
 from pumice.node.effects import PatchPod, Tell
-from pumice.node.pods import NodePod
+from pumice.node.pods import ContainerStatus, NodePod
 from pumice.node.sharing import Sharing
 from pumice.wire import names
 
@@ -223,6 +223,39 @@ def test_a_repeated_call_gets_the_same_answer():
     assert isinstance(again, Repeat)
     assert again.answer == first.answer
     assert at.allocate([p], ["y"]) is None
+
+
+def lost_by_the_kubelet(name: str, devices: str, *containers: dict, **more) -> NodePod:
+    """Served by an earlier plugin, and not started: the kubelet died before it wrote the answer down."""
+    return pod(name, devices, *containers, left="", annotations=SERVED, **more)
+
+
+def test_a_served_pod_that_has_not_started_is_served_again_when_nobody_else_can_be_meant():
+    one = lost_by_the_kubelet("one", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    at = desk()
+    assert at.allocate([one], ["x"]) is None, "somebody else may be on the way"
+    seen = []
+    for ids in (["x"], ["y"]):
+        decision = at.allocate([one], ids, complete=True)
+        assert isinstance(decision, Serve)
+        assert decision.patch is None
+        at.settled(decision)
+        seen.append((decision.work.container.name, decision.answer.env["NVIDIA_VISIBLE_DEVICES"]))
+    assert seen == [("a", A), ("b", B)]
+    assert at.allocate([one], ["z"], complete=True) is None
+    at.kubelet_restarted()
+    assert isinstance(at.allocate([one], ["z"], complete=True), Serve)
+
+
+def test_a_waiting_pod_goes_before_one_that_was_served():
+    lost, waits = lost_by_the_kubelet("lost", gives(A)), pod("waits", gives(B))
+    assert serve(desk(), [lost, waits], ["x"]).work.pod.key == "ns1/waits"
+
+
+def test_a_pod_that_has_started_is_not_served_again():
+    one = lost_by_the_kubelet("one", gives(A))
+    one.status.container_statuses = [ContainerStatus("train", {"terminated": {"exitCode": 1}})]
+    assert desk().allocate([one], ["x"], complete=True) is None
 
 
 @pytest.mark.parametrize(

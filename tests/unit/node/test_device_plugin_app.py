@@ -170,6 +170,21 @@ async def test_a_kubelet_that_starts_again_is_registered_with_again(world):
 
 
 @in_a_world
+async def test_a_kubelet_that_was_killed_before_it_wrote_the_answer_down_gets_it_again(world):
+    world.cluster.put("pods", pod_object("p", gives(B), uid="u1"))
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        first = await world.kubelet.allocate(NUMBER, 1, [f"{B}-0"])
+        await world.kubelet.stop()
+        await world.kubelet.start()
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        second = await world.kubelet.allocate(NUMBER, 1, [f"{A}-7"])
+        assert first.envs["NVIDIA_VISIBLE_DEVICES"] == second.envs["NVIDIA_VISIBLE_DEVICES"] == B
+        with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits"):
+            await world.kubelet.allocate(NUMBER, 1, [f"{A}-8"])
+
+
+@in_a_world
 async def test_the_end_of_the_stream_means_register_again(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)

@@ -101,6 +101,18 @@ def test_pods_that_do_not_wait_for_this_are_left_alone(other):
     assert ShareDesk(NODE, Legacy(), TWO).allocate([other], 1024) is None
 
 
+def test_a_pod_that_a_killed_kubelet_forgot_is_served_again():
+    forgotten = pod("p", None, asks("c", 1024), annotations={**notes("1"), ASSIGNED: "true"})
+    desk = ShareDesk(NODE, Legacy(), TWO)
+    again = desk.allocate([forgotten], 1024, complete=True)
+    assert isinstance(again, Shared)
+    assert (again.answer.env["NVIDIA_VISIBLE_DEVICES"], again.patch) == ("1", None)
+    desk.settled(again)
+    assert desk.allocate([forgotten], 1024, complete=True) is None
+    desk.kubelet_restarted()
+    assert isinstance(desk.allocate([forgotten], 1024, complete=True), Shared)
+
+
 @pytest.mark.parametrize(("index", "reason"), [("x", "not a list of card indices"), ("7", "names card 7; this node has 2")])
 def test_an_index_that_cannot_be_is_refused_with_the_reason(index, reason):
     refused = ShareDesk(NODE, Legacy(), TWO).allocate([share_pod("p", index)], 1024)
