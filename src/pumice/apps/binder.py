@@ -15,6 +15,7 @@ from random import Random
 
 import msgspec
 
+from pumice.apps.node_locks import NodeLocks
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -48,6 +49,8 @@ class Binder:
     dice: Random
     done: Callable[[Bind, Outcome, str], None]
     concurrency: int = 32
+    locks: Callable[[], NodeLocks | None] = lambda: None
+    """The node locks, while the configuration asks for them (deviceshare.NodeLockEnable)."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore | None = None
 
@@ -68,6 +71,19 @@ class Binder:
     async def _run(self, effect: Bind) -> None:
         if self._room is None:
             self._room = asyncio.Semaphore(self.concurrency)
+        locks = self.locks()
+        lock, error = await locks.take(effect) if locks is not None else (None, "")
+        if error:
+            self.done(effect, Outcome.FAILED, error)
+            return
+        outcome, error = await self._bind(effect)
+        if locks is not None and lock is not None and outcome is not Outcome.BOUND:
+            await locks.release(lock)
+        self.done(effect, outcome, error)
+
+    async def _bind(self, effect: Bind) -> tuple[Outcome, str]:
+        """Send it; a gang's again and again until its patience ends."""
+        assert self._room is not None
         deadline = self.clock.monotonic() + GANG_PATIENCE
         pause = 0.1
         while True:
@@ -75,10 +91,9 @@ class Binder:
                 outcome, error = await self._once(effect)
             repeat = outcome is Outcome.FAILED and effect.gang and self.clock.monotonic() + pause < deadline
             if not repeat:
-                break
+                return outcome, error
             await self.clock.sleep(pause * (0.5 + self.dice.random()))
             pause = min(pause * 2, 1.0)
-        self.done(effect, outcome, error)
 
     async def _once(self, effect: Bind) -> tuple[Outcome, str]:
         try:

@@ -23,6 +23,7 @@ from aiohttp import web
 from pumice.apps.binder import Binder, Outcome
 from pumice.apps.http import Handler, served
 from pumice.apps.lease import Election
+from pumice.apps.node_locks import NodeLocks
 from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.apps.status_writer import StatusWriter
 from pumice.apps.tasks import run_until
@@ -132,7 +133,11 @@ class Scheduler:
         self._conf = parse_scheduler_conf(DEFAULT_CONF, source="built-in configuration")
         self.engine = Engine(self._conf, state=state)
         self.metrics = SchedulerMetrics(self.engine)
-        self.binder = Binder(self.cluster, self.clock, self.dice, self._binding_done, self.settings.bind_concurrency)
+        locks = NodeLocks(self.cluster, self.clock, self.dice)
+        self.binder = Binder(
+            self.cluster, self.clock, self.dice, self._binding_done, self.settings.bind_concurrency,
+            lambda: locks if self.engine.settings.node_lock else None,
+        )  # fmt: skip
         self.writer = StatusWriter(
             self.cluster, self.clock, self.dice, self.settings.scheduler_names[0], events=self.settings.events
         )
