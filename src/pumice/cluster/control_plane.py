@@ -56,7 +56,7 @@ async def start_embedded(data: DataDir, pki: Pki, *, address: str, port: int, cl
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pki.server_cert, pki.server_key)
     try:
-        served = await serve(api, address, port, context, tokens)
+        served = await serve(api, address, port, context, tokens, kubelet_identity=(pki.server_cert, pki.server_key))
     except OSError as error:
         storage.close()
         raise taken(address, port, error) from error

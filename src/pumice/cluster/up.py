@@ -36,7 +36,7 @@ from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.model.refusal import PumiceError, Unavailable
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Resource
-from pumice.wire.names import GPU_NUMBER, VGPU_NUMBER
+from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, VGPU_NUMBER
 from pumice.wire.objects import Node, decode
 
 log = logging.getLogger("pumice.cluster")
@@ -133,7 +133,9 @@ class Cluster:
         address = self.data.address(0)
         port = port_or_free(address, 8080)
         self.facts["scheduler"] = f"{address}:{port}"
-        settings = scheduler.Settings(listen=f"{address}:{port}")
+        # Nobody else would place the pods that name no scheduler.
+        names = (SCHEDULER_NAME, "default-scheduler")
+        settings = scheduler.Settings(listen=f"{address}:{port}", scheduler_names=names)
         self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
                                                         stop=self._stop))  # fmt: skip
         pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}")
@@ -155,7 +157,7 @@ class Cluster:
             memory=node.memory, pods=node.pods, container_env=container_env(machine), kubeconfig=self.data.kubeconfig,
             host_paths={"/usr/local/vgpu": str(directory / "vgpu"), "/tmp/vgpulock": str(directory / "vgpu" / "lock"),
                         "/var/lib/kubelet": str(directory / "kubelet")},
-            api_host=host, api_port=int(port), ca_certificate=self._pki.ca, tls=ServerTls(certificate, key),
+            api_host=host, api_port=int(port), ca_certificate=self._pki.ca, tls=ServerTls(certificate, key, self._pki.ca),
             pumice_images=self.spec.pumice_images, socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
                                                                  stop=self._stop))  # fmt: skip
@@ -166,7 +168,8 @@ class Cluster:
         monitor_port = port_or_free(address, 9394)
         agent = node_agent.AgentSettings(
             node=node.name, address=address, directory=str(directory), kubeconfig=str(self.data.kubeconfig),
-            plugin_dir=str(twin.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()), library=str(vgpu_library()),
+            plugin_dir=str(twin.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()),
+            library=str(vgpu_library()),
             monitor_port=monitor_port)  # fmt: skip
         monitors = self.facts.setdefault("monitors", {})
         assert isinstance(monitors, dict)

@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -40,11 +41,14 @@ async def serve(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     tokens: Mapping[str, User] | None = None,
+    kubelet_identity: tuple[Path, Path] | None = None,
 ) -> Served:
-    """Listens until closed. Port 0 takes a free one. Raises OSError when the port is taken."""
+    """Listens until closed. ``kubelet_identity``: certificate and key for calls to kubelets (logs, exec).
+
+    Port 0 takes a free one. Raises OSError when the port is taken."""
     api.tokens.add(tokens or {})
     await api.start()
-    shell = _Shell(api)
+    shell = _Shell(api, kubelet_identity)
     server = web.Server(
         shell.serve, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600
     )
@@ -64,8 +68,8 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 class _Shell:
-    def __init__(self, api: ApiServer) -> None:
-        self.api, self.tunnels = api, Tunnels()
+    def __init__(self, api: ApiServer, kubelet_identity: tuple[Path, Path] | None) -> None:
+        self.api, self.tunnels = api, Tunnels(kubelet_identity)
         self._streams: set[asyncio.Task[Any]] = set()  # watches and tunnels, which would otherwise outlive the server
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from pathlib import Path
 
 import aiohttp
 from aiohttp import WSMsgType, web
@@ -20,9 +21,10 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.
 
 
 class Tunnels:
-    """One client session for all kubelets."""
+    """One client session for all kubelets. ``identity``: certificate and key that it shows to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: tuple[Path, Path] | None = None) -> None:
+        self._identity = identity
         self._session: aiohttp.ClientSession | None = None
 
     def _client(self) -> aiohttp.ClientSession:
@@ -30,6 +32,8 @@ class Tunnels:
             # Kubelets of this machine sign their own certificates; the connection never leaves it.
             context = ssl.create_default_context()
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            if self._identity is not None:
+                context.load_cert_chain(*self._identity)
             connector = aiohttp.TCPConnector(ssl=context, limit=0)
             timeout = aiohttp.ClientTimeout(total=None, connect=5, sock_read=None)
             self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
