@@ -7,16 +7,17 @@ VGPU_LIB := $(VGPU_OUT)/libvgpu.so
 VGPU_SRC := $(wildcard $(VGPU_DIR)/src/*/*.c)
 VGPU_OBJ := $(VGPU_SRC:$(VGPU_DIR)/src/%.c=$(VGPU_OUT)/obj/%.o)
 VGPU_CPPFLAGS := -D_GNU_SOURCE -I$(VGPU_DIR)/include -I$(VGPU_DIR)/src
-VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition
+VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition -ftls-model=initial-exec
 
 # What the unit tests link: everything that includes no CUDA header.
 VGPU_POLICY_SRC := $(wildcard $(VGPU_DIR)/src/core/*.c $(VGPU_DIR)/src/policy/*.c $(VGPU_DIR)/src/book/*.c)
 VGPU_UNIT := $(patsubst $(VGPU_DIR)/tests/%.c,%,$(wildcard $(VGPU_DIR)/tests/test_*.c))
-VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/%,$(wildcard $(VGPU_DIR)/tests/programs/*.c))
+VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/%,\
+  $(filter-out %/interposer.c,$(wildcard $(VGPU_DIR)/tests/programs/*.c))) $(VGPU_OUT)/programs/interposer.so
 
-$(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/hooks.def $(VGPU_DIR)/src/driver/needs.def
+$(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/rules.mk $(VGPU_DIR)/hooks.def $(VGPU_DIR)/src/driver/needs.def
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -MMD -MP -c $< -o $@
+	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -include core/old_glibc.h -MMD -MP -c $< -o $@
 
 $(VGPU_OUT)/exports.map: $(VGPU_DIR)/exports.map.in $(VGPU_DIR)/hooks.def
 	@mkdir -p $(@D)
@@ -24,7 +25,8 @@ $(VGPU_OUT)/exports.map: $(VGPU_DIR)/exports.map.in $(VGPU_DIR)/hooks.def
 
 # A file that a process has mapped is never written into: the new one takes its name.
 $(VGPU_LIB): $(VGPU_OBJ) $(VGPU_OUT)/exports.map
-	$(CC) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-z,defs -Wl,-z,now -Wl,-z,nodelete -Wl,-soname,libvgpu.so $(VGPU_OBJ) -o $@.new
+	$(CC) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-z,defs -Wl,-z,now -Wl,-z,nodelete -Wl,-soname,libvgpu.so $(VGPU_OBJ) -o $@.new \
+	  -Wl,--push-state,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0 -Wl,--pop-state
 	mv -f $@.new $@
 
 $(VGPU_OUT)/programs/%: $(VGPU_DIR)/tests/programs/%.c $(VGPU_DIR)/tests/check.h
@@ -34,6 +36,14 @@ $(VGPU_OUT)/programs/%: $(VGPU_DIR)/tests/programs/%.c $(VGPU_DIR)/tests/check.h
 $(VGPU_OUT)/tests/%: $(VGPU_DIR)/tests/%.c $(VGPU_DIR)/tests/check.h $(VGPU_POLICY_SRC) $(wildcard $(VGPU_DIR)/src/*/*.h) $(VGPU_DIR)/include/vgpu/region.h
 	@mkdir -p $(@D)
 	$(CC) $(VGPU_CFLAGS) $(SANITIZE) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests $< $(VGPU_POLICY_SRC) -o $@ -lpthread -lm
+
+$(VGPU_OUT)/programs/direct: $(VGPU_DIR)/tests/programs/direct.c | $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
+	@mkdir -p $(@D)
+	$(CC) $(VGPU_CFLAGS) $< -o $@ $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
+
+$(VGPU_OUT)/programs/interposer.so: $(VGPU_DIR)/tests/programs/interposer.c
+	@mkdir -p $(@D)
+	$(CC) $(VGPU_CFLAGS) -shared $< -o $@
 
 .PHONY: vgpu vgpu-test vgpu-programs vgpu-install
 vgpu: $(VGPU_LIB)

@@ -65,7 +65,9 @@ def conduct(clockwork: Path, directory: Path, milliseconds: int, *players: str) 
 
 @pytest.mark.parametrize("kernel_ns", [10 * US, 100 * US, MS, 10 * MS, 50 * MS])
 @pytest.mark.parametrize("limit", [10, 30, 50, 70, 90])
-def test_one_tenant_gets_its_limit_and_loses_nothing(clockwork: Path, tmp_path: Path, limit: int, kernel_ns: int) -> None:
+def test_one_tenant_gets_its_limit_and_loses_nothing(
+    clockwork: Path, tmp_path: Path, limit: int, kernel_ns: int
+) -> None:
     (worker,) = conduct(clockwork, tmp_path, 4000, f"limit={limit},kernel={kernel_ns}")
     assert worker.share() == pytest.approx(limit, abs=1.0)
     seconds = worker.seconds()

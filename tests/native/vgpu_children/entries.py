@@ -9,7 +9,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from driver import alloc, call, cuda, free, info, must, ptr, say, size_t, start, u64  # noqa: E402
+from driver import alloc, call, cuda, free, info, must, ptr, say, size_t, start, u64
 
 GRANULE = 2 << 20
 ROW = 64 << 10
@@ -24,11 +24,21 @@ class ArrayV1(c.Structure):
 
 
 class Array3D(c.Structure):
-    _fields_ = [*(("whd"[i], size_t) for i in range(3)), ("format", c.c_int), ("channels", c.c_uint), ("flags", c.c_uint)]
+    _fields_ = [
+        *(("whd"[i], size_t) for i in range(3)),
+        ("format", c.c_int),
+        ("channels", c.c_uint),
+        ("flags", c.c_uint),
+    ]
 
 
 class Array3DV1(c.Structure):
-    _fields_ = [*(("whd"[i], c.c_uint) for i in range(3)), ("format", c.c_int), ("channels", c.c_uint), ("flags", c.c_uint)]
+    _fields_ = [
+        *(("whd"[i], c.c_uint) for i in range(3)),
+        ("format", c.c_int),
+        ("channels", c.c_uint),
+        ("flags", c.c_uint),
+    ]
 
 
 class Prop(c.Structure):

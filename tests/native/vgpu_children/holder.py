@@ -6,7 +6,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start  # noqa: E402
+from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start
 
 held = []
 

@@ -1,12 +1,12 @@
 #include "core/region_format.h"
 
+#include "core/file_status.h"
 #include "core/slots.h"
 #include "vgpu/region_legacy.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static bool read_exactly(int fd, void *into, size_t bytes, off_t at)
@@ -36,7 +36,7 @@ struct region_probe region_probe(int fd)
 {
     struct region_probe probe = {KIND_FOREIGN, -1, 0};
     struct stat status;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+    if (file_status(fd, &status) != 0 || !S_ISREG(status.st_mode))
         return probe;
     probe.bytes = status.st_size;
     uint32_t head[3] = {0, 0, 0};

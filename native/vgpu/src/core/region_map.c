@@ -1,5 +1,6 @@
 #include "core/region_map.h"
 
+#include "core/file_status.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/region_format.h"
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEFAULT_PATH "/tmp/cudevshr.cache"
@@ -191,7 +191,7 @@ static const char *attach_file(struct region_map *map, const struct config *conf
     if (map->fd < 0)
         return errno == ELOOP ? "it is a symbolic link" : strerror(errno);
     struct stat status;
-    if (fstat(map->fd, &status) == 0) {
+    if (file_status(map->fd, &status) == 0) {
         map->device = status.st_dev;
         map->inode = status.st_ino;
     }
@@ -264,13 +264,13 @@ int region_fd(struct region_map *map)
     struct stat status;
     if (!map->shared)
         return -1;
-    if (map->fd >= 0 && fstat(map->fd, &status) == 0 && status.st_dev == map->device && status.st_ino == map->inode)
+    if (map->fd >= 0 && file_status(map->fd, &status) == 0 && status.st_dev == map->device && status.st_ino == map->inode)
         return map->fd;
     /* The program closed our descriptor: whatever has its number now is not ours to close. */
     int fd = open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0)
         fd = move_up(fd);
-    if (fd < 0 || fstat(fd, &status) != 0 || status.st_dev != map->device || status.st_ino != map->inode) {
+    if (fd < 0 || file_status(fd, &status) != 0 || status.st_dev != map->device || status.st_ino != map->inode) {
         if (fd >= 0)
             close(fd);
         return -1;

@@ -1,5 +1,6 @@
 #include "core/slots.h"
 
+#include "core/file_status.h"
 #include "core/lock.h"
 
 #include <errno.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { STAT_BYTES = 1024, START_TIME_FIELD = 22 };
@@ -41,7 +41,7 @@ uint64_t process_start_time(int pid)
 static uint64_t own_pid_namespace(void)
 {
     struct stat status;
-    return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
+    return path_status("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
 }
 
 bool slot_is_dead(struct region_map *map, int slot)

@@ -1,12 +1,13 @@
 #include "policy/arbiter.h"
 
+#include "core/file_status.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define ARBITER_MAGIC 0x31544341u /* "ACT1" */
@@ -38,7 +39,7 @@ static int open_file(const char *path)
             fd = open(path, flags);
     }
     struct stat status;
-    if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || fallocate(fd, 0, 0, ARBITER_BYTES) != 0)) {
+    if (fd >= 0 && (file_status(fd, &status) != 0 || !S_ISREG(status.st_mode) || fallocate(fd, 0, 0, ARBITER_BYTES) != 0)) {
         close(fd);
         fd = -1;
     }
