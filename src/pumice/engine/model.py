@@ -275,18 +275,17 @@ class Job:
                 add(into, new.items())
                 setattr(self, name, new)
 
-    def rest(self, resting: bool) -> None:
-        """While no node can hold the job, nothing is promised to it: otherwise a few impossible jobs would close the
-        queue to everybody. (Upstream keeps the promise for ever.)"""
-        if self.resting != resting:
-            self.resting = resting
-            self.settle()
-
     def promise(self) -> None:
-        """Enqueued: its minimum is promised from now on."""
-        self.phase = INQUEUE
+        """Enqueued: its minimum is promised until the first try."""
+        self.phase, self.resting = INQUEUE, False
         if self.min_resources is not None:
             self.settle()
+
+    def rest(self) -> None:
+        """Tried, and no room found: what it could not take is promised to it no longer. (Upstream keeps the promise for
+        ever, so that a few impossible jobs close the queue to everybody.)"""
+        self.resting = True
+        self.settle()
 
     # -- counts (spec 4.4) --------------------------------------------------------------------------------------
 

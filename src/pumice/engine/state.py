@@ -464,21 +464,20 @@ class State:
     def activate(self, job: Job) -> None:
         """Let the job take part in the next cycle."""
         self.waiting.pop(job, None)
-        job.rest(False)
         if job.pending or job.is_pending():
             job.queue.active[job] = None
 
     def wait(self, job: Job, until: float) -> None:
         """Leave the job alone until then (or until resources are released)."""
         job.queue.active.pop(job, None)
+        job.rest()
         self.waiting[job] = until
 
     def sleep(self, job: Job, classes: Iterable[PodClass]) -> None:
         """Leave the job alone until one of these classes may fit somewhere."""
         job.queue.active.pop(job, None)
-        promised = bool(job.inqueue)
-        job.rest(True)
-        if promised:
+        if job.inqueue:
+            job.rest()
             self.wake_waiting()
         for cls in classes:
             self.sleeping.setdefault(cls, {})[job] = None

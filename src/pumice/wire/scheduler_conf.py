@@ -113,14 +113,14 @@ class Arguments(Mapping[str, Any]):
             return True
         if str(value) in _FALSE:
             return False
-        return self._junk(key, value, "true or false", default)
+        return bool(self._junk(key, value, "true or false", default))
 
     def integer(self, key: str, default: int) -> int:
         number = self._number(key, "a whole number")
         if number is None:
             return default
         if number != int(number):
-            return self._junk(key, self._values[key], "a whole number", default)
+            return int(self._junk(key, self._values[key], "a whole number", default))
         return int(number)
 
     def real(self, key: str, default: float) -> float:

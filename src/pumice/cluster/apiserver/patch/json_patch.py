@@ -31,9 +31,14 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
         case "replace":
             if not path:
                 return _value(operation)
-            _get(document, path)
             parent = _get(document, path[:-1])
-            parent[_index(parent, path[-1]) if isinstance(parent, list) else path[-1]] = _value(operation)
+            if not isinstance(parent, (dict, list)):
+                raise _misfit(f"/{'/'.join(path[:-1])} is neither an object nor a list")
+            # A missing key is set, as by kube-apiserver; RFC 6902 would refuse it.
+            if isinstance(parent, list):
+                parent[_index(parent, path[-1])] = _value(operation)
+            else:
+                parent[path[-1]] = _value(operation)
             return document
         case "move":
             source = _pointer(operation.get("from", ""))
