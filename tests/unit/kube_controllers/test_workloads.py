@@ -19,6 +19,7 @@ from pumice.cluster.controllers.common import (
 )
 from pumice.cluster.controllers.daemonset import fits
 from pumice.cluster.controllers.job import _ranges
+from pumice.ports.cluster import Resource
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 SELECTOR = {"matchLabels": {"app": "x"}}
@@ -42,6 +43,9 @@ def test_a_deployment_has_its_pods_and_says_so(with_controllers: With) -> None:
             "replicas": 3, "readyReplicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
         assert {c["type"]: c["status"] for c in status["conditions"]} == {"Available": "True", "Progressing": "True"}
         assert len(await cluster.pods("Running")) == 3
+        events = (await cluster.kube.list(Resource("", "v1", "events"), "default"))["items"]
+        told = [(e["involvedObject"]["kind"], e["reason"]) for e in events if e["involvedObject"]["kind"] != "Pod"]
+        assert sorted(told) == [("Deployment", "ScalingReplicaSet"), *[("ReplicaSet", "SuccessfulCreate")] * 3]
 
     with_controllers(work)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-from pumice.cluster.controllers.actions import Action, Create, Delete, Json, Patch, View
+from pumice.cluster.controllers.actions import Action, Create, Delete, Json, Patch, Tell, View
 from pumice.cluster.controllers.common import (
     DEPLOYMENTS,
     REPLICA_SETS,
@@ -34,12 +34,14 @@ def reconcile(deployment: View, sets: Sequence[View], now: float) -> list[Action
     actions: list[Action] = []
     if not spec.get("paused"):
         if new is None:
-            actions.append(Create(REPLICA_SETS, _new_set(deployment, own, wanted_hash, _first_size(deployment, old))))
+            made = _new_set(deployment, own, wanted_hash, _first_size(deployment, old))
+            actions.append(Create(REPLICA_SETS, made))
+            actions += _told(deployment, made["metadata"]["name"], 0, made["spec"]["replicas"])
         else:
             actions += _roll(deployment, new, old)
         actions += _forget_old(deployment, old)
     elif new is not None:
-        actions += _scale(new, int(spec.get("replicas", 1)) - sum(_replicas(rs) for rs in old))
+        actions += _scale(deployment, new, int(spec.get("replicas", 1)) - sum(_replicas(rs) for rs in old))
     revision = _revision(new) if new else _next_revision(own)
     if (meta.get("annotations") or {}).get(REVISION) != str(revision) and (new or not own):
         actions.append(Patch(DEPLOYMENTS, meta["namespace"], meta["name"],
@@ -59,18 +61,18 @@ def _roll(deployment: View, new: View, old: Sequence[View]) -> list[Action]:
         actions.append(Patch(REPLICA_SETS, meta["namespace"], meta["name"],
                              {"metadata": {"annotations": {REVISION: str(_next_revision(old))}}}, meta["uid"]))
     if not living_old:
-        return [*actions, *_scale(new, wanted)]
+        return [*actions, *_scale(deployment, new, wanted)]
     if strategy.get("type") == "Recreate":
         for rs in living_old:
-            actions += _scale(rs, 0)
-        return [*actions, *(() if any(_present(rs) for rs in living_old) else _scale(new, wanted))]
+            actions += _scale(deployment, rs, 0)
+        return [*actions, *(() if any(_present(rs) for rs in living_old) else _scale(deployment, new, wanted))]
     rolling = strategy.get("rollingUpdate") or {}
     surge = share_of(rolling.get("maxSurge"), wanted, "25%", up=True)
     unavailable = share_of(rolling.get("maxUnavailable"), wanted, "25%", up=False)
     if not surge and not unavailable:
         unavailable = 1
     total = _replicas(new) + sum(_replicas(rs) for rs in old)
-    actions += _scale(new, min(wanted, _replicas(new) + max(0, wanted + surge - total)))
+    actions += _scale(deployment, new, min(wanted, _replicas(new) + max(0, wanted + surge - total)))
     # What is not available yet protects nobody: it goes first and costs nothing.
     available = sum(_available(rs) for rs in (new, *old))
     budget = max(0, available - (wanted - unavailable))
@@ -78,16 +80,23 @@ def _roll(deployment: View, new: View, old: Sequence[View]) -> list[Action]:
         idle = max(0, _replicas(rs) - _available(rs))
         drop = min(budget, _available(rs))
         budget -= drop
-        actions += _scale(rs, _replicas(rs) - idle - drop)
+        actions += _scale(deployment, rs, _replicas(rs) - idle - drop)
     return actions
 
 
-def _scale(rs: View, size: int) -> list[Action]:
+def _scale(deployment: View, rs: View, size: int) -> list[Action]:
     size = max(0, size)
     if _replicas(rs) == size:
         return []
     meta = rs["metadata"]
-    return [Patch(REPLICA_SETS, meta["namespace"], meta["name"], {"spec": {"replicas": size}}, meta["uid"])]
+    return [Patch(REPLICA_SETS, meta["namespace"], meta["name"], {"spec": {"replicas": size}}, meta["uid"]),
+            *_told(deployment, meta["name"], _replicas(rs), size)]
+
+
+def _told(deployment: View, name: str, before: int, after: int) -> list[Action]:
+    way = "up" if after > before else "down"
+    text = f"Scaled {way} replica set {name} from {before} to {after}"
+    return [Tell({"apiVersion": "apps/v1", "kind": "Deployment", **deployment}, "Normal", "ScalingReplicaSet", text)]
 
 
 def _first_size(deployment: View, old: Sequence[View]) -> int:

@@ -21,6 +21,7 @@ from pumice.cluster.controllers.common import (
     NODES,
     PODS,
     REPLICA_SETS,
+    controller_of,
     is_deleting,
 )
 from pumice.cluster.controllers.garbage import Meta
@@ -226,7 +227,9 @@ class Controllers:
         async with self._slots:
             match action:
                 case Create(resource, obj):
-                    self.caches.put(resource, await self.cluster.create(resource, obj))
+                    made = await self.cluster.create(resource, obj)
+                    self.caches.put(resource, made)
+                    self._tell_owner(resource, made["metadata"], "SuccessfulCreate", "Created pod")
                 case Patch(resource, namespace, name, body, uid, subresource):
                     if uid:
                         body = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
@@ -249,6 +252,15 @@ class Controllers:
             return
         if (answer.get("metadata") or {}).get("deletionTimestamp"):
             self.caches.put(action.resource, answer)
+            if not action.propagation:  # a controller's decision, not the collector's
+                self._tell_owner(action.resource, answer["metadata"], "SuccessfulDelete", "Deleted pod")
+
+    def _tell_owner(self, resource: Resource, meta: dict[str, Any], reason: str, text: str) -> None:
+        owner = controller_of({"metadata": meta})
+        if resource == PODS and owner is not None:
+            about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "metadata": {
+                "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
+            self.events.record(about, "Normal", reason, f"{text}: {meta['name']}")
 
     def _later(self, key: Key, seconds: float) -> None:
         due = self.clock.monotonic() + seconds
