@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
+from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.engine.effects import Bind, PodCondition
 from pumice.engine.engine import Engine
 from pumice.engine.ledger import Hold
@@ -406,6 +407,41 @@ def test_d42_whole_cards_are_the_lowest_numbers() -> None:
     for pod in pods:
         made.place(pod, "n1")
     assert [made.ids(pod) for pod in pods] == ["0,1", "2,3"]
+
+
+def test_d43_pods_of_one_name_in_two_namespaces_share_upstreams_series_and_have_their_own_in_ours() -> None:
+    made = engine(two_cards())
+    for namespace, memory in (("x", 1000), ("y", 2000)):
+        pod = bound("p", f"GPU-aaa,NVIDIA,{memory},10:", namespace=namespace)
+        pod.metadata.uid = f"uid-{namespace}"
+        made.state.put_pod(pod)
+    page = SchedulerMetrics(made).page().decode()
+    name = "volcano_vgpu_device_memory_allocation_for_a_certain_pod"
+    assert f'{name}{{devID="GPU-aaa",NodeName="n1",podName="p"}} 3000' in page
+    assert 'pumice_vgpu_device_pod_memory{devID="GPU-aaa",NodeName="n1",podNamespace="y",podName="p"} 2000' in page
+    series = [line.rsplit(" ", 1)[0] for line in page.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+
+
+def test_d44_a_scrape_shows_the_ledger_and_nothing_of_what_is_gone() -> None:
+    made = engine(two_cards())
+    metrics = SchedulerMetrics(made)
+    pod = bound("p", "GPU-aaa,NVIDIA,1000,10:")
+    made.state.put_pod(pod)
+    assert 'volcano_vgpu_device_allocated_memory{devID="GPU-aaa",NodeName="n1"} 1000' in metrics.page().decode()
+    made.cycle(10.0)
+    assert 'volcano_vgpu_device_allocated_memory{devID="GPU-aaa",NodeName="n1"} 1000' in metrics.page().decode()
+    made.state.drop_pod(pod)
+    page = metrics.page().decode()
+    assert 'volcano_vgpu_device_allocated_memory{devID="GPU-aaa",NodeName="n1"} 0' in page
+    assert 'podName="p"' not in page
+    made.state.drop_node("n1")
+    assert "GPU-aaa" not in metrics.page().decode()
+
+
+def test_every_defect_of_the_specification_has_its_test() -> None:
+    named = {name[5:8] for name in globals() if name.startswith("test_d") and name[6:8].isdigit()}
+    assert named == {f"d{number:02}" for number in range(1, 47)}
 
 
 def test_d45_the_reason_carries_the_cause_and_keeps_its_first_word() -> None:

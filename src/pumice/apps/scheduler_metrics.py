@@ -27,6 +27,8 @@ _DEVICE_FAMILIES = (
     ("volcano_vgpu_device_allocated_cores", "Cores of a card charged to pods"),
     ("volcano_vgpu_device_memory_allocation_for_a_certain_pod", "Memory of a card charged to one pod"),
     ("volcano_vgpu_device_core_allocation_for_a_certain_pod", "Cores of a card charged to one pod"),
+    ("pumice_vgpu_device_pod_memory", "Memory of a card charged to one pod, told apart by namespace"),
+    ("pumice_vgpu_device_pod_cores", "Cores of a card charged to one pod, told apart by namespace"),
 )
 
 
@@ -171,24 +173,33 @@ class SchedulerMetrics:
         stamp = (id(book), book.version)
         if kept is not None and kept[0] == stamp:
             return kept[1]
-        names = self._pod_names(book)
+        keys = self._pod_keys(book)
         columns: list[list[str]] = [[] for _ in _DEVICE_FAMILIES]
         for card, usage in zip(book.inventory.cards, book.usages, strict=True):
             where = f'{{devID="{escape(card.uuid)}",NodeName="{escape(book.name)}"'
             for column, value in enumerate((card.total, usage.shares, usage.memory, usage.cores)):
                 columns[column].append(f"{_DEVICE_FAMILIES[column][0]}{where}}} {value}")
+            by_name: dict[str, list[int]] = {}  # upstream's labels lack the namespace: equal names share a series (D-43)
             for uid, pieces in usage.holders.items():
-                pod = f'{where},podName="{escape(names.get(uid, uid))}"}}'
-                columns[4].append(f"{_DEVICE_FAMILIES[4][0]}{pod} {number(sum(p.asked for p in pieces))}")
-                columns[5].append(f"{_DEVICE_FAMILIES[5][0]}{pod} {number(sum(p.cores for p in pieces))}")
-        lines = tuple("\n".join(dict.fromkeys(column)) for column in columns)
+                namespace, _, pod_name = keys.get(uid, f"/{uid}").rpartition("/")
+                amounts = sum(p.asked for p in pieces), sum(p.cores for p in pieces)
+                total = by_name.setdefault(pod_name, [0, 0])
+                pod = f'{where},podNamespace="{escape(namespace)}",podName="{escape(pod_name)}"}}'
+                for place, amount in enumerate(amounts):
+                    total[place] += amount
+                    columns[6 + place].append(f"{_DEVICE_FAMILIES[6 + place][0]}{pod} {number(amount)}")
+            for pod_name, total in by_name.items():
+                for place, amount in enumerate(total):
+                    pod = f'{where},podName="{escape(pod_name)}"}}'
+                    columns[4 + place].append(f"{_DEVICE_FAMILIES[4 + place][0]}{pod} {number(amount)}")
+        lines = tuple("\n".join(column) for column in columns)
         self._lines[name, book.name] = (stamp, lines)
         return lines
 
-    def _pod_names(self, book: NodeBook) -> dict[str, str]:
+    def _pod_keys(self, book: NodeBook) -> dict[str, str]:
         tasks = self._engine.state.tasks
         holders: Iterable[str] = {uid for usage in book.usages for uid in usage.holders}
-        return {uid: tasks[uid].name for uid in holders if uid in tasks}
+        return {uid: tasks[uid].key for uid in holders if uid in tasks}
 
 
 def _queue_amounts(queue: QueueState, plugin: Proportion | None) -> dict[str, Vector]:
