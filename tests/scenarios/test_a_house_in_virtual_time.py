@@ -1,4 +1,4 @@
-"""Every daemon takes clock, dice and transport as arguments: an hour of a whole cluster passes in seconds."""
+"""Every daemon takes clock, dice and transport as arguments: ten minutes of a whole cluster pass in seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from pumice import machine
 
 
-def test_an_hour_of_a_cluster_passes_in_seconds_and_a_waiting_pod_gets_the_card_that_becomes_free(tmp_path: Path) -> None:
+def test_ten_minutes_of_a_cluster_pass_in_seconds_and_a_waiting_pod_gets_the_card_that_becomes_free(tmp_path: Path) -> None:
     machine.create(machine.machine_of("GeForce-GTX-1080-Ti"), tmp_path / "machine").close()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="house") as short:  # a unix socket's path has at most 107 bytes
@@ -24,4 +24,4 @@ def test_an_hour_of_a_cluster_passes_in_seconds_and_a_waiting_pod_gets_the_card_
     result = json.loads(done.stdout)
     assert result["violations"] == []
     assert (result["second_before"], result["second_after"], result["never"]) == ("Pending", "Running", "Pending")
-    assert result["virtual_seconds"] >= 3600 > time.monotonic() - began
+    assert result["virtual_seconds"] >= 600 > time.monotonic() - began
