@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-
-import typer
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pumice import __version__
 from pumice.model.refusal import BadInput, PumiceError
+
+if TYPE_CHECKING:
+    import typer
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, one line for the overview)
@@ -53,6 +56,11 @@ def main(argv: list[str] | None = None) -> None:
         return
     name, *rest = arguments
     try:
+        module = _module(name)
+        if getattr(module, "PLAIN", False):  # parses its own arguments, because the framework takes longer to import than it runs
+            raise SystemExit(module.main(rest))
+        import typer
+
         command = typer.main.get_command(load(name))
         command(args=rest, prog_name=f"pumice {name}")
     except PumiceError as error:
@@ -62,13 +70,17 @@ def main(argv: list[str] | None = None) -> None:
 
 def load(name: str) -> typer.Typer:
     """The typer application of one command. Raises BadInput with the nearest right name."""
+    app: typer.Typer = _module(name).app
+    app.rich_markup_mode = None  # plain help never cuts an option's name in a narrow terminal
+    return app
+
+
+def _module(name: str) -> ModuleType:
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "see `pumice --help`"
         raise BadInput(f"there is no command {name!r}; {hint}")
-    app: typer.Typer = importlib.import_module(COMMANDS[name][0]).app
-    app.rich_markup_mode = None  # plain help never cuts an option's name in a narrow terminal
-    return app
+    return importlib.import_module(COMMANDS[name][0])
 
 
 def overview() -> str:

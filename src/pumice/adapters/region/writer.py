@@ -1,0 +1,65 @@
+"""Making a region before anybody uses it, and changing the limits of a living one.
+
+What is written here is what ``libvgpu.so`` writes when it is the first (native/vgpu/src/core/region_format.c); it joins a
+file that it finds whole. Living processes look at their limits anew at each allocation and within 20 ms of launching.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from pumice.adapters.region.extension import BYTES, FILE_BYTES, MAGIC, OFFSET, VERSION
+from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
+from pumice.adapters.region.reader import V12, read_region
+from pumice.model.refusal import Unavailable
+from pumice.ports.region import MAX_DEVICES
+
+_POSTED = struct.pack("<Q", 1) + struct.pack("<I", 0x80) + bytes(20)
+"""A glibc semaphore of value 1 shared by processes, which upstream's library waits on."""
+ACTIVE: Final = 2
+
+
+def create_region(path: Path, memory: int, cores: int, priority: int = 1) -> None:
+    """A whole, empty region whose limits hold for every card: ``memory`` bytes and ``cores`` percent (0: no limit).
+
+    It appears by a rename, so that nobody meets half of it. Raises Unavailable.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True)
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            os.fchmod(descriptor, 0o666)  # children that run as another user share the limits
+            os.posix_fallocate(descriptor, 0, FILE_BYTES)
+            os.pwrite(descriptor, struct.pack("<3I", MAGIC, VERSION, BYTES), OFFSET)
+            os.pwrite(descriptor, struct.pack("<4iQ", 0, 1, ACTIVE, priority, 0) + _POSTED, V12.trailer)
+            limits = struct.pack(f"<{MAX_DEVICES}Q", *[memory] * MAX_DEVICES)
+            limits += struct.pack(f"<{MAX_DEVICES}Q", *[cores or 100] * MAX_DEVICES)
+            os.pwrite(descriptor, limits, V12.limits)
+            os.pwrite(descriptor, struct.pack("<iIIiQ", REGION_MAGIC, 1, 2, 0, 0) + _POSTED, 0)
+        finally:
+            os.close(descriptor)
+        os.rename(draft, path)
+    except OSError as error:
+        raise Unavailable(f"{path}: the region cannot be made: {error.strerror}") from error
+
+
+def set_limits(path: Path, memory: int, cores: int) -> None:
+    """New limits for every card of a living region. Raises BadRegion or Unavailable.
+
+    By writing eight bytes at a time, never through a mapping: somebody may cut the file short meanwhile.
+    """
+    read_region(path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            for device in range(MAX_DEVICES):
+                os.pwrite(descriptor, struct.pack("<Q", memory), V12.limits + 8 * device)
+                os.pwrite(descriptor, struct.pack("<Q", cores or 100), V12.sm_limits + 8 * device)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise Unavailable(f"{path}: the limits cannot be changed: {error.strerror}") from error

@@ -1,0 +1,79 @@
+"""The emulated machine that a command is to run on: named, or the user's own, made on first use."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pumice.machine.native import MachineError, library_dir
+
+DEFAULT = "2xGeForce-GTX-1080-Ti"
+
+
+def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
+    """The machine's directory: named by ``emulated`` (directory, model file, cards), by PUMICE_MACHINE, or the user's own.
+
+    Says on stderr that the cards are emulated. Raises PumiceError when it cannot be had.
+    """
+    if not emulated and present.get("PUMICE_MACHINE"):
+        directory = Path(present["PUMICE_MACHINE"])
+    elif emulated and (Path(emulated) / "state").exists():
+        directory = Path(emulated)
+    else:
+        directory = _own(emulated or DEFAULT, present)
+    if not (directory / "state").is_file():
+        raise MachineError(f"{directory}: no emulated machine here; make one with `pumice machine create`")
+    print(f"pumice run: on the emulated machine {directory.resolve()}, no real card is used", file=sys.stderr)
+    return directory.resolve()
+
+
+def machines(present: Mapping[str, str]) -> list[Path]:
+    """Every emulated machine of this user that a command may have been run on, PUMICE_MACHINE first."""
+    named = [Path(present["PUMICE_MACHINE"]).resolve()] if present.get("PUMICE_MACHINE") else []
+    made = sorted(path.parent.resolve() for path in _home(present).glob("*/state"))
+    return list(dict.fromkeys([*named, *made]))
+
+
+def machine_environment(directory: Path, present: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that meets this machine's driver instead of a real one."""
+    front = {"LD_LIBRARY_PATH": str(library_dir()), "PATH": f"{directory}/bin"}
+    joined = {name: ":".join(filter(None, (first, present.get(name, "")))) for name, first in front.items()}
+    return {**present, **joined, "PUMICE_MACHINE": str(directory)}
+
+
+def _home(present: Mapping[str, str]) -> Path:
+    home = present.get("XDG_DATA_HOME") or Path(present.get("HOME") or os.path.expanduser("~")) / ".local" / "share"
+    return Path(home) / "pumice" / "machines"
+
+
+def _own(model: str, present: Mapping[str, str]) -> Path:
+    """The user's machine of this model, made under a lock when it is not there: two programs may start at once."""
+    is_file = re.search(r"\.(ya?ml|toml)$", model) is not None
+    if Path(model).is_dir() or ("/" in model and not is_file):
+        raise MachineError(f"{model}: no emulated machine here; make one with `pumice machine create {model}`")
+    name = model
+    if is_file and Path(model).is_file():
+        name = f"{Path(model).stem}-{hashlib.sha256(Path(model).read_bytes()).hexdigest()[:8]}"
+    directory = _home(present) / name
+    if (directory / "state").exists():
+        return directory
+    from pumice.machine import create, load_model, machine_of
+
+    described = load_model(Path(model)) if is_file else machine_of(model)
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise MachineError(f"{directory}: the emulated machine cannot be made: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "state").exists():
+            create(described, directory).close()
+    finally:
+        os.close(lock)
+    return directory

@@ -1,0 +1,158 @@
+"""``pumice run``: a program with a share of a card, on this machine, without a cluster.
+
+Every program pays for what is imported here before it starts, so arguments are parsed by the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pumice.model.refusal import BadInput, PumiceError, Unavailable
+
+if TYPE_CHECKING:
+    import typer
+
+    from pumice.local.place import Place
+    from pumice.local.request import Request
+
+PLAIN = True
+"""Called as ``main(arguments)``, without the command line's framework."""
+NOT_RUNNABLE, NOT_FOUND = 126, 127  # as shells have it
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; see `pumice run --help`")
+
+
+def parser() -> argparse.ArgumentParser:
+    found = _Parser(
+        prog="pumice run",
+        usage="pumice run [OPTIONS] -- COMMAND [ARGUMENTS]",
+        description="Run a program with a share of a card. The share is kept until the program and everything that it "
+        "started have ended. Exit code and signals are the program's own; 2: the share cannot be had.",
+        epilog="Example: pumice run --memory 3000 --cores 50 -- python train.py",
+        allow_abbrev=False,
+    )
+    found.add_argument("--memory", metavar="MIB|P%", help="memory: MiB, or percent of the card's (default: all of it)")
+    found.add_argument("--cores", metavar="P", default="0", help="percent of the card's compute (default: no limit)")
+    found.add_argument("--gpu", metavar="CARD", help="number or UUID of the card, or auto: where most is free (default: "
+                       "the first of CUDA_VISIBLE_DEVICES, else 0)")  # fmt: skip
+    found.add_argument("--priority", metavar="N", default="1",
+                       help="0 high, 1 low (the default); heeded where a vGPU monitor runs")  # fmt: skip
+    found.add_argument("--emulated", metavar="MODEL|DIR", nargs="?", const="", default=None,
+                       help="on an emulated machine: a model file, cards such as 2xTesla-T4, or a machine's directory "
+                       "(default: your own, made on first use)")  # fmt: skip
+    found.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Becomes the program, or returns why not: 2 refused, 126 and 127 as shells say of what cannot be run."""
+    try:
+        given = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+        command = given.command[1:] if given.command[:1] == ["--"] else given.command
+        if not command:
+            raise BadInput("no command; write it after --, as in: pumice run --memory 3000 -- python train.py")
+        return _run(_request(given), command, given.emulated)
+    except PumiceError as error:
+        print(f"pumice run: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(request: Request, command: list[str], emulated: str | None) -> int:
+    from pumice.local import start
+
+    start.refuse_nested(os.environ)
+    present, place, nvml = _world(emulated)
+    try:
+        file, program = _program(command, present)
+        booking = start.book(request, command, place, lambda: _facts(nvml))
+        start.become(booking, file, program, place, library(), present)
+    except FileNotFoundError:
+        print(f"pumice run: {command[0]}: command not found", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"pumice run: {command[0]}: {error.strerror or 'cannot be run'}", file=sys.stderr)
+        return NOT_RUNNABLE
+
+
+def _request(given: argparse.Namespace) -> Request:
+    from pumice.local.request import Request, parse_card, parse_cores, parse_memory, parse_priority
+
+    memory, percent = parse_memory(given.memory) if given.memory is not None else (0, 100)
+    card = given.gpu
+    if card is None:
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+        card = shown if shown.isdigit() or shown.startswith("GPU-") else "0"
+    return Request(memory, percent, parse_cores(given.cores), parse_card(card), parse_priority(given.priority))
+
+
+def _world(emulated: str | None) -> tuple[dict[str, str], Place, Path | None]:
+    """The environment to run in, where its bookings lie, and the NVML library to ask (None: the system's)."""
+    from pumice.local import place as places
+
+    present = dict(os.environ)
+    if emulated is None and not present.get("PUMICE_MACHINE"):
+        place = places.of_cards(present)
+        if place.note:
+            print(f"pumice run: {place.note}", file=sys.stderr)
+        return present, place, None
+    from pumice.cli.emulated import machine_environment, the_machine
+
+    directory = the_machine(emulated, present)
+    present = machine_environment(directory, present)
+    os.environ["PUMICE_MACHINE"] = present["PUMICE_MACHINE"]  # NVML reads it when it is loaded
+    return present, places.of_machine(directory), Path(present["LD_LIBRARY_PATH"].split(":")[0])
+
+
+def _program(command: list[str], present: dict[str, str]) -> tuple[str, list[str]]:
+    """The file to run and its argument vector. ``pumice`` is this very one, on the search path or not."""
+    from pumice.local.start import executable
+
+    try:
+        return executable(command, present.get("PATH", os.defpath)), command
+    except FileNotFoundError:
+        if command[0] != "pumice":
+            raise
+        return sys.executable, [sys.executable, "-m", "pumice", *command[1:]]
+
+
+def _facts(nvml: Path | None) -> Any:
+    from pumice.adapters.nvml import NvmlCards
+    from pumice.ports.cards import CardsUnavailable
+
+    try:
+        cards = NvmlCards(nvml or "")
+    except CardsUnavailable as error:
+        raise Unavailable(f"{error}; without a card, --emulated brings emulated ones") from error
+    try:
+        return cards.facts()
+    finally:
+        cards.close()
+
+
+def library() -> Path:
+    """``libvgpu.so`` of this installation. Raises Unavailable when it is not built."""
+    path = Path(__file__).resolve().parents[1] / "_native" / "vgpu" / "libvgpu.so"
+    if not path.is_file():
+        raise Unavailable(f"{path}: the library that holds programs to their share is not there; build it with `make native`")
+    return path
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """``app`` for the command ``pumice``, made on demand."""
+    if name != "app":
+        raise AttributeError(name)
+    from pumice.cli.plain import application
+
+    return application(main)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

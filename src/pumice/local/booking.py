@@ -1,0 +1,190 @@
+"""The bookings of one machine: one file, changed under a lock and replaced by a rename, so that a crash leaves the old one.
+
+A booking is what a pod is in a cluster: an id and the annotations that say which card it holds how much of. It lives while
+its leader lives, or any process that is attached to its region or would attach to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from pumice.adapters.region.extension import live_slots
+from pumice.local.processes import heirs, lives
+from pumice.model.refusal import BadInput, Unavailable
+from pumice.wire import names
+from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
+
+LOCK_SECONDS = 10.0
+REGION_FILE = "vgpu.cache"
+
+
+class Booking(msgspec.Struct, frozen=True):
+    """One program's share. ``start`` is the leader's start time in clock ticks, ``card`` NVML's index when it started,
+    ``total`` the card's MiB, ``region`` the file that its processes share."""
+
+    id: str
+    pid: int
+    start: int
+    user: int
+    command: list[str]
+    card: int
+    model: str
+    total: int
+    region: str
+    annotations: dict[str, str]
+    created: float
+    priority: int = 1
+
+    @property
+    def device(self) -> PodDevice:
+        """What it holds: the one device of its one container."""
+        return parse_pod_devices(self.annotations.get(names.VGPU_IDS, "")).containers[0][0]
+
+    @property
+    def line(self) -> str:
+        """The command as one short line."""
+        text = " ".join(self.command)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class _File(msgspec.Struct):
+    version: int = 1
+    next: int = 1
+    bookings: list[Booking] = []
+
+
+class Bookings:
+    """The bookings while the lock is held. ``all`` are the living ones; ``save`` makes a change hold."""
+
+    def __init__(self, directory: Path, content: _File) -> None:
+        self._directory, self._content = directory, content
+
+    @property
+    def all(self) -> list[Booking]:
+        return self._content.bookings
+
+    def new_id(self) -> str:
+        self._content.next += 1
+        return f"r{self._content.next - 1}"
+
+    def region(self, number: str, start: int) -> Path:
+        """Where the region of a new booking lies: a folder of its own, as monitors want it, that no other ever had."""
+        return self._directory / "regions" / f"{number}_{os.getpid()}-{start}" / REGION_FILE
+
+    def add(self, booking: Booking) -> None:
+        self._content.bookings.append(booking)
+
+    def replace(self, booking: Booking) -> None:
+        self._content.bookings[:] = [booking if other.id == booking.id else other for other in self.all]
+
+    def remove(self, number: str) -> None:
+        self._content.bookings[:] = [booking for booking in self.all if booking.id != number]
+
+    def save(self) -> None:
+        """Write beside the file and rename over it. Raises Unavailable; then nothing has changed."""
+        try:
+            descriptor, draft = tempfile.mkstemp(prefix=".bookings-", dir=self._directory)
+        except OSError as error:
+            raise Unavailable(f"{self._directory}: the bookings cannot be written: {error.strerror}") from error
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(msgspec.json.format(msgspec.json.encode(self._content), indent=1))
+                out.flush()
+                os.fchmod(out.fileno(), 0o666 if shared(self._directory) else 0o600)
+            os.rename(draft, self._directory / "bookings.json")
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+            raise Unavailable(f"{self._directory}: the bookings cannot be written: {error.strerror}") from error
+
+
+def shared(directory: Path) -> bool:
+    """Whether others may book in this directory too."""
+    return bool(directory.stat().st_mode & 0o002)
+
+
+@contextlib.contextmanager
+def opened(directory: Path, clock: Callable[[], float] = time.monotonic,
+           nap: Callable[[float], None] = time.sleep) -> Iterator[Bookings]:  # fmt: skip
+    """The bookings of a directory under its lock, the dead ones taken out. Raises BadInput on a damaged file."""
+    with _locked(directory, clock, nap):
+        content = _load(directory)
+        bookings = Bookings(directory, content)
+        dead = [booking for booking in content.bookings if not holders(booking)]
+        for booking in dead:
+            bookings.remove(booking.id)
+        if dead:
+            bookings.save()
+        for booking in dead:
+            shutil.rmtree(Path(booking.region).parent, ignore_errors=True)
+        yield bookings
+
+
+def living(directory: Path) -> list[Booking]:
+    """The living bookings, without a lock: a rename replaces the file whole, so any reading of it is consistent."""
+    return [booking for booking in _load(directory).bookings if holders(booking)]
+
+
+def holders(booking: Booking) -> tuple[int, ...]:
+    """The processes that keep a booking alive, the leader first; empty when it is over."""
+    leader = (booking.pid,) if lives(booking.pid, booking.start) else ()
+    attached = tuple(pid for pid in live_slots(booking.region).values() if pid not in leader)
+    return leader + attached or heirs(booking.region)
+
+
+def _load(directory: Path) -> _File:
+    path = directory / "bookings.json"
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return _File()
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from error
+    try:
+        content = msgspec.json.decode(raw, type=_File)
+        for booking in content.bookings:
+            _ = booking.device
+    except (msgspec.DecodeError, IndexError) as error:
+        why = str(error) if isinstance(error, msgspec.DecodeError) else "a booking without a card"
+        raise BadInput(f"{path}: damaged ({why}); remove it once no program runs under `pumice run`") from error
+    if content.version != 1:
+        raise BadInput(f"{path}: written by another version of pumice ({content.version}, this reads 1)")
+    return content
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, clock: Callable[[], float], nap: Callable[[float], None]) -> Iterator[None]:
+    path = directory / ".lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from error
+    try:
+        if shared(directory):
+            with contextlib.suppress(PermissionError):  # another user's, who has opened it already
+                os.fchmod(descriptor, 0o666)
+        deadline = clock() + LOCK_SECONDS
+        while not _try_lock(descriptor):
+            if clock() >= deadline:
+                raise Unavailable(f"{path}: held by another pumice for more than {LOCK_SECONDS:.0f} s; is one stopped?")
+            nap(0.005)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""Book a share and become the program."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from pumice.adapters.region.writer import create_region
+from pumice.local.booking import Booking, opened
+from pumice.local.desk import Desk
+from pumice.local.environment import SHARE, environment
+from pumice.local.place import Place
+from pumice.local.plugin import serving
+from pumice.local.processes import start_time
+from pumice.local.request import Request
+from pumice.model.refusal import BadInput, Unavailable
+from pumice.node.sharing import MIB
+from pumice.ports.cards import CardFacts
+
+
+def book(request: Request, command: Sequence[str], place: Place, facts: Callable[[], Sequence[CardFacts]],
+         now: Callable[[], float] = time.time) -> Booking:  # fmt: skip
+    """Book a share for this process. Raises Refused, BadInput or Unavailable; then nothing is booked."""
+    refuse_plugin(place)
+    cards = facts()
+    if not cards:
+        raise Unavailable("this machine has no card that answers; `pumice run --emulated` brings emulated ones")
+    place.prepare()
+    with opened(place.directory) as bookings:
+        desk = Desk(cards, bookings.all)
+        number, start = bookings.new_id(), start_time(os.getpid())
+        grant = desk.place(request, number)
+        card, region = desk.facts(grant), bookings.region(number, start)
+        booking = Booking(
+            id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), card=card.index,
+            model=card.name, total=card.memory // MIB, region=str(region), created=now(), priority=request.priority,
+            annotations=desk.annotations(grant, int(now() * 1e9)),
+        )  # fmt: skip
+        create_region(region, booking.device.memory * MIB, booking.device.cores, request.priority)
+        bookings.add(booking)
+        bookings.save()
+    return booking
+
+
+def refuse_plugin(place: Place) -> None:
+    """Cards that a node plugin serves are booked by the cluster's scheduler; two books of one card would not agree."""
+    if found := serving(place.machine):
+        raise BadInput(
+            f"the cards of this machine are handed out by a node plugin ({found}), whose cluster keeps the books: "
+            "run the program as a pod that asks for volcano.sh/vgpu-memory, or stop the plugin"
+        )
+
+
+def refuse_nested(present: Mapping[str, str]) -> None:
+    if inside := present.get(SHARE):
+        raise BadInput(f"this already runs inside share {inside}, whose limits hold for everything in it; start it outside")
+
+
+def executable(command: Sequence[str], path: str) -> str:
+    """The file to run. Raises FileNotFoundError or PermissionError as exec would, but before anything is booked."""
+    found = shutil.which(command[0], path=path)
+    if found is not None:
+        return found
+    candidates = [command[0]] if "/" in command[0] else [os.path.join(d, command[0]) for d in path.split(":")]
+    if any(os.path.exists(candidate) for candidate in candidates):
+        raise PermissionError(command[0])
+    raise FileNotFoundError(command[0])
+
+
+def become(booking: Booking, file: str, arguments: Sequence[str], place: Place, library: Path,
+           present: Mapping[str, str]) -> NoReturn:  # fmt: skip
+    """Replace this process by the program, which keeps its pid, so that exit codes and signals are its own.
+
+    Raises OSError when the file cannot be run; the booking is given back then.
+    """
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; what is ignored stays so across exec
+        signal.signal(ignored, signal.SIG_DFL)
+    try:
+        os.execve(file, arguments, environment(booking, library, place.neighbours, present))
+    except OSError:
+        with opened(place.directory) as bookings:
+            bookings.remove(booking.id)
+            bookings.save()
+        shutil.rmtree(Path(booking.region).parent, ignore_errors=True)
+        raise
