@@ -259,19 +259,27 @@ static void the_dead_give_back_at_the_next_request(void)
 static void a_closed_descriptor_does_not_make_us_dead(void)
 {
     struct config config = config_for("closed.cache", 1000);
-    struct region_map first, second;
+    struct region_map first;
     region_attach(&first, &config);
     CHECK(memory_reserve(&first, 0, MEMORY_DATA, 600) == GRANTED);
     close(first.fd); /* what a program does that closes all descriptors before it becomes a daemon */
     int taken = open("/dev/null", O_RDWR);
     CHECK(dup2(taken, first.fd) == first.fd);
-    region_attach(&second, &config);
-    CHECK(memory_reserve(&second, 0, MEMORY_DATA, 401) == REFUSED);
+
+    int ready;
+    pid_t other = child_holding(&config, 401, &ready);
+    char answer = 0;
+    CHECK(read(ready, &answer, 1) == 1 && answer == 'n');
     CHECK_EQUAL(first.region->procs[0].pid, getpid());
-    CHECK(memory_reserve(&first, 0, MEMORY_DATA, 401) == REFUSED);
-    CHECK(lock_held_elsewhere(second.fd, LOCK_ALIVE(0), 1));
+    CHECK(memory_reserve(&first, 0, MEMORY_DATA, 401) == REFUSED); /* looks for its descriptor, and locks its slot again */
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)LOCK_ALIVE(0), .l_len = 1};
+    int looking = open(first.path, O_RDWR);
+    CHECK(fcntl(looking, F_OFD_GETLK, &range) == 0 && range.l_type == F_WRLCK);
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    close(looking);
+    close(ready);
     close(taken);
-    region_forget(&second);
     region_forget(&first);
 }
 
@@ -300,7 +308,7 @@ static void the_thousand_and_twenty_fifth_process_is_limited_alone(void)
     struct region_map map, late;
     region_attach(&map, &config);
     for (int i = 1; i < REGION_SLOTS; i++)
-        map.region->procs[i].pid = getpid();
+        map.region->procs[i].pid = 1; /* it lives for ever */
     region_attach(&late, &config);
     CHECK(!late.shared && late.slot == 0 && memory_limit(&late, 0) == 1000);
     region_forget(&late);
@@ -330,17 +338,22 @@ static void the_file_of_another_library_is_shared_without_the_extension(void)
     theirs->limit[0] = 1000;
     write_file("theirs.cache", theirs, sizeof *theirs + 1, sizeof *theirs + 1);
     struct config config = config_for("theirs.cache", 0);
-    struct region_map a, b;
-    region_attach(&a, &config);
-    region_attach(&b, &config);
-    CHECK(a.shared && !a.ext_shared && a.slot == 0 && b.slot == 1);
-    CHECK(memory_reserve(&a, 0, MEMORY_DATA, 600) == GRANTED);
-    CHECK(memory_reserve(&b, 0, MEMORY_DATA, 401) == REFUSED);
-    CHECK(memory_reserve(&b, 0, MEMORY_DATA, 400) == GRANTED);
+    int ready;
+    pid_t other = child_holding(&config, 600, &ready);
+    char answer = 0;
+    CHECK(read(ready, &answer, 1) == 1 && answer == 'y');
+    struct region_map map;
+    region_attach(&map, &config);
+    CHECK(map.shared && !map.ext_shared && map.slot == 1);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 401) == REFUSED);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 400) == GRANTED);
     struct stat status;
-    CHECK(stat(a.path, &status) == 0 && status.st_size == (off_t)REGION_V1_BYTES + 1);
-    region_forget(&b);
-    region_forget(&a);
+    CHECK(stat(map.path, &status) == 0 && status.st_size == (off_t)REGION_V1_BYTES + 1);
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 600) == GRANTED);
+    close(ready);
+    region_forget(&map);
     free(theirs);
 }
 

@@ -120,7 +120,8 @@ struct ext_slot {
     uint64_t busy_until_ns; /* when the work this process has queued is expected to be done */
     uint32_t busy_devices;  /* bit mask of the devices meant by busy_until_ns */
     uint32_t pad2;
-    uint64_t reserved[2];
+    uint64_t lock_wait_ns;  /* the longest that this process waited for a lock of the region */
+    uint64_t reserved[1];
 };
 
 struct region_ext {

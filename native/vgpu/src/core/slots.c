@@ -86,6 +86,7 @@ void slot_clear(struct region_map *map, int slot)
     memset(held->unused, 0, sizeof held->unused);
     ours->heartbeat_ns = ours->start_time = ours->pid_namespace = ours->busy_until_ns = 0;
     ours->busy_devices = 0;
+    ours->lock_wait_ns = 0;
     shared_set(&ours->flags, 0);
     shared_set(&held->status, SLOT_FREE);
     shared_set(&held->pid, 0);
@@ -163,10 +164,27 @@ static bool take_slot(struct region_map *map, int fd, int slot, int pid)
     return true;
 }
 
+/* Our pid in a slot that nobody locks: what this process was before an exec, or an earlier one of the same number. */
+static void clear_former_self(struct region_map *map, int fd, int pid)
+{
+    uint64_t here = own_pid_namespace();
+    for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
+        uint64_t recorded = shared_get(&map->ext->slots[slot].pid_namespace);
+        if (shared_get(&map->region->procs[slot].pid) != pid || (recorded != 0 && recorded != here))
+            continue;
+        if (fd < 0 || !map->ext_shared || lock_try(fd, LOCK_ALIVE(slot), 1) == LOCK_TAKEN) {
+            slot_clear(map, slot);
+            if (fd >= 0 && map->ext_shared)
+                lock_release(fd, LOCK_ALIVE(slot), 1);
+        }
+    }
+}
+
 int slot_claim(struct region_map *map)
 {
     int pid = getpid(), fd = region_fd(map);
     map->slot = -1;
+    clear_former_self(map, fd, pid);
     for (int attempt = 0; attempt < 2; attempt++) {
         slots_sweep(map);
         for (int slot = 0; slot < REGION_SLOTS; slot++)

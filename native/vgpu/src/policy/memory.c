@@ -98,6 +98,7 @@ static enum grant reserve_slowly(struct region_map *map, int device, enum memory
     pthread_mutex_lock(&slow_lock);
     int fd = region_fd(map);
     enum lock_verdict verdict = fd >= 0 ? lock_wait(fd, LOCK_SLOTS, 1) : LOCK_TAKEN;
+    shared_set(&map->ext->slots[map->slot].lock_wait_ns, lock_longest_wait_ns());
     if (verdict == LOCK_TAKEN)
         grant = decide_slowly(map, device, type, bytes);
     if (verdict == LOCK_TAKEN && fd >= 0)

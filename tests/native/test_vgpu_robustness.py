@@ -1,0 +1,279 @@
+"""A polite guest: damaged regions, full disks, lost environments, forks and kills cost nobody anything but sharing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pumice import machine
+from tests.native.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, python, read_region
+from tests.native.vgpu_talk import Holder
+
+OUT_OF_MEMORY = 2
+LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"}
+MAGIC = (19920718).to_bytes(4, "little")
+FILE_BYTES, UPSTREAM_BYTES, LAYOUT_0_BYTES = 2342912, 2008953, 1197897
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    build()
+    directory = tmp_path_factory.mktemp("machine") / "m"
+    machine.create(machine.machine_of("A100-SXM4-80GB"), directory)
+    return directory
+
+
+@pytest.fixture
+def container(card: Path, tmp_path: Path) -> Container:
+    return Container(card, tmp_path, LIMIT)
+
+
+def is_limited(holder: Holder) -> bool:
+    free, total = holder.ask("info")
+    return bool(total == 3000 * MIB and holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY and holder.ask("alloc 1") == 0)
+
+
+# ---- bad input ------------------------------------------------------------------------------------------------------
+
+UNREADABLE = {
+    "zeros": bytes(FILE_BYTES),
+    "garbage of the right size": b"\x5a" * FILE_BYTES,
+    "an upstream file that lost its magic": b"\x5a" * UPSTREAM_BYTES,
+    "a head without a body": MAGIC + (1).to_bytes(4, "little") + (2).to_bytes(4, "little"),
+    "a version of the future": MAGIC + (9).to_bytes(4, "little") + bytes(FILE_BYTES - 8),
+    "layout 0": MAGIC + bytes(LAYOUT_0_BYTES - 4),
+    "layout 1.1": MAGIC + (1).to_bytes(4, "little") * 2 + bytes(UPSTREAM_BYTES - 12),
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_damaged_or_older_region_is_made_anew_and_limits_hold(container: Container, content: bytes) -> None:
+    container.region.write_bytes(content)
+    with Holder(container) as holder:
+        assert is_limited(holder)
+        region = read_region(container.region)
+        assert (region.version, region.size) == ((1, 2), FILE_BYTES)
+        assert len(region.live) == 1
+
+
+@pytest.mark.parametrize("kind", ["foreign file", "symbolic link", "directory", "fifo", "no folder"])
+def test_what_cannot_be_a_region_costs_one_line_and_limits_hold(
+    container: Container, tmp_path: Path, kind: str
+) -> None:
+    path = container.region
+    if kind == "foreign file":
+        path.write_text("a diary")
+    elif kind == "symbolic link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path = tmp_path / "no/such/folder/region.cache"
+    with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=str(path), LIBCUDA_LOG_LEVEL="1") as holder:
+        assert is_limited(holder)
+        (line,) = holder.end().splitlines()
+    assert str(path) in line
+    assert "limits hold for this process alone" in line
+    if kind == "foreign file":
+        assert path.read_text() == "a diary"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB, too small for a region."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder]).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_costs_one_line_and_limits_hold(container: Container, small_disk: Path) -> None:
+    region = str(small_disk / "r.cache")
+    with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as holder:
+        assert is_limited(holder)
+        assert "No space left on device" in holder.end()
+
+
+def test_a_read_only_disk_costs_one_line_and_limits_hold(container: Container, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    region = str(small_disk / "r.cache")
+    with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as holder:
+        assert is_limited(holder)
+        assert "Read-only file system" in holder.end()
+
+
+def as_nobody() -> None:
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's file needs root to be made")
+@pytest.mark.parametrize(("mode", "shared"), [(0o666, True), (0o600, False)])
+def test_the_region_of_another_user_is_used_where_it_may_be(mode: int, shared: bool) -> None:
+    folder = Path(f"/tmp/vgpu-owner-{os.getpid()}-{mode:o}")  # pytest's own folders are closed to other users
+    folder.mkdir(mode=0o755)
+    try:
+        for file in (LIBRARY, PROGRAMS / "claim", *machine.library_dir().glob("lib*.so.1")):
+            shutil.copy(file, folder)
+        container = Container(folder / "m", folder, LIMIT)
+        machine.create(machine.machine_of("A100-SXM4-80GB"), container.machine)
+        with Holder(container):
+            os.chmod(container.region, mode)
+            own = {"LD_PRELOAD": str(folder / "libvgpu.so"), "LD_LIBRARY_PATH": str(folder), "LIBCUDA_LOG_LEVEL": "1"}
+            ran = subprocess.run(
+                [folder / "claim", str(3000 * MIB), str(MIB)],
+                env=container.environment(**own),
+                preexec_fn=as_nobody,
+                capture_output=True,
+                text=True,
+            )
+            assert ran.stdout.split() == [str(OUT_OF_MEMORY), "0"], ran.stderr
+            assert ("Permission denied" in ran.stderr) != shared
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("limits", "total_mib", "complaint"),
+    [
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "3g"}, 3072, ""),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "-1", "CUDA_DEVICE_MEMORY_LIMIT_0": "2g"}, 2048, "CUDA_DEVICE_MEMORY_LIMIT=-1"),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_MEMORY_LIMIT_0": "3 GiB!"}, 2048, "_0=3 GiB!"),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_MEMORY_LIMIT_0": ""}, 2048, ""),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_MEMORY_LIMIT_0": "1g"}, 1024, ""),
+        ({"CUDA_DEVICE_MEMORY_LIMIT_1": "1g"}, 1024, ""),  # card 0 was not meant to be seen: it fails closed
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": "lots"}, 1024, "CUDA_DEVICE_SM_LIMIT=lots"),
+    ],
+)
+def test_bad_limits_fail_closed_for_memory_and_open_for_cores(
+    card: Path, tmp_path: Path, limits: dict[str, str], total_mib: int, complaint: str
+) -> None:
+    container = Container(card, tmp_path, limits)
+    with Holder(container, LIBCUDA_LOG_LEVEL="1") as holder:
+        assert holder.ask("info")[1] == total_mib * MIB
+        assert read_region(container.region).sm_limit[0] == 100
+        lines = holder.end().splitlines()
+    assert len(lines) == bool(complaint)
+    assert not lines or complaint in lines[0]
+
+
+def test_a_later_environment_does_not_change_the_limit(container: Container) -> None:
+    with Holder(container), Holder(container, CUDA_DEVICE_MEMORY_LIMIT="30g") as second:
+        assert second.ask("info")[1] == 3000 * MIB
+        assert "the region's memory limit" in second.end()
+
+
+# ---- a lost environment ---------------------------------------------------------------------------------------------
+
+
+def test_a_process_without_environment_is_limited_by_the_region_beside_the_library(card: Path, tmp_path: Path) -> None:
+    library = shutil.copy(LIBRARY, tmp_path / "libvgpu.so")
+    container = Container(card, tmp_path, LIMIT)
+    with Holder(container):
+        environment = container.environment()
+        kept = {name: environment[name] for name in ("LD_LIBRARY_PATH", "PUMICE_MACHINE")}  # what a machine needs
+        ran = subprocess.run(
+            python("holder.py"),
+            env={**kept, "LD_PRELOAD": str(library)},
+            input="info\nexit\n",
+            capture_output=True,
+            text=True,
+        )
+        assert ran.stdout.splitlines()[1].endswith(f", {3000 * MIB}]"), ran.stderr
+        assert ran.stderr == ""
+
+
+def test_two_regions_beside_the_library_are_no_answer(card: Path, tmp_path: Path) -> None:
+    library = shutil.copy(LIBRARY, tmp_path / "libvgpu.so")
+    container = Container(card, tmp_path, LIMIT)
+    with Holder(container):
+        shutil.copy(container.region, tmp_path / "other.cache")
+        with Holder(
+            container,
+            LD_PRELOAD=str(library),
+            CUDA_DEVICE_MEMORY_SHARED_CACHE="<unset>",
+            CUDA_DEVICE_MEMORY_LIMIT="1g",
+            LIBCUDA_LOG_LEVEL="0",
+        ) as alone:
+            assert alone.ask("info")[1] == 1 << 30
+    Path("/tmp/cudevshr.cache").unlink(missing_ok=True)
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_does_not_touch_the_parents_slot(container: Container) -> None:
+    with Holder(container) as holder:
+        holder.ask(f"alloc {100 * MIB}")
+        before = read_region(container.region)
+        child_init, child_alloc = holder.ask("fork")
+        assert holder.hear() == "forked"
+        assert child_alloc != 0  # the driver has no context in a forked child
+        assert child_init in (0, 3, 999)
+        after = read_region(container.region)
+        assert after.total() == before.total()
+        assert after.live[0] == before.live[0]
+        assert holder.ask("free") == 0
+        assert is_limited(holder)  # the refusal in it gives back the slot that the child left
+        assert [slot.pid for slot in read_region(container.region).live] == [holder.pid]
+
+
+def test_an_exec_gives_the_slot_to_the_new_program(container: Container) -> None:
+    with Holder(container) as holder:
+        holder.ask(f"alloc {500 * MIB}")
+        assert holder.ask("exec") == "ready"
+        (slot,) = read_region(container.region).live
+        assert slot.pid == holder.pid
+        assert slot.used[0][2] == 0
+        assert is_limited(holder)
+
+
+def test_sixty_four_processes_start_at_once(container: Container) -> None:
+    children = [container.start(*python("holder.py")) for _ in range(64)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == '"ready"\n'
+    region = read_region(container.region)
+    assert sorted(slot.pid for slot in region.live) == sorted(child.pid for child in children)
+    assert region.proc_num == 64
+    for child in children:
+        _, err = child.communicate("exit\n", timeout=30)
+        assert (child.returncode, err) == (0, "")
+    assert read_region(container.region).slots == ()
+
+
+def test_kills_at_any_moment_lose_no_byte_and_leave_no_lock(container: Container) -> None:
+    ran = container.run(PROGRAMS / "chaos", "3000", "4", timeout=60, LIBCUDA_LOG_LEVEL="0")
+    assert ran.code == 0, ran.err
+    assert ran.err == ""
+    rounds, longest_wait_ns = ran.json()
+    assert rounds >= 300
+    assert longest_wait_ns <= 50_000_000
+
+
+def test_the_driver_failing_at_any_call_harms_nobody(container: Container) -> None:
+    calls = ["cuInit", "cuDevicePrimaryCtxRetain", "cuMemAlloc", "cuMemGetInfo", "cuDeviceGetUuid", "nvmlInit"]
+    with machine.open_machine(container.machine) as emulated:
+        for call in calls:
+            emulated.set_fault(machine.FaultModel(call=call, code=999, count=1))
+            ran = container.run(*python("holder.py"), LIBCUDA_LOG_LEVEL="0")
+            assert ran.code >= 0, call  # not ended by a signal
+            emulated.clear_faults()
+    with Holder(container) as holder:
+        assert is_limited(holder)
+
+
+def test_signals_and_modes_of_the_program_are_left_alone(container: Container) -> None:
+    ran = container.child("hygiene.py", LIBCUDA_LOG_LEVEL="0")
+    assert ran.json() == {"umask": "0o27", "handlers": [], "threads": 1, "errno": 17, "slack": "unchanged"}
+    assert ran.err == ""
