@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.cluster.controllers import daemonset, deployment, garbage, job, namespaces, replicaset
+from pumice.cluster.controllers import daemonset, deployment, garbage, job, namespaces, nodes, replicaset
 from pumice.cluster.controllers.actions import Action, Create, Delete, Finalize, LookAgain, Patch, Tell
 from pumice.cluster.controllers.caches import Caches
 from pumice.cluster.controllers.common import (
@@ -38,7 +38,7 @@ COLLECTED = (
     Resource("", "v1", "replicationcontrollers"), Resource("", "v1", "podtemplates"), Resource("", "v1", "limitranges"),
     Resource("", "v1", "resourcequotas"), Resource("", "v1", "events"),
     Resource("apps", "v1", "statefulsets"), Resource("apps", "v1", "controllerrevisions"),
-    Resource("batch", "v1", "cronjobs"), Resource("coordination.k8s.io", "v1", "leases"),
+    Resource("batch", "v1", "cronjobs"),
     Resource("discovery.k8s.io", "v1", "endpointslices"), Resource("policy", "v1", "poddisruptionbudgets"),
     Resource("autoscaling", "v2", "horizontalpodautoscalers"), Resource("networking.k8s.io", "v1", "networkpolicies"),
     Resource("networking.k8s.io", "v1", "ingresses"), Resource("rbac.authorization.k8s.io", "v1", "roles"),
@@ -46,9 +46,12 @@ COLLECTED = (
     Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False),
 )  # fmt: skip
-_FULL = (PODS, NODES, NAMESPACES, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, JOBS, CRDS)
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+NODE_LEASES = "kube-node-lease"
+_FULL = (PODS, NODES, NAMESPACES, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, JOBS, CRDS, LEASES)
 _OWNER_KINDS = {"ReplicaSet": REPLICA_SETS, "DaemonSet": DAEMON_SETS, "Job": JOBS, "Deployment": DEPLOYMENTS}
 GARBAGE = Resource("", "", "garbage")  # the queue of the garbage collector: keys are uids of any kind
+ORPHANS = Resource("", "", "orphans")  # the queue of nodes that may be gone: keys are their names
 _WRITES = 16  # at a time
 _RETRY = 1.0
 Key = tuple[Resource, str]  # which controller, which uid
@@ -73,6 +76,7 @@ class Controllers:
         self._slots = asyncio.Semaphore(_WRITES)
         self._busy: dict[Key, asyncio.Task[None]] = {}
         self._absent: dict[str, bool] = {}
+        self._renewed: dict[str, tuple[str, float]] = {}  # node -> (its lease's renewTime, when we saw that)
 
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         for resource in (*_FULL, *COLLECTED):
@@ -104,6 +108,11 @@ class Controllers:
         if resource == NODES:
             for uid in self.caches.full[DAEMON_SETS]:
                 self._mark(DAEMON_SETS, uid)
+            self._mark(NODES, meta.uid)
+            if obj is None:
+                self._later((ORPHANS, meta.name), nodes.QUARANTINE)
+        if resource == LEASES and meta.namespace == NODE_LEASES and obj is not None:
+            self._see_lease(meta.name, obj)
         if resource == CRDS and obj is not None:
             self._watch_custom(obj)
         if obj is None and meta.namespace:
@@ -118,6 +127,31 @@ class Controllers:
         namespace = self.caches.get(NAMESPACES, uid) if uid else None
         if uid and namespace and (is_deleting(namespace) or lost in (namespaces.SERVICE_ACCOUNTS, namespaces.CONFIG_MAPS)):
             self._mark(NAMESPACES, uid)
+
+    def _see_lease(self, node: str, lease: dict[str, Any]) -> None:
+        renewed, first = str(lease["spec"].get("renewTime") or ""), node not in self._renewed
+        if self._renewed.get(node, ("", 0.0))[0] != renewed:
+            self._renewed[node] = (renewed, self.clock.monotonic())
+            uid = self.caches.names.get((NODES, "", node))
+            if uid and (first or (self.caches.get(NODES, uid) or {}).get("spec", {}).get("taints")):
+                self._mark(NODES, uid)
+
+    def _look_at_node(self, node: dict[str, Any], now: float) -> list[Action]:
+        """A node that never had a lease has no kubelet to wait for (hollow nodes)."""
+        name = node["metadata"]["name"]
+        if name not in self._renewed:
+            return []
+        silent = self.clock.monotonic() - self._renewed[name][1]
+        return nodes.reconcile(node, silent, self._pods_on(name) if silent >= nodes.GRACE else [], now)
+
+    def _pods_on(self, node: str) -> list[dict[str, Any]]:
+        return [pod for pod in self.caches.every(PODS) if pod["spec"].get("nodeName") == node]
+
+    def _find_orphans(self) -> None:
+        """Once, at the start: pods of nodes that vanished while nobody watched."""
+        known = {node["metadata"]["name"] for node in self.caches.every(NODES)}
+        for name in {pod["spec"].get("nodeName") or "" for pod in self.caches.every(PODS)} - known - {""}:
+            self._later((ORPHANS, name), nodes.QUARANTINE)
 
     def _watch_custom(self, crd: dict[str, Any]) -> None:
         spec = crd["spec"]
@@ -135,6 +169,7 @@ class Controllers:
 
     async def _work(self, ready: asyncio.Event | None) -> None:
         await self.caches.all_synced.wait()
+        self._find_orphans()
         if ready is not None:
             ready.set()
         while True:
@@ -174,6 +209,8 @@ class Controllers:
         caches, now = self.caches, self.clock.now()
         if controller == GARBAGE:
             return await self._collect(uid)
+        if controller == ORPHANS:
+            return nodes.orphans(self._pods_on(uid)) if (NODES, "", uid) not in caches.names else []
         obj = caches.get(controller, uid)
         if obj is None:
             return []
@@ -182,6 +219,7 @@ class Controllers:
             DEPLOYMENTS: lambda: deployment.reconcile(obj, caches.owned(REPLICA_SETS, uid), now),
             DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(NODES), caches.owned(PODS, uid), now),
             JOBS: lambda: job.reconcile(obj, caches.owned(PODS, uid), now),
+            NODES: lambda: self._look_at_node(obj, now),
             NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca),
         }
         return table[controller]()
