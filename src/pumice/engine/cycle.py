@@ -21,6 +21,8 @@ from pumice.engine.state import State
 
 RETRY_BLOCKED = 1.0
 """Seconds after which a job refused by its queue or at enqueue is tried again although nothing was released."""
+RETRY_GANG = 60.0
+"""The same for a gang that did not fit as a whole."""
 CHUNK = 64
 """Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
 
@@ -64,6 +66,10 @@ class Cycle:
     tried: dict[Job, None] = field(default_factory=dict)
     blocked: dict[Job, str] = field(default_factory=dict)
     """Jobs that their queue or the enqueue check refused, with the words for it."""
+    discarded: dict[Job, None] = field(default_factory=dict)
+    """Gangs that were tried and taken back: they wait for whatever is released."""
+    explained: dict[Job, None] = field(default_factory=dict)
+    """Jobs some of whose pods got their reason in this cycle."""
     _started: float = 0.0
     _whys: dict[PodClass, tuple[int, str]] = field(default_factory=dict)
 
@@ -90,9 +96,7 @@ class Cycle:
             if until <= self.now:
                 job.retry_at = 0.0
                 state.activate(job)
-        for cls in list(state.sleeping):
-            if not self.placer.is_asleep(cls):
-                state.wake(cls)
+        self._wake()
         for job in state.dirty:
             job.settle()
         for plugin in self.framework.plugins:
@@ -100,8 +104,24 @@ class Cycle:
             plugin.open(self)
             self.measures.plugins[plugin.name, "OnSessionOpen"] = self.tick() - before
 
+    def _wake(self) -> None:
+        """Offer what was released to the classes that sleep, as far as the time allows; the others come next cycle."""
+        state, begin = self.state, self.tick()
+        end = state.ledger.table.gains.end
+        if state.woken_at == end:
+            return
+        for cls in list(state.sleeping):
+            if self.placer.is_asleep(cls):
+                state.sleeping[cls] = state.sleeping.pop(cls)  # to the end of the row
+            else:
+                state.wake(cls)
+            if self.tick() - begin > self.budget / 4:
+                return
+        state.woken_at = end
+
     def _close(self) -> None:
         state = self.state
+        self._explain()
         for plugin in self.framework.plugins:
             before = self.tick()
             plugin.close(self)
@@ -128,8 +148,10 @@ class Cycle:
         asleep = {t.cls for t in pending if self.never(t) or self.placer.is_asleep(t.cls)}
         if pending and all(self.never(t) for t in pending):
             state.sleep(job, asleep)
-        elif job in self.blocked or job.counts[Status.RELEASING] or state.ledger.table.releasing_rows:
+        elif job in self.blocked:
             state.wait(job, self.now + RETRY_BLOCKED)
+        elif job in self.discarded:
+            state.wait(job, self.now + RETRY_GANG)
         elif any(t.retry_at > self.now for t in pending):
             job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
             state.wait(job, job.retry_at)
@@ -143,13 +165,33 @@ class Cycle:
         """Whether the pod can never be placed as it is written."""
         return bool(task.cls.refusals or task.request.refused)
 
-    def why(self, task: Task) -> str:
-        """The refusal text of a task, worked out once per class and state of the nodes."""
-        end = self.state.ledger.table.changes.end
-        known = self._whys.get(task.cls)
-        if known is None or known[0] != end:
-            known = self._whys[task.cls] = (end, self.placer.why(task.cls).text)
-        return known[1]
+    def refused(self, task: Task, *, amid_gang: bool = False) -> None:
+        """No node took the pod; why is worked out later, once per class (``_explain``), or at once while the rest of its
+        gang holds the room that it lacks."""
+        if amid_gang:
+            task.puzzling, task.error = False, self.placer.why(task.cls).text
+            return
+        task.puzzling = True
+        self.state.unexplained.setdefault(task.cls, {})[task] = None
+
+    def _explain(self) -> None:
+        """Work out reasons while there is time; at least one class per cycle. The rest waits for the next cycle."""
+        state, begin = self.state, self.tick()
+        end = state.ledger.table.changes.end
+        for cls in list(state.unexplained):
+            tasks = state.unexplained.pop(cls)
+            pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
+            if not pending:
+                continue
+            known = self._whys.get(cls)
+            if known is None or known[0] != end:
+                known = self._whys[cls] = (end, self.placer.why(cls).text)
+            for task in pending:
+                task.puzzling, task.error = False, known[1]
+                assert task.job is not None
+                self.explained[task.job] = None
+            if self.tick() - begin > self.budget / 3:
+                return
 
     # -- jobs that may take part --------------------------------------------------------------------------------
 
@@ -203,6 +245,8 @@ class Statement:
 
     def discard(self) -> None:
         """Take everything back, last step first; each task remembers where it would have gone."""
+        self.cycle.discarded[self.job] = None
+        self.cycle.placer.reconsider(t.cls for t in self.job.pending.values())
         for task, receipt, choice in reversed(self.steps):
             self.cycle.state.ledger.undo(receipt)
             task.trial = (task.status, choice.node)

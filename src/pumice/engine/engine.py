@@ -62,6 +62,8 @@ class Engine:
         for job in self.state.jobs.values():
             self.state.activate(job)
         self.state.sleeping.clear()
+        self.state.unexplained.clear()
+        self.state.woken_at = -1
         return self._remarks(conf, settings)
 
     def _remarks(self, conf: SchedulerConf, settings: Settings) -> list[str]:
@@ -87,19 +89,15 @@ class Engine:
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""
         state = self.state
-        if state.dirty or any(queue.active and queue.present for queue in state.queues.values()):
+        if state.dirty or state.unexplained or any(queue.active and queue.present for queue in state.queues.values()):
             return True
         if any(until <= now for until in state.waiting.values()):
             return True
-        return bool(state.sleeping) and state.ledger.table.gains.end != self._gains_seen()
+        return bool(state.sleeping) and state.ledger.table.gains.end != state.woken_at
 
     def next_wake(self) -> float | None:
         """The earliest time for which a job waits."""
         return min(self.state.waiting.values(), default=None)
-
-    def _gains_seen(self) -> int:
-        cursors = [self.placer._asleep.get(cls, 0) for cls in self.state.sleeping]
-        return min(cursors, default=self.state.ledger.table.gains.end)
 
     # -- what became of the effects -----------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ class Ledger:
             self.unpipeline(receipt.uid)
         elif receipt.operation == "reserve":
             if holding is not None:
-                self._take(holding)
+                self._take(holding, gain=False)
         elif receipt.operation == "terminate" and holding is not None and receipt.before is not None:
             row = self.table.row_of.get(holding.node)
             if row is not None:
@@ -237,7 +237,7 @@ class Ledger:
             self._charge_row(holding, row)
         self._cards(holding, 1)
 
-    def _take(self, holding: Holding) -> None:
+    def _take(self, holding: Holding, *, gain: bool = True) -> None:
         del self.holdings[holding.uid]
         there = self.by_node[holding.node]
         del there[holding.uid]
@@ -251,11 +251,11 @@ class Ledger:
                 self.table.set_releasing(row, columns, -1)
             if holding.features is not None:
                 self.terms.remove(row, holding.features)
-            self.table.charge(row, columns, -1)
+            self.table.charge(row, columns, -1, gain=gain)
 
     def _charge_row(self, holding: Holding, row: int) -> None:
         columns = self.columns(holding.request)
-        self.table.charge(row, columns, 1)
+        self.table.charge(row, columns, 1, gain=False)
         if holding.state is Hold.TERMINATING:
             self.table.set_releasing(row, columns, 1)
         if holding.features is not None:

@@ -78,6 +78,8 @@ class Task:
     job: Job | None = None
     error: str = ""
     """Why it was not placed, in this or an earlier cycle; empty when never tried."""
+    puzzling: bool = False
+    """It fitted nowhere and ``error`` does not say yet why."""
     trial: tuple[Status, str] | None = None
     told: tuple[str, str] | None = None
     told_at: float = -1e9

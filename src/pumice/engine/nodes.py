@@ -145,12 +145,13 @@ class NodeTable:
         if gain:
             self.gains.append(row)
 
-    def charge(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
-        """Add ``sign`` times a request (pairs of column and amount) to what is used on a row."""
+    def charge(self, row: int, items: Iterable[tuple[int, int]], sign: int, *, gain: bool) -> None:
+        """Add ``sign`` times a request (pairs of column and amount) to what is used on a row. ``gain`` says whether
+        somebody could fit now who did not before; taking back a trial is none."""
         used = self.used[row]
         for column, amount in items:
             used[column] += sign * amount
-        self.touch(row, gain=sign < 0)
+        self.touch(row, gain=gain)
 
     def set_releasing(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
         releasing = self.releasing[row]
@@ -161,13 +162,13 @@ class NodeTable:
             self.releasing_rows[row] = count
         else:
             self.releasing_rows.pop(row, None)
-        self.touch(row, gain=sign > 0)
+        self.touch(row, gain=False)
 
     def set_pipelined(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
         pipelined = self.pipelined[row]
         for column, amount in items:
             pipelined[column] += sign * amount
-        self.touch(row, gain=sign < 0)
+        self.touch(row, gain=False)
 
     def live_rows(self) -> Rows:
         return np.flatnonzero(self.live)

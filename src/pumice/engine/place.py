@@ -7,7 +7,7 @@ when the class falls asleep or is no longer asked for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,6 +58,8 @@ class Why:
     nodes: int
     counts: Mapping[str, int]
     misfits: tuple[Misfit, ...] = ()
+    final: bool = False
+    """Every node refuses for good: only a change of nodes can help, not pods that leave."""
 
     @property
     def text(self) -> str:
@@ -76,6 +78,8 @@ class Placer:
         self.framework = framework
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
         self._asleep: dict[PodClass, int] = {}
+        self._hopeless: dict[PodClass, int] = {}
+        """Classes that no node can ever take, and the version of the table that said so."""
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -116,8 +120,9 @@ class Placer:
         if cursor is None:
             return False
         table = self.state.ledger.table
-        if cursor == table.gains.end:
+        if cursor == table.gains.end or self._hopeless.get(cls) == table.version:
             return True
+        self._hopeless.pop(cls, None)
         changed = table.gains.since(cursor)
         if changed is not None and not self.state.sees_pods(cls):
             rows = np.array(changed, np.intp)
@@ -127,10 +132,16 @@ class Placer:
         del self._asleep[cls]
         return False
 
+    def reconsider(self, classes: Iterable[PodClass]) -> None:
+        """Wake classes that fell asleep while a gang, now taken back, held the room."""
+        for cls in classes:
+            self._asleep.pop(cls, None)
+
     def forget(self) -> None:
         """Drop everything that is remembered (the configuration changed)."""
         self._kept.clear()
         self._asleep.clear()
+        self._hopeless.clear()
 
     def choose_future(self, cls: PodClass) -> Choice | None:
         """The first node, by name, that would take the pod once what terminates there is gone."""
@@ -318,7 +329,7 @@ class Placer:
     # -- why not ------------------------------------------------------------------------------------------------
 
     def why(self, cls: PodClass, *, per_node: bool = False) -> Why:
-        """The reasons of all nodes, from the same filters that decided."""
+        """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
         table = self.state.ledger.table
         rows = table.live_rows()
         if cls.request.refused or cls.refusals:
@@ -329,15 +340,18 @@ class Placer:
         misfits = []
         open_rows = np.ones(len(rows), bool)
         refused = np.zeros(len(rows), bool)
+        for_good = np.zeros(len(rows), bool)
 
         def note(failed: NDArray[np.bool_], text: str, *, final: bool, abort: bool, short: Short) -> None:
-            nonlocal open_rows, refused
+            nonlocal open_rows, refused, for_good
             hit = failed & open_rows
             number = int(hit.sum())
             if not number:
                 return
             counts[text] = counts.get(text, 0) + number
             refused |= hit
+            if final:
+                for_good |= hit
             if per_node:
                 misfits.extend(Misfit(table.name(int(r)), short, text, final=final) for r in rows[hit])
             if abort:
@@ -351,20 +365,30 @@ class Placer:
             note(failed & ~final_rows, f"Insufficient {name}", final=False, abort=True, short=Short.REQUEST)
         for verdict in self.framework.verdicts(self.state, cls, rows):
             note(verdict.failed, verdict.text, final=verdict.final, abort=verdict.abort, short=verdict.short)
-        for misfit in self._device_reasons(cls, rows[open_rows & ~refused]):
+        by_devices = self._device_reasons(cls, rows[open_rows & ~refused])
+        for misfit in by_devices:
             counts[misfit.text] = counts.get(misfit.text, 0) + 1
-            misfits.append(misfit)
-        return Why(len(rows), counts, tuple(misfits))
+            if per_node:
+                misfits.append(misfit)
+        hopeless = int(for_good.sum()) + sum(misfit.final for misfit in by_devices) >= len(rows)
+        if hopeless and not (self.state.sees_pods(cls) or cls.constraints.claims):
+            self._hopeless[cls] = table.version
+            if len(self._hopeless) > 100_000:
+                self._hopeless.pop(next(iter(self._hopeless)))
+        return Why(len(rows), counts, tuple(misfits), hopeless)
 
     def _device_reasons(self, cls: PodClass, rows: Rows) -> list[Misfit]:
         table = self.state.ledger.table
         found = []
         for ask in cls.asks:
             book = self.state.ledger.books[ask.family]
+            # Nodes with equal cards, equally used, give equal answers, unless the ask looks at more than counters.
+            counters = book.rank(ask, rows[:1], table.capacity) is not None if len(rows) else False
             alike: dict[object, Misfit | None] = {}
             for place, row in enumerate(rows):
                 node = table.name(int(row))
-                key = book.state_of(int(row)) if place >= EXACT_REASONS and row < len(book.ids) else None
+                known = counters or place >= EXACT_REASONS
+                key = book.state_of(int(row)) if known and row < len(book.ids) else None
                 if key is None or key not in alike:
                     fit = self._fit(ask, node)
                     alike[key] = fit if isinstance(fit, Misfit) else None

@@ -64,6 +64,10 @@ class State:
     """Jobs that wait for a time: queue quota, enqueue, back-off."""
     sleeping: dict[PodClass, dict[Job, None]] = field(default_factory=dict)
     """Jobs that wait until something that their class needs changes."""
+    unexplained: dict[PodClass, dict[Task, None]] = field(default_factory=dict)
+    """Pods that fitted nowhere and whose reason is still to be worked out: beside the placing, not in its way."""
+    woken_at: int = -1
+    """How far the table's gains have been offered to every sleeping class."""
     settings: Settings = field(default_factory=Settings)
     """The arguments of deviceshare: how much the cards' score counts between nodes."""
     evidence: dict[str, bytes] = field(default_factory=dict)
@@ -105,6 +109,8 @@ class State:
         if task is not None:
             del self.tasks[uid]
             task.cls.users -= 1
+            if task.cls in self.unexplained:
+                self.unexplained[task.cls].pop(task, None)
             job = task.job
             if job is not None:
                 job.leave(task)

@@ -29,7 +29,7 @@ def close(cycle: Cycle) -> list[Effect]:
     """Effects for every job that changed or was tried in this cycle."""
     effects: list[Effect] = []
     queues: set[str] = set()
-    for job in {**cycle.state.dirty, **cycle.tried}:
+    for job in {**cycle.state.dirty, **cycle.tried, **cycle.explained}:
         if job.key not in cycle.state.jobs:
             continue
         job.settle()
@@ -92,16 +92,16 @@ def pod_message(job: Job, task: Task) -> str:
 
 
 def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
-    if job not in cycle.tried and job not in cycle.blocked:
+    if job not in cycle.tried and job not in cycle.blocked and job not in cycle.explained:
         return []
     found: list[Effect] = []
     for task in job.tasks.values():
-        if task.gated or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
+        if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
         if task.retry_at > cycle.now:
             continue  # its SchedulerError says more
         if not task.error and cycle.never(task):
-            task.error = cycle.why(task)  # whatever queue or gang say, a pod that can never run hears that first
+            task.error = cycle.placer.why(task.cls).text  # whatever queue or gang say, a pod that can never run hears that first
         reason, message = pod_reason(task), pod_message(job, task)
         if task.told == (reason, message):
             continue
@@ -140,7 +140,7 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
         group.status.phase, group.status.conditions = job.phase, list(conditions)
         group.status.running, group.status.succeeded, group.status.failed = counts
     if job.phase in (UNKNOWN, PENDING, INQUEUE):
-        if job.pending and (job in cycle.tried or job in cycle.blocked):
+        if job.pending and is_told(cycle, job):
             text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
             if job.announced != ("Unschedulable", text):
                 job.announced = ("Unschedulable", text)
@@ -149,6 +149,12 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
         job.announced = ("Scheduled", "")
         found.append(Event(*about, "Normal", "Scheduled", "pod group is ready"))
     return found
+
+
+def is_told(cycle: Cycle, job: Job) -> bool:
+    """Whether this cycle learnt something about the job, and knows the reasons."""
+    learnt = job in cycle.tried or job in cycle.blocked or job in cycle.explained
+    return learnt and not any(task.puzzling for task in job.pending.values())
 
 
 def condition(type_: str, reason: str, message: str, cycle: Cycle) -> PodGroupCondition:

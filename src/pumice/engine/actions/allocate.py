@@ -96,11 +96,14 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
         task = tasks.pop()
         if not framework.allocatable(job.queue, task):
             # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
-            fits = cycle.placer.choose(task.cls) is not None
-            task.error = f"queue {job.queue.name} has no room left for it" if fits else cycle.why(task)
-            cycle.blocked[job] = task.error
+            if cycle.placer.choose(task.cls) is None:
+                cycle.refused(task, amid_gang=bool(statement.steps))
+            else:
+                task.error, task.puzzling = f"queue {job.queue.name} has no room left for it", False
+            cycle.blocked[job] = f"queue {job.queue.name} has no room left"
             continue
         if task.role and task.role in failed_roles:
+            task.puzzling = False
             task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
             continue
         choice = placer.choose(task.cls, task.nominated) if task.nominated else None
@@ -110,7 +113,7 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
         elif (future := placer.choose_future(task.cls)) is not None:
             statement.pipeline(task, future)
         else:
-            task.error = cycle.why(task)
+            cycle.refused(task, amid_gang=bool(statement.steps))
             failed_roles.add(task.role)
             if not _go_on(job, failed_roles, tasks):
                 return

@@ -28,7 +28,7 @@ def backfill(cycle: Cycle) -> None:
             task.trial = None
             choice = cycle.placer.choose(task.cls)
             if choice is None:
-                task.error = cycle.why(task)
+                cycle.refused(task, amid_gang=bool(statement.steps))
                 continue
             statement.allocate(task, choice)
         if framework.job_ready(job) and job.counts[Status.ALLOCATED]:

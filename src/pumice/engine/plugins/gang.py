@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pumice.engine.framework import PERMIT, REJECT, Invalid, Plugin
 from pumice.engine.model import Job, Status
-from pumice.engine.status import condition, job_text
+from pumice.engine.status import condition, is_told, job_text
 
 if TYPE_CHECKING:
     from pumice.engine.cycle import Cycle
@@ -34,12 +34,12 @@ class Gang(Plugin):
 
     def close(self, cycle: Cycle) -> None:
         """Say on the PodGroup whether its gang stands (spec 13.2)."""
-        for job in {**cycle.state.dirty, **cycle.tried}:
+        for job in {**cycle.state.dirty, **cycle.tried, **cycle.explained}:
             if job.group is None or not job.tasks:
                 continue
             if self.job_ready(job):
                 job.conditions["Scheduled"] = condition("Scheduled", "tasks in gang are ready to be scheduled", "", cycle)
-            elif job in cycle.tried and not _only_waits_for_terminating(job):
+            elif is_told(cycle, job) and not _only_waits_for_terminating(job):
                 would = sum(1 for t in job.pending.values() if t.trial is not None and t.trial[0] is Status.ALLOCATED)
                 short = job.min_available - job.ready_count - would
                 text = f"{short}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
