@@ -8,10 +8,12 @@
 #include <machine/machine.h>
 #include <machine/state.h>
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,6 +105,25 @@ static inline void children_end(int count)
         CHECK(wait(&status) > 0);
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
+}
+
+/* A child that ends with its parent, so that a failed test leaves nobody behind. */
+static inline pid_t child(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return pid;
+}
+
+/* In a process of its own: a process meets one machine. */
+static inline void apart(void (*part)(void))
+{
+    if (child() == 0) {
+        part();
+        exit(0);
+    }
+    children_end(1);
 }
 
 static inline CUcontext begin(CUdevice device)

@@ -328,7 +328,7 @@ static void a_handle_shares_memory_between_processes(void)
     fresh_machine("memory_mib=8192 context_mib=300");
     int down[2], up[2];
     CHECK(pipe(down) == 0 && pipe(up) == 0);
-    if (fork() == 0) {
+    if (child() == 0) {
         IpcHandle h;
         CUdeviceptr p;
         char text[32];
@@ -433,15 +433,6 @@ static void copies_wait_for_the_host_function_in_front(void)
     EQUAL(ordered, 2);
     EQUAL(back, 1);
     drop_machine();
-}
-
-static void apart(void (*part)(void))
-{
-    if (fork() == 0) {
-        part();
-        exit(0);
-    }
-    children_end(1);
 }
 
 int main(void)

@@ -1,9 +1,7 @@
 /* Memory: the card's limit, the witness, many processes and threads, killed processes. */
-#define _GNU_SOURCE
 #include "check.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #define MIB (1ull << 20)
 
@@ -148,7 +146,7 @@ static void sixty_four_processes_lose_no_update(void)
     int report[2];
     CHECK(pipe(report) == 0);
     for (int i = 0; i < PROCESSES; i++) {
-        if (fork() == 0) {
+        if (child() == 0) {
             toiling_process(report[1], (unsigned)i + 1);
             exit(0);
         }
@@ -210,7 +208,7 @@ static void killed_processes_leave_the_machine_usable(int rounds)
             kill(running[i], SIGKILL);
             waitpid(running[i], NULL, 0);
         }
-        running[i] = fork();
+        running[i] = child();
         if (running[i] == 0)
             victim((unsigned)round + 1);
     }
@@ -221,7 +219,7 @@ static void killed_processes_leave_the_machine_usable(int rounds)
     struct machine_state *m = pumice_machine_state();
     pumice_machine_reap(NULL);
     EQUAL(m->card[0].lanes[0].used_bytes, 0);
-    if (fork() == 0) {
+    if (child() == 0) {
         begin(0);
         CUdeviceptr p;
         EQUAL(free_now(), (4096 - 64) * MIB);
@@ -239,7 +237,7 @@ static void a_forked_child_has_no_driver(void)
 {
     fresh_machine("");
     begin(0);
-    if (fork() == 0) {
+    if (child() == 0) {
         CUdeviceptr p;
         EQUAL(cuMemAlloc_v2(&p, 4), 3);
         EQUAL(cuInit(0), 3);
@@ -256,15 +254,6 @@ static int kill_rounds = 200;
 static void kills(void)
 {
     killed_processes_leave_the_machine_usable(kill_rounds);
-}
-
-static void apart(void (*part)(void))
-{
-    if (fork() == 0) {
-        part();
-        exit(0);
-    }
-    children_end(1);
 }
 
 int main(int argc, char **argv)

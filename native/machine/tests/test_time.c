@@ -10,7 +10,7 @@ static void shared_by(int processes, int kernels)
     int gate[2];
     CHECK(pipe(gate) == 0);
     for (int i = 0; i < processes; i++) {
-        if (fork())
+        if (child())
             continue;
         char go;
         begin(0);
@@ -190,15 +190,6 @@ static void a_full_queue_makes_the_launch_wait(void)
         OK(run(f, NULL));
     EQUAL(pumice_machine_now_ns() - start, 6 * MS); /* six had to end before the tenth found room */
     drop_machine();
-}
-
-static void apart(void (*part)(void))
-{
-    if (fork() == 0) {
-        part();
-        exit(0);
-    }
-    children_end(1);
 }
 
 int main(void)
