@@ -11,8 +11,12 @@ import random
 import sys
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
+from pathlib import Path
 
-from mig_streams import MIXES, RULES, SIZES, Fleet, a100
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.mig_streams import MIXES, RULES, SIZES, Fleet, a100
+from benchmarks.report import save
 from pumice.families.nvidia_vgpu.mig import Geometry
 
 CARDS, REQUESTS = 4, 24
@@ -62,7 +66,11 @@ def distances(count: int, seed: int = 1) -> dict[str, dict[str, float]]:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--count", type=int, default=200)
-    result = distances(options.parse_args().count)
+    options.add_argument("--save", action="store_true", help="write benchmarks/results/mig_instances.json")
+    chosen = options.parse_args()
+    result = distances(chosen.count)
+    if chosen.save:
+        save("mig_instances", {"instances": chosen.count, "below_optimum_percent": result}, keep=True)
     print(f"{'mix':14}" + "".join(f"{rule:>12}" for rule in RULES) + "   (per cent below the offline optimum)")
     for mix, by_rule in result.items():
         print(f"{mix:14}" + "".join(f"{by_rule[rule]:12.2f}" for rule in RULES))

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
+from benchmarks.report import save
 from pumice.engine.engine import Engine
 from pumice.engine.explain import EngineOracle, explain
 from pumice.engine.ledger import Holding
@@ -114,11 +115,14 @@ def explain_times(nodes: int) -> dict[str, float]:
 
 
 def main() -> int:
+    results: dict[str, dict[str, float]] = {}
     for policy in ("listed", "tightest", "expected"):
-        found = mig(policy)
+        results[f"mig_{policy}_ms"] = found = mig(policy)
         print(f"MIG pod over 1,000 cards, {policy:9}: first of its class {found['first']:.2f} ms, after {found['later']:.3f} ms")
-    found = explain_times(5000)
+    results["explain_5000_nodes_ms"] = found = explain_times(5000)
     print("explain on 5,000 nodes: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in found.items()))
+    if "--save" in sys.argv:
+        save("mig_speed", results, keep=True)
     return 0
 
 

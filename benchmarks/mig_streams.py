@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import json
 import math
 import random
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.report import save
 from pumice.families.nvidia_vgpu.mig import PUBLISHED, Catalogue, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import Chooser, chooser
 from pumice.wire.device_config import NvidiaConfig
@@ -144,14 +147,13 @@ def table(arrivals: int, rules: tuple[str, ...] = RULES) -> dict[str, dict[str, 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true", help="a tenth of the arrivals")
-    options.add_argument("--json", action="store_true")
+    options.add_argument("--save", action="store_true", help="write benchmarks/results/mig_streams.json")
     chosen = options.parse_args()
     start = time.perf_counter()
     arrivals = 1_500 if chosen.quick else 15_000
     result = table(arrivals)
-    if chosen.json:
-        print(json.dumps(result, indent=1))
-        return 0
+    if chosen.save:
+        save("mig_streams", {"arrivals": arrivals, "seeds": SEEDS, "used_and_accepted_percent": result}, keep=True)
     print(f"mean memory in use % (accepted memory %), {arrivals} arrivals, seeds {SEEDS}")
     print(f"{'rule':10}{'load':>6}  " + "".join(f"{mix:>18}" for mix in MIXES) + f"{'mean':>8}")
     for load in map(str, LOADS):
