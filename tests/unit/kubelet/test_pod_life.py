@@ -229,6 +229,35 @@ def test_a_second_deletion_with_a_shorter_grace_period_is_heard(on_node: OnNode)
     on_node(work)
 
 
+def test_a_fault_in_the_twin_leaves_no_pod_alone(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        start, faults = here.runtime.start, [ZeroDivisionError("first"), ZeroDivisionError("second")]
+
+        async def faulty(spec: Any, on_exit: Any) -> int:
+            if faults:
+                raise faults.pop()
+            return await start(spec, on_exit)
+
+        here.runtime.start = faulty  # type: ignore[method-assign]
+        await here.pod("p")
+        await here.settle(15)
+        assert (await here.status("p"))["phase"] == "Running"
+
+    on_node(work)
+
+
+def test_a_post_start_hook_that_fails_ends_the_container(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        """In a hollow container every exec fails."""
+        hook = {"postStart": {"exec": {"command": ["true"]}}}
+        await here.pod("p", container={"lifecycle": hook}, restartPolicy="Never")
+        await here.settle(5)
+        assert (await here.status("p"))["phase"] == "Failed"
+        assert "FailedPostStartHook" in await here.reasons("p")
+
+    on_node(work)
+
+
 def test_a_forced_deletion_kills_at_once(on_node: OnNode) -> None:
     async def work(here: World) -> None:
         await here.pod("p")

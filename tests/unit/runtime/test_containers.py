@@ -202,6 +202,20 @@ def test_env_working_directory_and_hostname_are_the_containers_own(inside: Insid
     inside(work)
 
 
+def test_root_may_run_a_container_as_another_user(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may change the user")
+
+    async def main() -> None:
+        async with box(tmp_path, "mount") as here:
+            assert await here.run("id -u; id -g", user=65534, group=65533) == (0, "65534\n65533")
+            ident, _ = await here.start("sleep", "100", user=65534, group=65533)
+            session = await here.runtime.exec(ident, ("id", "-u"), tty=False, stdin=False)
+            assert await session.read() == (1, b"65534\n")
+
+    asyncio.run(main())
+
+
 def test_a_command_that_is_not_there_is_a_start_error(inside: Inside) -> None:
     async def work(here: Box) -> None:
         with pytest.raises(StartFailed) as refused:

@@ -32,6 +32,7 @@ from pumice.ports.cluster import ApiError, Cluster
 
 log = logging.getLogger("pumice.kubelet")
 _OVER = ("Succeeded", "Failed")
+_WORKER_RETRY = 5.0
 _REFUSED_TEXT = "Allocate failed due to {cause}, which is unexpected"
 
 
@@ -62,6 +63,9 @@ class KubeletTwin:
         """Read the checkpoint of the last time. Call before the plugin socket opens."""
         directory = self.settings.plugin_dir
         directory.mkdir(parents=True, exist_ok=True)
+        for private in (self.settings.pods_dir, self.settings.logs_dir):  # secrets are in there
+            private.mkdir(parents=True, exist_ok=True)
+            private.chmod(0o700)
         books, registered = checkpoint.load(directory)
         self.devices.remember(books, registered, self.clock.monotonic())
         self.devices.save = lambda books, registered: checkpoint.save(directory, books, registered)
@@ -200,11 +204,13 @@ class KubeletTwin:
         return worker
 
     async def _work(self, worker: PodWorker) -> None:
-        try:
-            await worker.run()
-        except Exception:
-            log.exception("pod worker failed pod=%s", worker.pod["metadata"]["name"])
-            raise
+        while True:
+            try:
+                await worker.run()
+                break
+            except Exception:  # a fault of ours must not leave a pod without anybody who looks after it
+                log.exception("pod worker failed, trying again pod=%s", worker.pod["metadata"]["name"])
+                await self.clock.sleep(_WORKER_RETRY)
         await self.writer.flush(worker.uid)
         while not worker.terminating:
             await worker.wait_for_deletion()

@@ -33,6 +33,7 @@ Json = Mapping[str, Any]
 VOLUME_RETRY = 2.0
 VOLUME_REFRESH = 60.0  # kubelet's syncFrequency: how soon a changed ConfigMap shows in a mounted volume
 DEFAULT_GRACE = 30.0
+HOOK_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -203,7 +204,20 @@ class PodWorker:
         if tools.runtime.isolation == "none":
             self._event("Warning", "NoMountNamespace", "mount namespaces are refused on this machine "
                         f"({tools.runtime.isolation_note}): the container gets LD_PRELOAD and host paths instead", name)
+        await self._post_start(record, container)
         self._health.start(record, container)
+
+    async def _post_start(self, record: Record, container: Json) -> None:
+        """A hook that fails ends the container, as in Kubernetes; it then restarts by the pod's policy."""
+        hook = (container.get("lifecycle") or {}).get("postStart") or {}
+        if sleep := (hook.get("sleep") or {}).get("seconds"):
+            await self.tools.clock.sleep(float(sleep))
+        elif hook:
+            attempt = make_probe({**hook, "timeoutSeconds": HOOK_SECONDS}, container, self.facts.pod_ip,
+                                 self.tools.runtime, record.container_id)
+            if text := await attempt():
+                self._event("Warning", "FailedPostStartHook", f"PostStartHook failed: {text}", record.name)
+                await self.tools.runtime.signal(record.container_id, signal.SIGKILL)
 
     def _start_failed(self, record: Record, ident: str, error: StartFailed) -> None:
         now = self.tools.clock.now()
