@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from pumice.model.refusal import PumiceError
 from pumice.node.answer import Answer
 from pumice.node.desk import Decision, Desk, Refuse, Repeat, Serve
 from pumice.node.effects import PatchNode
+from pumice.node.pods import Held
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 
@@ -29,12 +30,12 @@ PATIENCE = 2.0
 class NumberHandler:
     """Answers for ``volcano.sh/vgpu-number``. One call at a time, as the kubelet makes them."""
 
-    def __init__(self, desk: Desk, own: OwnNode) -> None:
-        self._desk, self._own = desk, own
+    def __init__(self, desk: Desk, own: OwnNode, held: Callable[[], Held | None] = lambda: None) -> None:
+        self._desk, self._own, self._held = desk, own, held
         self._one_at_a_time = asyncio.Lock()
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-        return self._desk.prefer(self._own.pods, available, must, size)
+        return self._desk.prefer(self._own.pods, available, must, size, await asyncio.to_thread(self._held))
 
     async def allocate(self, ids: Sequence[str]) -> Any:
         async with self._one_at_a_time:
@@ -67,16 +68,17 @@ class NumberHandler:
             await changed
 
     async def _decide(self, ids: Sequence[str]) -> Decision | None:
-        """First by the watch; then by a list of all pods, past the watch; then as soon as something changes."""
-        decision = self._desk.allocate(self._own.pods, ids)
+        """By the watch, then by a list past the watch, then whenever something changes, for a while."""
+        held = await asyncio.to_thread(self._held)
+        decision = self._desk.allocate(self._own.pods, ids, held)
         if decision is None:
             with suppress(ApiError):
                 await self._own.relist()
-                decision = self._desk.allocate(self._own.pods, ids, complete=True)
+                decision = self._desk.allocate(self._own.pods, ids, held)
         deadline = self._own.clock.monotonic() + PATIENCE
         while decision is None and (left := deadline - self._own.clock.monotonic()) > 0:
             await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
-            decision = self._desk.allocate(self._own.pods, ids)
+            decision = self._desk.allocate(self._own.pods, ids, held)
         return decision
 
     async def _serve(self, decision: Serve) -> Any:

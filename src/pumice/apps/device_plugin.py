@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
+from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.allocating import EmptyHandler, NumberHandler
@@ -136,7 +138,8 @@ class Plugin:
         self._clock = own.clock
         self._handshake = Handshake(settings.handshake)
         self._desk = Desk(settings.node_name, sharing, _handout(settings, log_level), dice)
-        self._handler = NumberHandler(self._desk, own)
+        held = partial(holders, settings.device_plugin_dir, sharing.number)
+        self._handler = NumberHandler(self._desk, own, held)
         self._sick: dict[str, str] = {}
         self._lists: dict[str, Registration] = {}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, device_list
 from pumice.apps.allocating import PATIENCE, message
 from pumice.apps.card_watch import CardWatch
@@ -78,7 +79,7 @@ class SharePlugin:
         self._legacy, self._own, self._watch = settings.legacy, own, watch
         self._desk = ShareDesk(settings.node_name, settings.legacy)
         self._one_at_a_time = asyncio.Lock()
-        folder = settings.device_plugin_dir
+        self._folder = folder = settings.device_plugin_dir
         endpoint = Endpoint(folder, "volcano.sock", self)
         self._registration = Registration(endpoint, settings.legacy.resource, folder / "kubelet.sock", Options())
         self._registration.on_return = self._desk.kubelet_restarted
@@ -124,15 +125,16 @@ class SharePlugin:
                 await self._release_lock()
 
     async def _decide(self, count: int) -> Shared | Unshared | None:
-        decision = self._desk.allocate(self._own.pods, count)
+        held = await asyncio.to_thread(holders, self._folder, self._legacy.resource)
+        decision = self._desk.allocate(self._own.pods, count, held)
         if decision is None:
             with suppress(ApiError):
                 await self._own.relist()
-                decision = self._desk.allocate(self._own.pods, count, complete=True)
+                decision = self._desk.allocate(self._own.pods, count, held)
         deadline = self._own.clock.monotonic() + PATIENCE
         while decision is None and (left := deadline - self._own.clock.monotonic()) > 0:
             await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
-            decision = self._desk.allocate(self._own.pods, count)
+            decision = self._desk.allocate(self._own.pods, count, held)
         return decision
 
     async def _perform(self, decision: Shared | Unshared | None, count: int) -> Any:

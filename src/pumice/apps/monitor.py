@@ -157,7 +157,7 @@ class MetricsPage:
         given = granted(pod, self._settings.node_name, config.resource_count_name, config.resource_memory_name)
         unit = MIB * max(1, config.gpu_memory_factor)
         views = []
-        for container in pod.spec.containers:
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
             region = regions.get((pod.uid, container.name))
             devices = sorted(given.get(container.name, ()), key=lambda device: order.get(device.uuid, 99))
             if region is None and not devices:

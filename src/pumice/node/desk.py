@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pumice.node.answer import Answer, Handout, build, refusal
 from pumice.node.effects import Effect, PatchPod, Tell
 from pumice.node.inventory import SharedCard
-from pumice.node.matching import AGAIN, FAILED, INIT, Broken, Matcher, Work, done, leftovers
-from pumice.node.pods import NodePod
+from pumice.node.matching import FAILED, INIT, Broken, Matcher, Work, done, leftovers
+from pumice.node.pods import Held, NodePod
 from pumice.node.sharing import Sharing
 
 
@@ -75,24 +75,23 @@ class Desk:
         """These are the node's cards from now on."""
         self._cards = {card.uuid: card for card in cards}
 
-    def prefer(self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+    def prefer(
+        self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+    ) -> list[str]:
         """The answer to GetPreferredAllocation for one container."""
-        return self._matcher.propose(pods, available, must, size)
+        return self._matcher.propose(pods, available, must, size, held)
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], *, complete: bool = False) -> Decision | None:
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
         """What to do about one call; None when no pod waits for so many devices (yet).
 
-        ``complete``: these are all pods of the node as of now, so that a call for which no pod waits must be for one that
-        was served and has not started: a kubelet that was killed admits it anew.
+        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told.
         """
         key = frozenset(ids)
         holder = self._holder(pods, key)
-        found = self._matcher.further(holder, len(ids)) if holder else None
+        found = self._matcher.further(holder, len(ids), held) if holder else None
         if holder and found is None:
             return Repeat(self._answers[key][1], holder.key)
-        found = found or self._matcher.match(pods, ids)
-        if found is None and complete:
-            found = self._matcher.again(pods, len(ids))
+        found = found or self._matcher.match(pods, ids, held)
         if found is None:
             return None
         if isinstance(found, Broken):
@@ -101,7 +100,8 @@ class Desk:
             return self.refuse(found.pod, reason)
         answer = build(found, self._cards, self._sharing, self._handout, self._dice)
         meta = found.pod.metadata
-        patch = None if found.segment in (INIT, AGAIN) else PatchPod(meta.namespace, meta.name, meta.uid, done(found))
+        nothing = found.segment == INIT or found.again
+        patch = None if nothing else PatchPod(meta.namespace, meta.name, meta.uid, done(found))
         return Serve(found, key, answer, patch, self._warnings(found))
 
     def kubelet_restarted(self) -> None:

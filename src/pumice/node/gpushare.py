@@ -13,7 +13,7 @@ from typing import Final
 from pumice.node.answer import Answer
 from pumice.node.effects import Effect, PatchPod, PatchStatus, Tell
 from pumice.node.inventory import Unit
-from pumice.node.pods import Container, NodePod
+from pumice.node.pods import Container, Held, NodePod
 from pumice.node.sharing import MIB
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
@@ -87,25 +87,26 @@ class ShareDesk:
         self._served: dict[str, int] = {}
         self.cards = tuple(cards)
 
-    def allocate(
-        self, pods: Sequence[NodePod], count: int, *, complete: bool = False
-    ) -> Shared | Unshared | None:
+    def allocate(self, pods: Iterable[NodePod], count: int, held: Held | None = None) -> Shared | Unshared | None:
         """What to do about a call for ``count`` units; None when no pod waits for so many.
 
-        ``complete``: these are all pods of the node as of now. A call for which no pod waits is then for one that was
-        served and has not started: a kubelet that was killed admits it anew.
+        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told.
         """
-        here = sorted((pod for pod in pods if self._here(pod)), key=_turn)
-        for pod in here:
-            asking = self._asking(pod)
-            served = self._served.get(pod.uid, 0)
-            if not _assigned(pod) and served < len(asking) and asking[served].asks(self._legacy.resource) == count:
-                return self._answer(pod, asking[served], count, last=served + 1 == len(asking))
-        for pod in here if complete else ():
-            again = [container for container in self._asking(pod) if container.asks(self._legacy.resource) == count]
-            if again and _assigned(pod) and not pod.started and pod.uid not in self._served:
-                return self._answer(pod, again[0], count, last=False)
+        for pod in sorted((pod for pod in pods if self._here(pod)), key=_turn):
+            waiting = self._waiting(pod, held)
+            if waiting and waiting[0].asks(self._legacy.resource) == count:
+                return self._answer(pod, waiting[0], count, last=len(waiting) == 1 and not _assigned(pod))
         return None
+
+    def _waiting(self, pod: NodePod, held: Held | None) -> list[Container]:
+        """The containers that still wait, in the kubelet's order. Those of an assigned pod wait only when the kubelet lost
+        their answer: it was killed before it wrote it down."""
+        if held is None:
+            return [] if _assigned(pod) else self._asking(pod)[self._served.get(pod.uid, 0) :]
+        if _assigned(pod) and pod.admitted:
+            return []
+        asking = self._asking(pod)[self._served.get(pod.uid, 0) :]
+        return [container for container in asking if (pod.uid, container.name) not in held]
 
     def kubelet_restarted(self) -> None:
         """The kubelet begins anew with the pods that have not started."""

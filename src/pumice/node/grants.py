@@ -1,10 +1,42 @@
-"""What the containers of a pod were given, by its annotations: the k-th part belongs to the k-th asking container."""
+"""Which part of a pod's assignment is for which of its containers (spec nvidia-device-plugin 10.2, 11.2).
+
+Parts exist only for containers that ask. Our scheduler books sidecars, too: their parts come before those of the containers.
+Upstream's books none, so the number of parts tells which of the two wrote them.
+"""
 
 from __future__ import annotations
 
-from pumice.node.pods import NodePod
+from dataclasses import dataclass
+
+from pumice.node.pods import Container, NodePod
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One container in the order in which the kubelet asks. ``part`` is None for an init container that has none: it
+    borrows the devices of a later one."""
+
+    container: Container
+    part: int | None
+
+
+def turns(pod: NodePod, parts: int, number: str, memory: str) -> list[Turn] | str:
+    """Every container that asks for cards, init containers first; or why the number of parts does not fit the pod."""
+    asking = [c for c in pod.spec.containers if c.wants_cards(number, memory)]
+    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always" and c.wants_cards(number, memory)]
+    booked = sidecars if parts == len(asking) + len(sidecars) else []
+    if parts != len(asking) + len(booked):
+        return f"{names.VGPU_IDS} has {parts} parts but {len(asking)} containers ask for vGPUs"
+    found, part = [], 0
+    for container in pod.spec.init_containers:
+        if any(container is sidecar for sidecar in booked):
+            found.append(Turn(container, part))
+            part += 1
+        elif container.asks(number):
+            found.append(Turn(container, None))
+    return [*found, *(Turn(container, part + i) for i, container in enumerate(asking))]
 
 
 def granted(
@@ -14,5 +46,7 @@ def granted(
     if pod.annotations.get(names.VGPU_NODE) != node:
         return {}
     parts = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, "")).containers
-    asking = [c.name for c in pod.spec.containers if c.wants_cards(number, memory)]
-    return dict(zip(asking, parts, strict=True)) if len(parts) == len(asking) else {}
+    found = turns(pod, len(parts), number, memory)
+    if isinstance(found, str):
+        return {}
+    return {turn.container.name: parts[turn.part] for turn in found if turn.part is not None}

@@ -5,6 +5,9 @@ kubelet's order: init containers first, then one segment of ``devices-to-allocat
 compared only by their *next* piece of work, never by totals. Among equals the order counts in which the pods came to this
 node, since the kubelet admits in that order; it is told apart from the scheduler's time, which has whole seconds.
 
+Where the kubelet's own record of devices can be read, it decides what has been served: a kubelet that was killed before it
+wrote an answer down admits the pod anew, and gets the same devices again.
+
 A *stranger* asks for the resource although no scheduler of ours placed it. The kubelet calls for it all the same, so it
 takes its turn, and is refused.
 """
@@ -15,23 +18,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pumice.node.pods import Container, NodePod
+from pumice.node.grants import Turn, turns
+from pumice.node.pods import Container, Held, NodePod
 from pumice.wire import names
-from pumice.wire.nvidia_vgpu import SERVED, PodDevice, parse_pod_devices, render_pod_devices
+from pumice.wire.nvidia_vgpu import SERVED, PodDevice, PodDevices, parse_pod_devices, render_pod_devices
 
 ALLOCATING: Final = "allocating"
+SUCCESS: Final = "success"
 INIT: Final = -1
-AGAIN: Final = -2
-ANSWERED: Final = 1 << 30
-"""Turns of a pod that this kubelet has an answer for: it does not ask again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """The next thing that one pod waits for: ``devices`` for ``container``.
 
-    ``segment`` is INIT for an init container, which borrows the devices of the first segment that has enough of them, and
-    AGAIN for a container that was served before: nothing is consumed then.
+    ``segment`` is INIT for an init container, which borrows the devices of the first segment that has enough of them.
+    ``again``: the segment was consumed for an answer that the kubelet lost, and there is nothing to write.
     ``rest`` is ``devices-to-allocate`` once this is done, ``last`` whether the pod is then served.
     """
 
@@ -42,6 +44,7 @@ class Work:
     rest: str = ""
     last: bool = False
     begun: bool = False
+    again: bool = False
     warning: str = ""
 
 
@@ -57,7 +60,7 @@ class Broken:
 
 @dataclass(slots=True)
 class Served:
-    """What this process has answered for one pod, beside what the pod's annotations say."""
+    """What this process has answered the present kubelet for one pod, beside what the pod's annotations say."""
 
     segments: set[int] = field(default_factory=set)
     inits: int = 0
@@ -70,22 +73,23 @@ class Matcher:
         self._node, self._number, self._memory = node, number, memory
         self._served: dict[str, Served] = {}
         self._refused: set[str] = set()
-        self._repeated: dict[str, int] = {}
         self._proposed: tuple[frozenset[str], str] | None = None
 
-    def propose(self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+    def propose(
+        self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+    ) -> list[str]:
         """Ids for GetPreferredAllocation: of the cards that the scheduler chose for the pod whose turn it is.
 
         Must-include ids come first; without a candidate, or without enough ids of its cards, the first ids in order.
         """
         chosen = list(must[:size])
         left = sorted(set(available) - set(chosen), key=_id_order)
-        work = self._next(pods, size)
+        work = self._next(pods, size, held)
         if isinstance(work, Work):
-            held = [_card(unit) for unit in chosen]
+            mine = [_card(unit) for unit in chosen]
             for device in work.devices:
-                if device.uuid in held:
-                    held.remove(device.uuid)
+                if device.uuid in mine:
+                    mine.remove(device.uuid)
                     continue
                 unit = next((unit for unit in left if _card(unit) == device.uuid), None)
                 if unit is not None and len(chosen) < size:
@@ -96,44 +100,35 @@ class Matcher:
             self._proposed = (frozenset(chosen), work.pod.uid)
         return chosen
 
-    def match(self, pods: Iterable[NodePod], ids: Sequence[str]) -> Work | Broken | None:
-        """The work that this Allocate call is for; None when no pod of this node waits for so many devices."""
+    def match(self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None) -> Work | Broken | None:
+        """The work that this Allocate call is for; None when no pod of this node waits for so many devices.
+
+        ``held``: what the kubelet has written down; None when that cannot be told.
+        """
         proposed, self._proposed = self._proposed, None
         pods = list(pods)
         if proposed and proposed[0] == frozenset(ids):
-            found = self._next((pod for pod in pods if pod.uid == proposed[1]), len(ids))
+            found = self._next((pod for pod in pods if pod.uid == proposed[1]), len(ids), held)
             if found is not None:
                 return found
-        return self._next(pods, len(ids))
+        return self._next(pods, len(ids), held)
 
-    def again(self, pods: Iterable[NodePod], count: int) -> Work | None:
-        """A container of a served pod that has not started: a kubelet that lost its memory admits such a pod anew.
-
-        Only sound when no pod of this node is unknown, for then nobody else can be meant.
-        """
-        found = [work for pod in pods if (work := self._repeat(pod, count)) is not None]
-        return min(found, key=_turn, default=None)
+    def further(self, pod: NodePod, count: int, held: Held | None = None) -> Work | Broken | None:
+        """What this one pod still waits for, if it is so many devices."""
+        return self._next([pod], count, held)
 
     def kubelet_restarted(self) -> None:
-        """The kubelet begins anew with the pods that have not started."""
-        self._repeated.clear()
+        """A kubelet registered us anew: what its predecessor was answered counts only where it was written down."""
+        self._served.clear()
         self._proposed = None
-
-    def further(self, pod: NodePod, count: int) -> Work | Broken | None:
-        """What this one pod still waits for, if it is so many devices."""
-        return self._next([pod], count)
 
     def settle(self, work: Work) -> None:
         """Remember that this work is done, before the cache of pods shows it."""
-        if work.segment == AGAIN:
-            self._repeated[work.pod.uid] = self._repeated.get(work.pod.uid, 0) + 1
-            return
-        self._repeated[work.pod.uid] = ANSWERED
         served = self._served.setdefault(work.pod.uid, Served())
         if work.segment == INIT:
             served.inits += 1
         else:
-            served.segments.update(range(work.segment + 1))
+            served.segments.add(work.segment)
 
     def refuse(self, uid: str) -> None:
         """The pod was refused: nothing of it is reserved any more, and its turn is over before the cache shows it."""
@@ -145,84 +140,62 @@ class Matcher:
         alive = set(uids)
         self._served = {uid: served for uid, served in self._served.items() if uid in alive}
         self._refused &= alive
-        self._repeated = {uid: count for uid, count in self._repeated.items() if uid in alive}
 
-    def _next(self, pods: Iterable[NodePod], count: int) -> Work | Broken | None:
+    def _next(self, pods: Iterable[NodePod], count: int, held: Held | None) -> Work | Broken | None:
         fitting: list[Work | Broken] = []
         for pod in pods:
-            match self._work(pod):
+            match self._work(pod, held):
                 case Work(devices=devices) as work if len(devices) == count:
                     fitting.append(work)
                 case Broken(counts=counts) as broken if count in counts:
                     fitting.append(broken)
         return min(fitting, key=_turn, default=None)
 
-    def _work(self, pod: NodePod) -> Work | Broken | None:
+    def _work(self, pod: NodePod, held: Held | None) -> Work | Broken | None:
+        notes = pod.annotations
         if not self._waits(pod):
             return None
-        if pod.annotations.get(names.VGPU_NODE) != self._node:
+        if notes.get(names.VGPU_NODE) != self._node:
             return self._stranger(pod)
-        if not self._candidate(pod):
-            return None
-        given = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, ""))
-        left = parse_pod_devices(pod.annotations.get(names.DEVICES_TO_ALLOCATE, ""))
-        asking = [c for c in pod.spec.containers if c.wants_cards(self._number, self._memory)]
-        booked = self._sidecars(pod, len(given.containers) - len(asking))
-        asking = [*booked, *asking]
-        reason = self._flaw(pod, asking, len(given.containers), len(left.containers))
-        if not reason and (doubts := (*given.doubts, *left.doubts)):
-            reason = doubts[0].text
-        if reason:
-            return Broken(pod, reason, self._counts(pod))
-        served = self._served.get(pod.uid, Served())
-        begun = left != given or bool(served.segments)
-        parts = [() if i in served.segments else part for i, part in enumerate(left.containers)]
-        waiting = self._waiting_init(pod, booked, parts, served.inits)
-        if waiting is not None:
-            return self._init_work(pod, waiting, given.containers, served.inits > 0)
-        return self._segment_work(pod, asking, parts, begun or served.inits > 0)
-
-    def _sidecars(self, pod: NodePod, extra: int) -> list[Container]:
-        """Sidecars with a part of their own, before the parts of the containers: our scheduler books them, upstream's
-        does not. Told apart by the number of parts beyond those of the containers."""
-        wanting = [
-            c for c in pod.spec.init_containers if c.restart_policy == "Always" and c.wants_cards(self._number, self._memory)
-        ]
-        return wanting if extra == len(wanting) else []
-
-    def _waiting_init(
-        self, pod: NodePod, booked: Sequence[Container], parts: Sequence[tuple[PodDevice, ...]], served: int
-    ) -> Container | None:
-        """The init container without a part whose turn it is. The kubelet goes through init containers in order, so one is
-        past when a sidecar or container after it has been served."""
-        segment = seen = 0
-        for container in pod.spec.init_containers:
-            if any(container is sidecar for sidecar in booked):
-                if segment < len(parts) and parts[segment]:
-                    return None
-                segment += 1
-            elif container.asks(self._number):
-                seen += 1
-                if seen > served and all(parts[segment:]):
-                    return container
-        return None
-
-    def _repeat(self, pod: NodePod, count: int) -> Work | None:
-        notes = pod.annotations
-        if not self._waits(pod) or pod.started or notes.get(names.VGPU_NODE) != self._node:
-            return None
-        if notes.get(names.BIND_PHASE) != "success":
+        phase = notes.get(names.BIND_PHASE, ALLOCATING)
+        if phase != ALLOCATING and (phase != SUCCESS or held is None):
             return None
         given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
-        asking = [c for c in pod.spec.containers if c.wants_cards(self._number, self._memory)]
-        if given.doubts or self._flaw(pod, asking, len(given.containers), 0):
-            return None
-        whole = max(given.containers, key=len, default=())
-        turns = [(c, whole[: c.asks(self._number)]) for c in pod.spec.init_containers if c.asks(self._number)]
-        turns += [(c, part) for c, part in zip(asking, given.containers, strict=True) if c.asks(self._number)]
-        for container, devices in turns[self._repeated.get(pod.uid, 0) :]:
-            if len(devices) == count:
-                return Work(pod, AGAIN, container, devices, warning="")
+        left = parse_pod_devices(notes.get(names.DEVICES_TO_ALLOCATE, ""))
+        found = turns(pod, len(given.containers), self._number, self._memory)
+        reason = found if isinstance(found, str) else _flaw(given, left)
+        if isinstance(found, str) or reason:
+            return Broken(pod, reason, self._counts(pod)) if phase == ALLOCATING else None
+        return self._next_turn(pod, found, given.containers, left.containers, held)
+
+    def _next_turn(
+        self,
+        pod: NodePod,
+        order: Sequence[Turn],
+        given: Sequence[tuple[PodDevice, ...]],
+        left: Sequence[tuple[PodDevice, ...]],
+        held: Held | None,
+    ) -> Work | Broken | None:
+        served = self._served.get(pod.uid, Served())
+        # What is left is what the annotation still has and this process has not answered in the meantime.
+        parts = [() if i in served.segments else part for i, part in enumerate(left)]
+        parts += [()] * (len(given) - len(parts))
+        begun = list(given) != parts or served.inits > 0
+        borrowing = 0
+        for position, turn in enumerate(order):
+            if not turn.container.asks(self._number):
+                continue  # memory alone: it has a part, but the kubelet never calls for it
+            recorded = held is not None and (pod.admitted or (pod.uid, turn.container.name) in held)
+            if turn.part is None:
+                borrowing += 1
+                past = held is None and any(t.part is not None and not parts[t.part] for t in order[position:])
+                if borrowing > served.inits and not recorded and not past:
+                    return self._borrow(pod, turn.container, given, served.inits > 0)
+            elif parts[turn.part]:
+                return self._consume(pod, turn, order, parts, begun)
+            elif held is not None and not recorded and given[turn.part] and turn.part not in served.segments:
+                answered = bool(served.segments) or served.inits > 0
+                return Work(pod, turn.part, turn.container, given[turn.part], begun=answered, again=True)
         return None
 
     def _waits(self, pod: NodePod) -> bool:
@@ -244,21 +217,7 @@ class Matcher:
         every = (*pod.spec.containers, *pod.spec.init_containers)
         return frozenset(container.asks(self._number) for container in every) - {0}
 
-    def _candidate(self, pod: NodePod) -> bool:
-        notes = pod.annotations
-        return (
-            notes.get(names.BIND_PHASE, ALLOCATING) == ALLOCATING
-            and bool(notes.get(names.DEVICES_TO_ALLOCATE, "").strip("; "))
-        )
-
-    def _flaw(self, pod: NodePod, asking: Sequence[Container], given: int, left: int) -> str:
-        if given != len(asking):
-            return f"{names.VGPU_IDS} has {given} parts but {len(asking)} containers ask for vGPUs"
-        if left > given:
-            return f"{names.DEVICES_TO_ALLOCATE} has {left} parts, more than {names.VGPU_IDS} with {given}"
-        return ""
-
-    def _init_work(
+    def _borrow(
         self, pod: NodePod, container: Container, parts: Sequence[tuple[PodDevice, ...]], begun: bool
     ) -> Work | Broken:
         count = container.asks(self._number)
@@ -271,21 +230,31 @@ class Matcher:
             warning = f"sidecar {container.name} shares the cards of a container; the scheduler has not booked it"
         return Work(pod, INIT, container, devices, begun=begun, warning=warning)
 
-    def _segment_work(
-        self, pod: NodePod, asking: Sequence[Container], parts: list[tuple[PodDevice, ...]], begun: bool
-    ) -> Work | None:
-        # A container that asks for memory alone has a part but never an Allocate call: it is passed over.
-        mine = [i for i, part in enumerate(parts) if part and asking[i].asks(self._number)]
-        if not mine:
-            return None
-        segment = mine[0]
-        last = len(mine) == 1
-        passed = [asking[i].name for i, part in enumerate(parts) if part and i not in mine and (last or i < segment)]
+    def _consume(
+        self, pod: NodePod, turn: Turn, order: Sequence[Turn], parts: Sequence[tuple[PodDevice, ...]], begun: bool
+    ) -> Work:
+        segment = turn.part
+        assert segment is not None
+        open_ = [t for t in order if t.part is not None and parts[t.part]]
+        last = not any(t.container.asks(self._number) for t in open_ if t is not turn)
+        passed = [
+            t.container.name
+            for t in open_
+            if not t.container.asks(self._number) and (last or (t.part or 0) < segment)
+        ]
         rest = [() if last or i <= segment else part for i, part in enumerate(parts)]
         warning = f"no GPU for {', '.join(passed)}: it asks for {self._memory} without {self._number}" if passed else ""
-        return Work(
-            pod, segment, asking[segment], parts[segment], render_pod_devices(rest), last, begun=begun, warning=warning
-        )
+        text = render_pod_devices(rest)
+        return Work(pod, segment, turn.container, parts[segment], text, last, begun, warning=warning)
+
+
+def _flaw(given: PodDevices, left: PodDevices) -> str:
+    if doubts := (*given.doubts, *left.doubts):
+        return doubts[0].text
+    if len(left.containers) > len(given.containers):
+        counts = f"{len(left.containers)} parts, more than {names.VGPU_IDS} with {len(given.containers)}"
+        return f"{names.DEVICES_TO_ALLOCATE} has {counts}"
+    return ""
 
 
 def leftovers(pods: Iterable[NodePod], node: str) -> list[NodePod]:
@@ -306,7 +275,7 @@ def leftovers(pods: Iterable[NodePod], node: str) -> list[NodePod]:
 def done(work: Work) -> dict[str, str]:
     """Annotations of a pod after its work was done."""
     notes = {names.DEVICES_TO_ALLOCATE: work.rest}
-    return {**notes, names.BIND_PHASE: "success", names.VGPU_TIME: SERVED} if work.last else notes
+    return {**notes, names.BIND_PHASE: SUCCESS, names.VGPU_TIME: SERVED} if work.last else notes
 
 
 FAILED: Final[Mapping[str, str]] = {names.BIND_PHASE: "failed", names.VGPU_TIME: SERVED}
@@ -318,11 +287,13 @@ def _turn(found: Work | Broken) -> tuple[bool, int, int, str, str]:
     those that were there before us."""
     meta = found.pod.metadata
     begun = isinstance(found, Work) and found.begun
-    return (not begun, found.pod.arrival, _age(found.pod.annotations), meta.creation_timestamp, meta.uid)
+    return (not begun, found.pod.arrival, _age(found.pod.annotations), meta.creation_timestamp, found.pod.key)
 
 
 def _age(notes: Mapping[str, str]) -> int:
     text = notes.get(names.VGPU_TIME, "")
+    if text == SERVED:  # the time of the Binding outlives the service
+        text = notes.get(names.BIND_TIME, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else int(SERVED)
 
 

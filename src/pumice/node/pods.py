@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import msgspec
@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from pumice.wire.objects import Meta, Resources
 from pumice.wire.quantity import whole
+
+Held = Set[tuple[str, str]]
+"""Containers, as (pod UID, name), for which the kubelet has written devices down."""
 
 
 class EnvVar(Struct, rename="camel", gc=False, frozen=True):
@@ -57,8 +60,8 @@ class ContainerStatus(Struct, rename="camel", gc=False):
 class Status(Struct, rename="camel", gc=False):
     phase: str = ""
     reason: str = ""
+    start_time: str | None = None
     container_statuses: list[ContainerStatus] = []
-    init_container_statuses: list[ContainerStatus] = []
 
 
 class NodePod(Struct, rename="camel", gc=False):
@@ -90,10 +93,9 @@ class NodePod(Struct, rename="camel", gc=False):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
-    def started(self) -> bool:
-        """Whether any of its containers has ever run."""
-        every = (*self.status.container_statuses, *self.status.init_container_statuses)
-        return any("running" in status.state or "terminated" in status.state for status in every)
+    def admitted(self) -> bool:
+        """Whether the kubelet has admitted it: it then tells a start time (spec real-kubelet 2)."""
+        return bool(self.status.start_time)
 
     def running(self, container: str) -> bool:
         """Whether that container is known to run now."""

@@ -10,7 +10,7 @@ from tests.unit.node.build import CARDS, UID, A, B, card, container, desk, gives
 
 from pumice.node.desk import Desk, Refuse, Repeat, Serve
 from pumice.node.effects import PatchPod, Tell
-from pumice.node.pods import ContainerStatus, NodePod
+from pumice.node.pods import NodePod
 from pumice.node.sharing import Sharing
 from pumice.wire import names
 
@@ -225,37 +225,64 @@ def test_a_repeated_call_gets_the_same_answer():
     assert at.allocate([p], ["y"]) is None
 
 
-def lost_by_the_kubelet(name: str, devices: str, *containers: dict, **more) -> NodePod:
-    """Served by an earlier plugin, and not started: the kubelet died before it wrote the answer down."""
-    return pod(name, devices, *containers, left="", annotations=SERVED, **more)
+def served_before(name: str, devices: str, *containers: dict, left: str = "", **more) -> NodePod:
+    """Served by an earlier plugin process, and not admitted yet."""
+    notes = {} if left else SERVED
+    return pod(name, devices, *containers, left=left, annotations=notes, **more)
 
 
-def test_a_served_pod_that_has_not_started_is_served_again_when_nobody_else_can_be_meant():
-    one = lost_by_the_kubelet("one", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+TWO = (container("a", 1), container("b", 1))
+
+
+def test_what_the_kubelet_lost_is_answered_again_and_nothing_is_written():
+    """It was killed before it wrote the answer down: it admits the pod anew."""
+    one = served_before("one", f"{gives(A)};{gives(B)}", *TWO)
     at = desk()
-    assert at.allocate([one], ["x"]) is None, "somebody else may be on the way"
+    assert at.allocate([one], ["x"]) is None, "the kubelet's record cannot be read"
+    assert at.allocate([one], ["x"], {("uid-one", "a"), ("uid-one", "b")}) is None, "the kubelet has both"
     seen = []
     for ids in (["x"], ["y"]):
-        decision = at.allocate([one], ids, complete=True)
+        decision = at.allocate([one], ids, set())
         assert isinstance(decision, Serve)
         assert decision.patch is None
         at.settled(decision)
         seen.append((decision.work.container.name, decision.answer.env["NVIDIA_VISIBLE_DEVICES"]))
     assert seen == [("a", A), ("b", B)]
-    assert at.allocate([one], ["z"], complete=True) is None
+    assert at.allocate([one], ["z"], set()) is None
     at.kubelet_restarted()
-    assert isinstance(at.allocate([one], ["z"], complete=True), Serve)
+    assert isinstance(at.allocate([one], ["z"], set()), Serve)
 
 
-def test_a_waiting_pod_goes_before_one_that_was_served():
-    lost, waits = lost_by_the_kubelet("lost", gives(A)), pod("waits", gives(B))
-    assert serve(desk(), [lost, waits], ["x"]).work.pod.key == "ns1/waits"
+def test_of_a_half_served_pod_the_part_that_the_kubelet_lost_comes_first():
+    half = served_before("half", f"{gives(A)};{gives(B)}", *TWO, left=f";{gives(B)}")
+    at = desk()
+    assert serve(at, [half], ["x"]).work.container.name == "b", "without a record the annotations decide"
+    half = served_before("half", f"{gives(A)};{gives(B)}", *TWO, left=f";{gives(B)}")
+    at = desk()
+    for name, ids in (("a", ["x"]), ("b", ["y"])):
+        decision = at.allocate([half], ids, set())
+        assert isinstance(decision, Serve)
+        assert (decision.work.container.name, decision.patch is None) == (name, name == "a")
+        at.settled(decision)
 
 
-def test_a_pod_that_has_started_is_not_served_again():
-    one = lost_by_the_kubelet("one", gives(A))
-    one.status.container_statuses = [ContainerStatus("train", {"terminated": {"exitCode": 1}})]
-    assert desk().allocate([one], ["x"], complete=True) is None
+def test_pods_that_were_lost_take_their_turn_among_those_that_wait():
+    """The kubelet admits all of them in one order; a waiting pod must not get the call of a lost one."""
+    lost, waits = served_before("lost", gives(A), time=100), pod("waits", gives(B), time=200)
+    at = desk()
+    order = []
+    for ids in (["x"], ["y"]):
+        decision = at.allocate([waits, lost], ids, set())
+        assert isinstance(decision, Serve)
+        at.settled(decision)
+        order.append(decision.work.pod.key)
+    assert order == ["ns1/lost", "ns1/waits"]
+
+
+def test_an_admitted_pod_is_not_served_again():
+    one = served_before("one", gives(A))
+    one.status.start_time = "2026-08-20T10:00:00Z"
+    assert desk().allocate([one], ["x"], set()) is None
 
 
 @pytest.mark.parametrize(

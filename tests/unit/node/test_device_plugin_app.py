@@ -176,6 +176,7 @@ async def test_a_kubelet_that_was_killed_before_it_wrote_the_answer_down_gets_it
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         first = await world.kubelet.allocate(NUMBER, 1, [f"{B}-0"])
         await world.kubelet.stop()
+        (world.root / "plugins/kubelet_internal_checkpoint").write_text('{"Data":{"PodDeviceEntries":null},"Checksum":1}')
         await world.kubelet.start()
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         second = await world.kubelet.allocate(NUMBER, 1, [f"{A}-7"])

@@ -104,13 +104,15 @@ def test_pods_that_do_not_wait_for_this_are_left_alone(other):
 def test_a_pod_that_a_killed_kubelet_forgot_is_served_again():
     forgotten = pod("p", None, asks("c", 1024), annotations={**notes("1"), ASSIGNED: "true"})
     desk = ShareDesk(NODE, Legacy(), TWO)
-    again = desk.allocate([forgotten], 1024, complete=True)
+    assert desk.allocate([forgotten], 1024) is None, "the kubelet's record cannot be read"
+    assert desk.allocate([forgotten], 1024, {("uid-p", "c")}) is None, "the kubelet has it"
+    again = desk.allocate([forgotten], 1024, set())
     assert isinstance(again, Shared)
     assert (again.answer.env["NVIDIA_VISIBLE_DEVICES"], again.patch) == ("1", None)
     desk.settled(again)
-    assert desk.allocate([forgotten], 1024, complete=True) is None
+    assert desk.allocate([forgotten], 1024, set()) is None
     desk.kubelet_restarted()
-    assert isinstance(desk.allocate([forgotten], 1024, complete=True), Shared)
+    assert isinstance(desk.allocate([forgotten], 1024, set()), Shared)
 
 
 @pytest.mark.parametrize(("index", "reason"), [("x", "not a list of card indices"), ("7", "names card 7; this node has 2")])

@@ -1,0 +1,33 @@
+"""The kubelet's record of devices, as the real one writes it (spec real-kubelet 2, Restarts)."""
+
+import json
+
+import pytest
+
+from pumice.adapters.kubelet.checkpoint import NAME, holders
+
+RECORD = {
+    "Data": {
+        "PodDeviceEntries": [
+            {"PodUID": "u1", "ContainerName": "a", "ResourceName": "volcano.sh/vgpu-number",
+             "DeviceIDs": {"-1": ["GPU-a-0"]}, "AllocResp": "Q0g="},
+            {"PodUID": "u2", "ContainerName": "b", "ResourceName": "example.com/other",
+             "DeviceIDs": {"0": ["x"]}, "AllocResp": ""},
+        ],
+        "RegisteredDevices": {"volcano.sh/vgpu-number": ["GPU-a-0", "GPU-a-1"]},
+    },
+    "Checksum": 3215236234,
+}  # fmt: skip
+
+
+def test_the_holders_of_one_resource_are_told(tmp_path):
+    (tmp_path / NAME).write_text(json.dumps(RECORD))
+    assert holders(tmp_path, "volcano.sh/vgpu-number") == {("u1", "a")}
+    assert holders(tmp_path, "volcano.sh/gpu-memory") == frozenset()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"Data":3}', '{"Data":{"PodDeviceEntries":[{"PodUID":7}]}}'])
+def test_a_broken_record_tells_nothing(tmp_path, text):
+    assert holders(tmp_path, "volcano.sh/vgpu-number") is None
+    (tmp_path / NAME).write_text(text)
+    assert holders(tmp_path, "volcano.sh/vgpu-number") is None
