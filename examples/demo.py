@@ -86,7 +86,7 @@ async def running(kube: KubeClient, namespace: str, name: str) -> Json:
 async def show_cards(kube: KubeClient) -> None:
     nodes = [convert(Node, n) for n in (await kube.list(NODES))["items"]]
     pods = [convert(Pod, p) for p in (await kube.list(PODS))["items"]]
-    console.print(cards_table(card_rows(nodes, pods)))
+    console.print(cards_table(card_rows(nodes, pods), console.width))
 
 
 async def show_env(kube: KubeClient, namespace: str, pod: str, wanted: tuple[str, ...]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rich import box
 from rich.table import Table
 
 from pumice.wire import names
@@ -71,18 +72,20 @@ def _charge_legacy(pod: Pod, cards: dict[int, CardRow]) -> None:
             cards[index].holders.append(f"{pod.key} ({asked} MiB)")
 
 
-def cards_table(rows: Sequence[CardRow]) -> Table:
-    table = Table(title="Cards and the pods on them", title_justify="left", pad_edge=False)
-    table.add_column("Node")
-    table.add_column("Card", justify="right")
-    table.add_column("Type")
-    table.add_column("Memory", no_wrap=True)
+def cards_table(rows: Sequence[CardRow], width: int = 120) -> Table:
+    """``width`` is the terminal's: bars are left out where they would crowd out the pods."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("Node", no_wrap=True)
+    table.add_column("Card", justify="right", no_wrap=True)
+    table.add_column("Type", no_wrap=True, overflow="ellipsis", max_width=18)
+    table.add_column("Memory (MiB)", no_wrap=True)
     table.add_column("Cores", no_wrap=True)
-    table.add_column("Pods", overflow="fold")
+    table.add_column("Pods", overflow="fold", min_width=20)
     for row in rows:
         health = "" if row.healthy else " [red]unhealthy[/red]"
+        memory, cores = (bar(row.memory, row.total), bar(row.cores, 100)) if width >= 110 else ("", "")
         table.add_row(row.node, str(row.index), row.type.removeprefix("NVIDIA-") + health,
-                      f"{bar(row.memory, row.total)} {row.memory}/{row.total} MiB", f"{bar(row.cores, 100)} {row.cores} %",
+                      f"{memory} {row.memory}/{row.total}".strip(), f"{cores} {row.cores} %".strip(),
                       "\n".join(row.holders) or "[dim]free[/dim]")  # fmt: skip
     return table
 

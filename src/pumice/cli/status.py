@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -40,8 +41,9 @@ def status(
         print(json.dumps({"running": True, **facts, "nodes": len(nodes), "pods": len(pods)}, indent=2))
         return
     console = Console(highlight=False)
+    console.print(f"[bold]Cluster[/bold]: {facts['summary']}")
     console.print(_parts(facts))
-    console.print(cards_table(card_rows([convert(Node, n) for n in nodes], [convert(Pod, p) for p in pods])))
+    console.print(cards_table(card_rows([convert(Node, n) for n in nodes], [convert(Pod, p) for p in pods]), console.width))
 
 
 async def _look(data: DataDir) -> tuple[list[Json], list[Json]]:
@@ -52,7 +54,7 @@ async def _look(data: DataDir) -> tuple[list[Json], list[Json]]:
 
 
 def _parts(facts: dict[str, Any]) -> Table:
-    table = Table(title=f"Cluster: {facts['summary']}", title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("Part")
     table.add_column("Where")
     table.add_row("process", f"pid {facts['pid']}")

@@ -138,7 +138,8 @@ class Cluster:
         settings = scheduler.Settings(listen=f"{address}:{port}", scheduler_names=names)
         self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
                                                         stop=self._stop))  # fmt: skip
-        pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}")
+        pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}",
+                                    scheduler_names=settings.scheduler_names)
         self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, dice=self.dice,
                                                           stop=self._stop))  # fmt: skip
 
