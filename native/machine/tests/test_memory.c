@@ -50,6 +50,62 @@ static void a_large_block_costs_nothing_and_keeps_its_bytes(void)
     drop_machine();
 }
 
+static uint64_t resident_kib(void)
+{
+    FILE *f = fopen("/proc/self/status", "re");
+    char line[256];
+    uint64_t kib = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            kib = strtoull(line + 6, NULL, 10);
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+static void filling_and_copying_a_large_block_touches_little(void)
+{
+    fresh_machine("memory_mib=81920");
+    begin(0);
+    CUdeviceptr p, q;
+    unsigned word = 7;
+    OK(cuMemAlloc_v2(&p, 30000 * MIB));
+    OK(cuMemAlloc_v2(&q, 30000 * MIB));
+    OK(cuMemcpyHtoD_v2(p + 20000 * MIB, &word, 4));
+    uint64_t before = resident_kib();
+    OK(cuMemcpyDtoD_v2(q, p, 30000 * MIB));
+    OK(cuMemcpyDtoH_v2(&word, q + 20000 * MIB, 4));
+    EQUAL(word, 7);
+    OK(cuMemsetD32_v2(p, 0xffffffff, 30000 * MIB / 4));
+    OK(cuMemcpyDtoH_v2(&word, p + 20000 * MIB, 4));
+    EQUAL(word, 0xffffffff);
+    OK(cuMemcpyDtoH_v2(&word, p + 30000 * MIB - 4, 4));
+    EQUAL(word, 0xffffffff);
+    OK(cuMemsetD32_v2(p, 0, 30000 * MIB / 4));
+    OK(cuMemcpyDtoH_v2(&word, p + 20000 * MIB, 4));
+    EQUAL(word, 0);
+    CHECK(resident_kib() < before + 20000);
+    drop_machine();
+}
+
+static void a_hundred_thousand_live_blocks_are_no_burden(void)
+{
+    fresh_machine("memory_mib=81920");
+    begin(0);
+    enum { N = 100000 };
+    static CUdeviceptr p[N];
+    for (int i = 0; i < N; i++)
+        OK(cuMemAlloc_v2(&p[i], i % 2 ? 700 : 400000));
+    for (int i = 0; i < N; i += 3)
+        OK(cuMemFree_v2(p[i]));
+    for (int i = 0; i < N; i += 3)
+        OK(cuMemAlloc_v2(&p[i], 600));
+    for (int i = 0; i < N; i++)
+        OK(cuMemFree_v2(p[i]));
+    EQUAL(free_now(), (81920 - 300) * MIB);
+    drop_machine();
+}
+
 static void garbage_gets_the_drivers_answer(void)
 {
     fresh_machine("");
@@ -265,6 +321,8 @@ int main(int argc, char **argv)
     }
     apart(the_last_byte_can_be_had_and_no_more);
     apart(a_large_block_costs_nothing_and_keeps_its_bytes);
+    apart(filling_and_copying_a_large_block_touches_little);
+    apart(a_hundred_thousand_live_blocks_are_no_burden);
     apart(garbage_gets_the_drivers_answer);
     apart(sixty_four_processes_lose_no_update);
     apart(kills);

@@ -167,6 +167,58 @@ static void a_spin_kernel_lasts_as_long_as_it_is_told(void)
     drop_machine();
 }
 
+static void a_killed_participant_does_not_hold_the_clock(void)
+{
+    fresh_machine("virtual=1");
+    int ready[2];
+    char byte;
+    CHECK(pipe(ready) == 0);
+    pid_t pid = child();
+    if (pid == 0) {
+        OK(pumice_machine_join());
+        CHECK(write(ready[1], "r", 1) == 1);
+        pause(); /* joined, and never waits in machine time */
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    uint64_t start = pumice_machine_now_ns();
+    if (child() == 0) {
+        OK(pumice_machine_sleep_ns(5 * MS));
+        exit(0);
+    }
+    usleep(50000);
+    EQUAL(pumice_machine_now_ns(), start);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    children_end(1);
+    EQUAL(pumice_machine_now_ns(), start + 5 * MS);
+    drop_machine();
+}
+
+static void a_killed_process_leaves_its_work_undone(void)
+{
+    fresh_machine("virtual=1");
+    int ready[2];
+    char byte;
+    CHECK(pipe(ready) == 0);
+    pid_t pid = child();
+    if (pid == 0) {
+        begin(0);
+        OK(run(kernel("pumice-kernel name=k ns=3600000000000\n", "k"), NULL));
+        CHECK(write(ready[1], "r", 1) == 1);
+        pause();
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    usleep(60000); /* the lane looks for the dead every 50 ms of real time */
+    begin(0);
+    uint64_t start = pumice_machine_now_ns();
+    OK(run(kernel("pumice-kernel name=k ns=1000000\n", "k"), NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(pumice_machine_now_ns() - start, MS);
+    drop_machine();
+}
+
 static void real_time_passes_really(void)
 {
     fresh_machine("");
@@ -201,6 +253,8 @@ int main(void)
     apart(streams_overlap_where_the_machine_says_so);
     apart(a_host_function_runs_when_its_stream_is_there);
     apart(a_spin_kernel_lasts_as_long_as_it_is_told);
+    apart(a_killed_participant_does_not_hold_the_clock);
+    apart(a_killed_process_leaves_its_work_undone);
     apart(real_time_passes_really);
     apart(a_full_queue_makes_the_launch_wait);
     return 0;

@@ -23,6 +23,25 @@ static bool locate(uint64_t address, enum side side, uint64_t want, char **data,
     return side != DEVICE_SIDE && address != 0;
 }
 
+/* Ranges from here on are not touched where that can be avoided: 70 GiB of zeros must cost nothing. */
+#define LARGE (16 * MIB)
+
+/* Only the source's touched pages are copied; the rest of the target becomes untouched too. */
+static CUresult copy_large(char *target, const char *source, uint64_t bytes)
+{
+    if (!arena_forget(target, bytes))
+        return copy_bytes(target, source, bytes);
+    const char *at;
+    uint64_t length, done = 0;
+    while (done < bytes && arena_touched(source + done, bytes - done, &at, &length)) {
+        CUresult rc = copy_bytes(target + (at - source), at, length);
+        if (rc)
+            return rc;
+        done = (uint64_t)(at - source) + length;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult copy_range(uint64_t to, enum side to_side, uint64_t from, enum side from_side, uint64_t bytes)
 {
     while (bytes > 0) {
@@ -30,7 +49,8 @@ CUresult copy_range(uint64_t to, enum side to_side, uint64_t from, enum side fro
         uint64_t some, more;
         if (!locate(to, to_side, bytes, &target, &some) || !locate(from, from_side, some, &source, &more))
             return CUDA_ERROR_INVALID_VALUE;
-        CUresult rc = copy_bytes(target, source, more);
+        bool overlap = target < source + more && source < target + more;
+        CUresult rc = more >= LARGE && !overlap ? copy_large(target, source, more) : copy_bytes(target, source, more);
         if (rc)
             return rc;
         to += more, from += more, bytes -= more;
@@ -77,6 +97,33 @@ CUresult copy_box(const CUDA_MEMCPY3D *c)
 
 /* ---- filling ---- */
 
+static void fill_bytes(char *target, uint32_t value, unsigned element, uint64_t bytes)
+{
+    if (element == 1) {
+        memset(target, (int)value, bytes);
+        return;
+    }
+    for (uint64_t i = 0; i + element <= bytes; i += element)
+        memcpy(target + i, &value, element);
+}
+
+/* Zeros are what untouched memory holds. Another value is written at both ends and wherever the program has been before: the middle
+ * of a large block that nobody looked at stays as it is, which is the one thing about bytes that this machine does not do. */
+static void fill_large(char *target, uint32_t value, unsigned element, uint64_t bytes)
+{
+    if (value == 0 && arena_forget(target, bytes))
+        return;
+    const char *at;
+    uint64_t length, done = 0;
+    while (done < bytes && arena_touched(target + done, bytes - done, &at, &length)) {
+        uint64_t offset = (uint64_t)(at - target) & ~3ull;
+        fill_bytes(target + offset, value, element, length);
+        done = offset + length;
+    }
+    fill_bytes(target, value, element, MIB);
+    fill_bytes(target + bytes - MIB, value, element, MIB);
+}
+
 static CUresult fill_range(uint64_t to, uint32_t value, unsigned element, uint64_t bytes)
 {
     while (bytes > 0) {
@@ -84,15 +131,10 @@ static CUresult fill_range(uint64_t to, uint32_t value, unsigned element, uint64
         uint64_t some;
         if (!locate(to, DEVICE_SIDE, bytes, &target, &some))
             return CUDA_ERROR_INVALID_VALUE;
-        if (element == 1) {
-            memset(target, (int)value, some);
-        } else if (element == 2) {
-            for (uint64_t i = 0; i + 2 <= some; i += 2)
-                memcpy(target + i, &value, 2);
-        } else {
-            for (uint64_t i = 0; i + 4 <= some; i += 4)
-                memcpy(target + i, &value, 4);
-        }
+        if (some >= LARGE)
+            fill_large(target, value, element, some);
+        else
+            fill_bytes(target, value, element, some);
         to += some, bytes -= some;
     }
     return CUDA_SUCCESS;

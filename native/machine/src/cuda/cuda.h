@@ -128,6 +128,7 @@ struct block {
     uint64_t id;
     uint64_t position;        /* freed asynchronously: when its stream is there */
     bool small;
+    struct chunk *chunk;      /* of a small one */
     int access;
 };
 CUresult heap_alloc(unsigned card, CUcontext context, uint64_t size, enum memory_kind kind, struct block **out);
@@ -145,6 +146,8 @@ void extent_give(uint64_t extent, uint64_t bytes);
 char *extent_data(uint64_t extent);
 uint64_t extent_address(uint64_t extent);
 int arena_descriptor(void);
+bool arena_touched(const char *from, uint64_t bytes, const char **at, uint64_t *length);
+bool arena_forget(const char *from, uint64_t bytes);
 CUresult copy_bytes(void *to, const void *from, size_t bytes); /* INVALID_VALUE instead of a fault */
 uint64_t copy_time(uint64_t bytes);
 

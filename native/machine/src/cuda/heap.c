@@ -23,9 +23,9 @@ struct span { uint64_t at, bytes; };
 
 struct chunk {
     uint64_t extent, bytes_each;
-    unsigned card, used, slots;
+    unsigned class, card, used, slots;
     CUcontext context;
-    struct chunk *next;
+    struct chunk *next, *before; /* among those of its class that have room */
     uint64_t taken[BLOCK / SMALLEST / 64];
 };
 
@@ -82,6 +82,33 @@ char *extent_data(uint64_t extent)
 uint64_t extent_address(uint64_t extent)
 {
     return (uint64_t)heap.device + extent;
+}
+
+/* The next stretch of touched pages in [from, from + bytes); false: none. Memory of others counts as touched. */
+bool arena_touched(const char *from, uint64_t bytes, const char **at, uint64_t *length)
+{
+    if (from < heap.data || from >= heap.data + heap.window) {
+        *at = from;
+        *length = bytes;
+        return bytes > 0;
+    }
+    off_t start = from - heap.data, end = start + (off_t)bytes;
+    off_t data = bytes ? lseek(heap.fd, start, SEEK_DATA) : -1;
+    if (data < 0 || data >= end)
+        return false;
+    off_t hole = lseek(heap.fd, data, SEEK_HOLE);
+    hole = hole < 0 || hole > end ? end : hole;
+    *at = heap.data + data;
+    *length = (uint64_t)(hole - data);
+    return true;
+}
+
+/* The whole pages of the range are as if never touched: zero. False: not memory of the arena. */
+bool arena_forget(const char *from, uint64_t bytes)
+{
+    if (from < heap.data || from >= heap.data + heap.window)
+        return false;
+    return fallocate(heap.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from - heap.data, (off_t)bytes) == 0;
 }
 
 static bool take(uint64_t bytes, uint64_t *extent)
@@ -261,9 +288,28 @@ static unsigned class_of(uint64_t size)
 static struct chunk *chunk_with_room(unsigned class, unsigned card, CUcontext context)
 {
     for (struct chunk *c = heap.chunks[class]; c; c = c->next)
-        if (c->card == card && c->context == context && c->used < c->slots)
+        if (c->card == card && c->context == context)
             return c;
     return NULL;
+}
+
+static void chunk_list(struct chunk *c)
+{
+    c->before = NULL;
+    c->next = heap.chunks[c->class];
+    if (c->next)
+        c->next->before = c;
+    heap.chunks[c->class] = c;
+}
+
+static void chunk_unlist(struct chunk *c)
+{
+    if (c->next)
+        c->next->before = c->before;
+    if (c->before)
+        c->before->next = c->next;
+    else
+        heap.chunks[c->class] = c->next;
 }
 
 static struct chunk *chunk_new(unsigned class, unsigned card, CUcontext context)
@@ -275,48 +321,41 @@ static struct chunk *chunk_new(unsigned class, unsigned card, CUcontext context)
         return NULL;
     }
     c->extent = extent;
+    c->class = class;
     c->bytes_each = SMALLEST << class;
     c->slots = (unsigned)(BLOCK / c->bytes_each);
     c->card = card;
     c->context = context;
-    c->next = heap.chunks[class];
-    heap.chunks[class] = c;
+    chunk_list(c);
     return c;
 }
 
+/* A place in a chunk that has room. */
 static uint64_t chunk_place(struct chunk *c)
 {
-    for (unsigned slot = 0; slot < c->slots; slot++) {
-        if (c->taken[slot / 64] == UINT64_MAX) {
-            slot |= 63;
-            continue;
-        }
-        if (c->taken[slot / 64] >> slot % 64 & 1)
-            continue;
-        c->taken[slot / 64] |= 1ull << slot % 64;
-        c->used++;
-        return c->extent + slot * c->bytes_each;
-    }
-    return UINT64_MAX;
+    unsigned word = 0;
+    while (c->taken[word] == UINT64_MAX)
+        word++;
+    unsigned slot = word * 64 + (unsigned)__builtin_ctzll(~c->taken[word]);
+    c->taken[word] |= 1ull << slot % 64;
+    if (++c->used == c->slots)
+        chunk_unlist(c);
+    return c->extent + slot * c->bytes_each;
 }
 
 /* True: the chunk is empty now and gone; its block goes back to the card. */
-static bool chunk_vacate(uint64_t extent, uint64_t size)
+static bool chunk_vacate(struct chunk *c, uint64_t extent)
 {
-    for (struct chunk **at = &heap.chunks[class_of(size)]; *at; at = &(*at)->next) {
-        struct chunk *c = *at;
-        if (extent < c->extent || extent >= c->extent + BLOCK)
-            continue;
-        unsigned slot = (unsigned)((extent - c->extent) / c->bytes_each);
-        c->taken[slot / 64] &= ~(1ull << slot % 64);
-        if (--c->used > 0)
-            return false;
-        *at = c->next;
-        give(c->extent, BLOCK);
-        free(c);
-        return true;
-    }
-    return false;
+    unsigned slot = (unsigned)((extent - c->extent) / c->bytes_each);
+    c->taken[slot / 64] &= ~(1ull << slot % 64);
+    if (c->used-- == c->slots)
+        chunk_list(c);
+    if (c->used > 0)
+        return false;
+    chunk_unlist(c);
+    give(c->extent, BLOCK);
+    free(c);
+    return true;
 }
 
 /* ---- allocate and free ---- */
@@ -336,15 +375,17 @@ static bool place(struct block *b)
     b->physical = c ? 0 : BLOCK;
     if (!c)
         c = chunk_new(class, b->card, b->context);
-    if (c)
-        b->extent = chunk_place(c);
-    return c != NULL;
+    if (!c)
+        return false;
+    b->extent = chunk_place(c);
+    b->chunk = c;
+    return true;
 }
 
 static uint64_t unplace(const struct block *b)
 {
     if (b->small)
-        return chunk_vacate(b->extent, b->size) ? BLOCK : 0;
+        return chunk_vacate(b->chunk, b->extent) ? BLOCK : 0;
     give(b->extent, b->physical);
     return b->physical;
 }
