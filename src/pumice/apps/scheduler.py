@@ -21,6 +21,7 @@ import msgspec
 from aiohttp import web
 
 from pumice.apps.binder import Binder, Outcome
+from pumice.apps.explain_page import ExplainPage
 from pumice.apps.http import Handler, served
 from pumice.apps.lease import Election
 from pumice.apps.node_locks import NodeLocks
@@ -52,6 +53,8 @@ from pumice.wire.volcano import PodGroup, PriorityClass, Queue, default_queue
 log = logging.getLogger("pumice.scheduler")
 
 ABSENT_KIND_RETRY = 10.0
+BUSY_BINDINGS = 16
+"""With so many Bindings on their way a cycle may wait longer for company."""
 BROKEN_GANG = "its gang could not be bound as a whole"
 
 
@@ -87,6 +90,8 @@ class Settings:
     events: bool = True
     status_writes: bool = True
     volumes: bool = True
+    kubeconfig: str = ""
+    """For the child processes that answer /explain."""
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
@@ -119,7 +124,6 @@ class Scheduler:
     _device_map: str = ""
     _conf: SchedulerConf | None = None
     _conf_text: str | None = None
-    _busy_until: float = 0.0
     _keeper: asyncio.Task[None] | None = None
     _broken_gangs: dict[tuple[str, str], None] = field(default_factory=dict)
     _lost_lease: bool = False
@@ -220,7 +224,7 @@ class Scheduler:
             pause = self.settings.period if wake is None else min(self.settings.period, max(0.0, wake - now))
             await self._wait(pause if self.engine.state.waiting else None)
         self._wake.clear()
-        busy = self.clock.monotonic() < self._busy_until
+        busy = self.binder.in_flight >= BUSY_BINDINGS
         await self.clock.sleep(self.settings.window_busy if busy else self.settings.window)
 
     async def _wait(self, seconds: float | None) -> None:
@@ -248,8 +252,6 @@ class Scheduler:
                 self.binder.send(effect)
             elif self.settings.status_writes:
                 self.writer.put(effect)
-        if plan.measures.placed:
-            self._busy_until = self.clock.monotonic() + 2 * self.settings.window_busy
         if plan.more:
             self._wake.set()
 
@@ -518,7 +520,8 @@ class Scheduler:
             waiting = ", ".join(sorted(self._unsynced)) or "leadership"
             return web.Response(status=503, text=f"waiting for: {waiting}")
 
-        return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+        explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names)
+        return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/explain": explain}
 
 
 def host_and_port(address: str) -> tuple[str, int]:

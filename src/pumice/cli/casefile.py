@@ -160,12 +160,15 @@ class Source:
     file: Path | None = None
     kubeconfig: Path | None = None
     configmap: str = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
+    scheduler_names: tuple[str, ...] = ()
 
 
 def picture(source: Source) -> Case:
     """Load or collect. Raises BadInput or Unavailable with one line."""
     if source.file is not None:
-        return load(source.file)
+        case = load(source.file)
+        case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
+        return case
     try:
         return asyncio.run(_collect(source))
     except ApiError as error:
@@ -174,7 +177,12 @@ def picture(source: Source) -> Case:
 
 async def _collect(source: Source) -> Case:
     async with KubeClient(find_access(source.kubeconfig or _own_cluster())) as kube:
-        return await collect(kube, source.configmap)
+        case = await collect(kube, source.configmap)
+        version = json.loads(await kube.request("GET", "/version"))
+        if "+pumice" in str(version.get("gitVersion", "")):
+            case.scheduler_names.append("default-scheduler")  # in this machine's own cluster there is no other scheduler
+        case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
+        return case
 
 
 def _own_cluster() -> Path | None:

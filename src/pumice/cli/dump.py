@@ -18,13 +18,16 @@ Kubeconfig = Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kube
 @app.command(epilog="Example: pumice dump > case.json; pumice explain --from case.json pod my-pod")
 def dump(
     kubeconfig: Kubeconfig = None,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option(help="Pods with this schedulerName are ours; may be given again.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; standard output without it.")] = None,
 ) -> None:
     """Write nodes, pods, queues and configuration to one JSON file, cut down to what decisions look at.
 
     The file holds no environment variables, commands or images' secrets, and the decisions that follow from it.
     """
-    case = picture(Source(kubeconfig=kubeconfig))
+    case = picture(Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     case.decisions = decisions_of(case)
     text = save(case)
     if output is None:

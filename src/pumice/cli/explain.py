@@ -22,6 +22,9 @@ def main(
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")] = "default",
     file: Annotated[Path | None, typer.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option(help="Pods with this schedulerName are ours; may be given again.")
+    ] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in."""
@@ -29,6 +32,6 @@ def main(
         raise BadInput(f"cannot explain {kind!r}; write: pumice explain pod NAME")
     if "/" in name:
         namespace, _, name = name.partition("/")
-    case = picture(Source(file=file, kubeconfig=kubeconfig))
+    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     pod = case.pod(namespace, name)
     show(explain(engine_of(case), pod, now=case.now), output)

@@ -23,6 +23,9 @@ def fits(
     pod_file: Annotated[Path, typer.Option("-f", "--filename", help="Manifest of a Pod, or - for standard input.")],
     file: Annotated[Path | None, typer.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option(help="Pods with this schedulerName are ours; may be given again.")
+    ] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Ask the scheduler's filter about a manifest, or about the pod template of a Job or Deployment.
@@ -30,7 +33,7 @@ def fits(
     Exit code 0 when it fits, 1 when it does not.
     """
     pods = pods_of(pod_file)
-    case = picture(Source(file=file, kubeconfig=kubeconfig))
+    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True
     for pod in pods:
         found = explain(engine_of(case), pod, now=case.now, gates=False)

@@ -83,6 +83,7 @@ def main(
         implicit_groups=implicit_groups,
         events=events,
         status_writes=status_writes,
+        kubeconfig=str(kubeconfig or ""),
     )
     asyncio.run(_serve(settings, kubeconfig))
 

@@ -1,0 +1,59 @@
+"""``/explain`` answers from a process of its own and says what went wrong in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from pumice.apps.explain_page import ExplainPage
+
+
+class Told(ExplainPage):
+    """A page whose child is told what to answer."""
+
+    def __init__(self, *answer: Any, pause: float = 0.0) -> None:
+        super().__init__(patience=0.2)
+        self.answer, self.pause, self.asked = answer, pause, []  # type: ignore[misc]
+
+    __slots__ = ("answer", "asked", "pause")
+
+    async def _ask(self, namespace: str, name: str) -> tuple[int, str, str]:
+        self.asked.append((namespace, name))
+        await asyncio.sleep(self.pause)
+        return self.answer  # type: ignore[return-value]
+
+
+def get(page: ExplainPage, query: str) -> tuple[int, dict[str, Any]]:
+    answer: web.Response = asyncio.run(page(make_mocked_request("GET", f"/explain?{query}")))
+    return answer.status, json.loads(answer.text or "{}")
+
+
+def test_the_childs_json_is_passed_on() -> None:
+    page = Told(0, '{"pod": "a/b"}', "")
+    assert get(page, "pod=a/b") == (200, {"pod": "a/b"})
+    assert get(page, "pod=b") == (200, {"pod": "a/b"})
+    assert page.asked == [("a", "b"), ("default", "b")]
+
+
+@pytest.mark.parametrize("query", ["", "pod=", "pod=a/", "pod=--help", "pod=a/b/c", "pod=A", "pod=a%20b", "pod=-n/x"])
+def test_what_is_no_name_never_reaches_a_command_line(query: str) -> None:
+    page = Told(0, "{}", "")
+    assert get(page, query)[0] == 400
+    assert page.asked == []
+
+
+def test_errors_are_one_line() -> None:
+    assert get(Told(2, "", "noise\npumice: no pod a/b\n"), "pod=a/b") == (404, {"error": "no pod a/b"})
+    assert get(Told(2, "", "pumice: the API server does not answer"), "pod=a/b")[0] == 502
+    assert get(Told(0, "{}", "", pause=5), "pod=a/b") == (504, {"error": "no answer within 0 s"})
+
+
+def test_a_real_child_that_cannot_reach_a_cluster_says_so() -> None:
+    status, body = get(ExplainPage("/nonexistent/kubeconfig", ("volcano",)), "pod=a/b")
+    assert status == 502
+    assert "kubeconfig" in body["error"]
