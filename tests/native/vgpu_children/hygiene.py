@@ -3,6 +3,7 @@
 import ctypes as c
 import os
 import sys
+from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, info, must, say, start, u64
@@ -11,13 +12,13 @@ libc = c.CDLL(None, use_errno=True)
 
 
 def caught():
-    lines = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+    lines = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     return int(lines["SigCgt"], 16), int(lines["Threads"])
 
 
 os.umask(0o27)
 before, _ = caught()
-slack = open("/proc/self/timerslack_ns").read()
+slack = Path("/proc/self/timerslack_ns").read_text()
 start()
 errno_cuda = c.CDLL("libcuda.so.1", use_errno=True)
 c.set_errno(17)
@@ -29,7 +30,7 @@ must("cuCtxSynchronize")
 after, threads = caught()
 handlers = [number + 1 for number in range(64) if (before ^ after) >> number & 1]
 mask = os.umask(0)
-same = open("/proc/self/timerslack_ns").read() == slack
+same = Path("/proc/self/timerslack_ns").read_text() == slack
 say(
     {
         "umask": oct(mask),

@@ -4,6 +4,7 @@
 #define CAP_WINDOW_NS 20000000ll
 #define LONGEST_GAP_NS 3600000000000ull /* a region that lay about for longer owes nothing from then */
 #define CLOCK_SKEW_NS 1000000000ull     /* further back than this the clock itself began anew */
+#define LEAST_EARNED_NS 100 /* keeps what rounding loses below a percent of a percent point */
 #define LONGEST_WAIT_NS 1000000000ull
 #define SHORTEST_WAIT_NS 1000ull
 
@@ -27,10 +28,10 @@ void budget_refill(struct ext_device *device, uint64_t percent, uint64_t now)
         begin(device, last, now);
         return;
     }
-    /* Only the time that whole nanoseconds of credit took is used up: looked at often enough, fractions would add up to nothing. */
+    /* Only the time that whole nanoseconds of credit took is used up: fractions would add up to nothing if one looks often. */
     int64_t earned = now > last ? (int64_t)((now - last) * percent / 100) : 0, cap = budget_cap(percent);
     uint64_t used = ((uint64_t)earned * 100 + percent - 1) / percent;
-    if (earned == 0 || !shared_swap_if(&device->last_refill_ns, &last, last + used))
+    if (earned < LEAST_EARNED_NS || !shared_swap_if(&device->last_refill_ns, &last, last + used))
         return; /* nothing yet, or somebody else brought it up to date */
     int64_t credit = shared_get(&device->credit_ns), raised;
     do {
