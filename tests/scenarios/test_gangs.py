@@ -77,3 +77,34 @@ def test_minimum_above_what_exists_waits_and_harms_nobody() -> None:
     world.add(node("n1"), group("huge", minimum=2_000_000_000), pod("h-0", group="huge", cpu="1"), pod("other", cpu="1"))
     world.settle()
     assert (world.node_of("h-0"), world.node_of("other")) == ("", "n1")
+
+
+def test_pods_whose_group_does_not_exist_wait_without_cost() -> None:
+    world = World()
+    world.add(node("n1"), pod("a", cpu="1", group="nowhere"))
+    world.settle()
+    assert not world.engine.has_work(world.now + 3600)
+    world.add(group("nowhere", minimum=1))
+    world.settle()
+    assert world.node_of("a") == "n1"
+
+
+def test_a_gang_that_does_not_fit_is_left_alone_until_something_is_released() -> None:
+    world = World()
+    world.add(node("n1", cpu="3"), pod("holder", cpu="2"))
+    world.settle()
+    world.add(*gang(3, 3, cpu="1"))
+    world.settle()
+    assert not world.engine.has_work(world.now)
+    world.delete_pod("holder")
+    assert world.engine.has_work(world.now)
+    world.settle()
+    assert all(world.node_of(f"g-{i}") == "n1" for i in range(3))
+
+
+def test_a_small_pod_is_placed_although_a_gang_took_its_room_for_a_moment() -> None:
+    """What falls asleep while a gang is tried wakes when the gang is taken back."""
+    world = World()
+    world.add(node("n1", cpu="2"), *gang(3, 3, cpu="1"), pod("late", cpu="1"))
+    world.settle()
+    assert world.node_of("late") == "n1"

@@ -313,7 +313,8 @@ class Scheduler:
                         except (msgspec.MsgspecError, ValueError) as error:
                             self.metrics.refused_objects += 1
                             log.warning("object set aside kind=%s cause=%s", name, error)
-                        self._wake.set()
+                        if self.engine.stirred:
+                            self._wake.set()
             except ApiError as error:
                 # A kind that is not installed (no CRDs, no storage API) is empty, and looked for again now and then.
                 if error.code != 404:

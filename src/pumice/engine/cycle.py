@@ -92,10 +92,7 @@ class Cycle:
 
     def _open(self) -> None:
         state = self.state
-        for job, until in list(state.waiting.items()):
-            if until <= self.now:
-                job.retry_at = 0.0
-                state.activate(job)
+        state.wake_due(self.now)
         self._wake()
         for job in state.dirty:
             job.settle()
@@ -134,6 +131,10 @@ class Cycle:
                 task.job.move(task, Status.PENDING)
         for job in self.tried:
             self._put_to_rest(job)
+        if not self.out_of_time():
+            for queue in state.queues.values():
+                for job in [job for job in queue.active if job not in self.tried]:
+                    state.wait(job, self.now + RETRY_BLOCKED)  # no action of this configuration looks at it
         state.dirty.clear()
 
     def _put_to_rest(self, job: Job) -> None:
@@ -206,12 +207,11 @@ class Cycle:
         return [queue for queue in self.state.queues.values() if queue.active]
 
     def candidates(self, queue: QueueState) -> list[Job]:
-        found = []
-        for job in queue.active:
-            if self.present(job):
-                found.append(job)
-            elif job.implicit and job.wait_until > self.now:
-                self.state.waiting[job] = job.wait_until
+        """Jobs of a queue that may be tried now; a bare pod's job whose group is awaited steps aside until then."""
+        found = [job for job in queue.active if self.present(job)]
+        if len(found) < len(queue.active) and queue.present:
+            for job in [job for job in queue.active if not self.present(job)]:
+                self.state.wait(job, max(job.wait_until, self.now + RETRY_BLOCKED / 10))
         return found
 
 

@@ -88,16 +88,23 @@ class Engine:
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""
+        return self.stirred or self.state.next_due <= now
+
+    @property
+    def stirred(self) -> bool:
+        """Whether something has happened that a cycle should look at, whatever the time."""
         state = self.state
-        if state.dirty or state.unexplained or any(queue.active and queue.present for queue in state.queues.values()):
-            return True
-        if any(until <= now for until in state.waiting.values()):
-            return True
-        return bool(state.sleeping) and state.ledger.table.gains.end != state.woken_at
+        return bool(
+            state.dirty
+            or state.unexplained
+            or (state.released and state.waiting)
+            or (state.sleeping and state.ledger.table.gains.end != state.woken_at)
+            or any(queue.active and queue.present for queue in state.queues.values())
+        )
 
     def next_wake(self) -> float | None:
-        """The earliest time for which a job waits."""
-        return min(self.state.waiting.values(), default=None)
+        """The earliest time for which a job waits; None when none does."""
+        return self.state.next_due if self.state.waiting else None
 
     # -- what became of the effects -----------------------------------------------------------------------------
 

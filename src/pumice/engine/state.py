@@ -66,6 +66,10 @@ class State:
     """Jobs that wait until something that their class needs changes."""
     unexplained: dict[PodClass, dict[Task, None]] = field(default_factory=dict)
     """Pods that fitted nowhere and whose reason is still to be worked out: beside the placing, not in its way."""
+    next_due: float = float("inf")
+    """No job waits for an earlier time than this."""
+    released: bool = False
+    """Something was released since jobs were last woken for it."""
     woken_at: int = -1
     """How far the table's gains have been offered to every sleeping class."""
     settings: Settings = field(default_factory=Settings)
@@ -364,7 +368,7 @@ class State:
         else:
             self.problems.pop(f"Queue {name}", None)
         for job in state.jobs:
-            self.activate(job)
+            self._touch(job)
         self.wake_waiting()
 
     def drop_queue(self, name: str, uid: str = "") -> None:
@@ -468,9 +472,9 @@ class State:
         self.activate(job)
 
     def activate(self, job: Job) -> None:
-        """Let the job take part in the next cycle."""
+        """Let the job take part in the next cycle, unless its PodGroup is still to come."""
         self.waiting.pop(job, None)
-        if job.pending or job.is_pending():
+        if (job.group is not None or job.implicit) and (job.pending or job.is_pending()):
             job.queue.active[job] = None
 
     def wait(self, job: Job, until: float) -> None:
@@ -478,6 +482,7 @@ class State:
         job.queue.active.pop(job, None)
         job.rest()
         self.waiting[job] = until
+        self.next_due = min(self.next_due, until)
 
     def sleep(self, job: Job, classes: Iterable[PodClass]) -> None:
         """Leave the job alone until one of these classes may fit somewhere."""
@@ -489,10 +494,22 @@ class State:
             self.sleeping.setdefault(cls, {})[job] = None
 
     def wake_waiting(self) -> None:
-        """Resources were released or promises changed: whoever waits for room may try again."""
-        for job in list(self.waiting):
-            if job.retry_at <= 0:
-                self.activate(job)
+        """Resources were released or promises changed: whoever waits for room may try again in the next cycle."""
+        self.released = True
+
+    def wake_due(self, now: float) -> None:
+        """Activate the jobs whose time has come, and after a release those that wait for room."""
+        if self.released:
+            self.released = False
+            for job in list(self.waiting):
+                if job.retry_at <= 0:
+                    self.activate(job)
+        if self.next_due <= now:
+            for job, until in list(self.waiting.items()):
+                if until <= now:
+                    job.retry_at = 0.0
+                    self.activate(job)
+            self.next_due = min(self.waiting.values(), default=float("inf"))
 
     def wake(self, cls: PodClass) -> None:
         for job in self.sleeping.pop(cls, {}):
