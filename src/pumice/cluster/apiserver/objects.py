@@ -61,7 +61,7 @@ class Objects:
             raise not_found(kind.group, kind.plural, name)
         return found
 
-    def parse(self, kind: Kind, value: Json, options: WriteOptions) -> Json:
+    def parse(self, kind: Kind, value: Json, options: WriteOptions, keep_zeros: bool = False) -> Json:
         """A client's object in clean form. Raises BadRequest for a wrong type, and for unknown fields if validation is strict."""
         said = (value.get("apiVersion", kind.api_version), value.get("kind", kind.kind))
         if said != (kind.api_version, kind.kind):
@@ -71,7 +71,7 @@ class Objects:
                 else f"the kind in the data ({said[1]}) does not match the expected kind ({kind.kind})"
             )
         unknown: list[str] = []
-        clean = decode(kind.shape, value, unknown, kind.kind)
+        clean = decode(kind.shape, value, unknown, kind.kind, keep_zeros)
         report_unknown(unknown, options)
         clean["apiVersion"], clean["kind"] = kind.api_version, kind.kind
         if not isinstance(clean.get("metadata"), dict):

@@ -7,14 +7,24 @@ unless somebody else owns them too.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request
-from pumice.cluster.apiserver.patch.fields import FieldSet, Path, fields_of, from_fields_v1, show, step_of, to_fields_v1
-from pumice.cluster.apiserver.patch.managed import apply_entry
+from pumice.cluster.apiserver.patch.fields import (
+    FieldSet,
+    Path,
+    changed,
+    fields_of,
+    from_fields_v1,
+    show,
+    step_of,
+    to_fields_v1,
+)
+from pumice.cluster.apiserver.patch.managed import apply_entry, reachable
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.schema.shape import Shape
 
@@ -38,7 +48,7 @@ def apply(
     wanted = _wanted(objects, kind, namespace, name, body, options)
     if subresource:
         wanted = {key: part for key, part in wanted.items() if key in ("apiVersion", "kind", "metadata", subresource)}
-    applied = fields_of(wanted, kind.shape)
+    applied = reachable(kind, subresource, fields_of(wanted, kind.shape))
     now = objects.backend.now()
     stored = objects.storage.get(kind.storage, namespace, name)
     if stored is None:
@@ -47,7 +57,9 @@ def apply(
         entry = apply_entry(kind, options.manager, subresource, now, applied)
         from pumice.cluster.apiserver.verbs.context import from_version
 
-        return objects.create(kind, namespace, from_version(kind, wanted), replace(options, managed=[entry])), True
+        return objects.create(
+            kind, namespace, from_version(kind, wanted), replace(options, managed=[entry] if applied else [])
+        ), True
     live = stored.value()
     entries = live["metadata"].pop("managedFields", None)
     if entries is None:  # its managers were never recorded: whatever is there was somebody's wish
@@ -56,13 +68,13 @@ def apply(
     me = (options.manager, "Apply", subresource)
     others = [entry for entry in entries if _identity(entry) != me]
     mine = [entry for entry in entries if _identity(entry) == me]
-    allowed = applied if force else _client_applied(kind, live, options.manager)
-    others = _settle(kind, others, applied, live, wanted, allowed)
-    merged = _merge(live, wanted, kind.shape)
+    merged = _merge(copy.deepcopy(live), wanted, kind.shape)
     earlier = from_fields_v1(mine[0]["fieldsV1"]) if mine else set()
     foreign: FieldSet = set().union(*(from_fields_v1(entry["fieldsV1"]) for entry in others))
     for path in sorted(_given_up(earlier, applied, foreign), key=len, reverse=True):
-        _remove(merged, path, kind.shape, applied)
+        _remove(merged, path, kind.shape)
+    free = None if force else _client_applied(kind, live, options.manager)
+    others = _settle(others, *changed(live, merged, kind.shape), free)
     entry = apply_entry(kind, options.manager, subresource, now, applied)
     if mine and mine[0]["fieldsV1"] == entry["fieldsV1"] and mine[0].get("apiVersion") == entry["apiVersion"]:
         entry = mine[0]
@@ -70,6 +82,8 @@ def apply(
                for e in entries if _identity(e) == me or any(_identity(o) == _identity(e) for o in others)]  # fmt: skip
     if not mine:
         managed.append(entry)
+    if not applied:
+        managed.remove(entry)
     merged["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(stored.revision)
     clean = objects.parse(kind, {**merged, "apiVersion": kind.api_version}, replace(options, validation="Ignore"))
     from pumice.cluster.apiserver.verbs.context import from_version
@@ -84,7 +98,7 @@ def _wanted(objects: Objects, kind: Kind, namespace: str, name: str, body: Json,
         raise bad_request("Object 'Kind' is missing: an apply patch names apiVersion and kind")
     if isinstance(metadata, dict) and metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    wanted = objects.parse(kind, body, options)
+    wanted = objects.parse(kind, body, options, keep_zeros=True)  # an empty list that is applied is owned
     own = wanted["metadata"].setdefault("name", name)
     if own != name:
         raise bad_request(f"name in the patch ({own}) does not match the name on the URL ({name})")
@@ -109,15 +123,19 @@ def _client_applied(kind: Kind, live: Json, manager: str) -> FieldSet:
     return fields_of(last, kind.shape) if isinstance(last, dict) else set()
 
 
-def _settle(kind: Kind, others: list[Json], applied: FieldSet, live: Json, wanted: Json, free: FieldSet) -> list[Json]:
-    """The other managers' entries, without the ``free`` fields that change hands. Raises Conflict for any other dispute."""
-    result, causes = [], []
+def _settle(others: list[Json], differ: FieldSet, gone: FieldSet, free: FieldSet | None) -> list[Json]:
+    """The other managers' entries, without what they lose. A change of what one of them owns is a Conflict, unless the field is
+    among the ``free`` ones (None: all are)."""
+    result: list[Json] = []
+    causes: list[Json] = []
     for entry in others:
         owned = from_fields_v1(entry.get("fieldsV1") or {})
-        disputed = {p for p in owned & applied if _at(live, p, kind.shape) != _at(wanted, p, kind.shape)}
-        disputed = {p for p in disputed if not p[-1].startswith("k:")}  # an item's existence is shared
-        if left := owned - (disputed & free):
+        disputed = owned & differ
+        left = owned - gone - (disputed if free is None else disputed & free)
+        if left:
             result.append(entry if len(left) == len(owned) else {**entry, "fieldsV1": to_fields_v1(left)})
+        if free is None:
+            continue
         who = f'conflict with "{entry.get("manager")}"'
         if entry.get("subresource"):
             who += f' with subresource "{entry["subresource"]}"'
@@ -135,32 +153,22 @@ def _settle(kind: Kind, others: list[Json], applied: FieldSet, live: Json, wante
 
 
 def _given_up(earlier: FieldSet, applied: FieldSet, foreign: FieldSet) -> FieldSet:
-    """What this manager applied before, wants no longer, and nobody else holds (or holds something inside of)."""
+    """What this manager applied before, wants no longer, and nobody else holds.
+
+    A field that somebody holds something inside of stays; a list item stays only if somebody holds the item itself.
+    """
     kept = applied | foreign
     inside = {path[:length] for path in kept for length in range(1, len(path) + 1)}
-    given_up = {path for path in earlier - applied if path not in inside}
-    # A list item goes as a whole: without its key the rest of it could not be found.
+    given_up = {path for path in earlier - kept if not path[-1].startswith("f:") or path not in inside}
+    # A list item goes as a whole, and one that stays keeps its key: without it the rest could not be found.
     items = {path for path in given_up if path[-1].startswith("k:")}
-    return {path for path in given_up if not any(path[:n] in items for n in range(1, len(path)))}
+    loose = {path for path in given_up if not any(path[:n] in items for n in range(1, len(path)))}
+    return {path for path in loose if not _is_key(path)}
 
 
-_NOTHING: Any = object()
-
-
-def _at(value: Any, path: Path, shape: Shape) -> Any:
-    for step in path:
-        if step.startswith("f:"):
-            if not isinstance(value, dict) or step[2:] not in value:
-                return _NOTHING
-            value, shape = value[step[2:]], shape.at(step[2:])
-        elif isinstance(value, list):
-            found = [item for item in value if step_of(item, shape) == step]
-            if not found:
-                return _NOTHING
-            value, shape = found[0], shape.item
-        else:
-            return _NOTHING
-    return value
+def _is_key(path: Path) -> bool:
+    """Whether the path is a key field of the list item that it lies in."""
+    return len(path) > 1 and path[-2].startswith("k:") and path[-1][2:] in msgspec.json.decode(path[-2][2:])
 
 
 def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
@@ -170,24 +178,48 @@ def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
             result[key] = _merge(live[key], part, shape.at(key)) if key in live else part
         return result
     if isinstance(live, list) and isinstance(wanted, list) and shape.form == "list" and shape.list_type != "atomic":
-        have = {step_of(item, shape): i for i, item in enumerate(live)}
-        items = list(live)
-        for item in wanted:
-            place = have.get(step_of(item, shape))
-            if place is None:
-                items.append(item)
-            elif shape.list_type == "map":
-                items[place] = _merge(items[place], item, shape.item)
-        return items
+        return _merge_lists(live, wanted, shape)
     return wanted
 
 
-def _remove(value: Any, path: Path, shape: Shape, applied: FieldSet) -> None:
-    """Takes one field out, and then parents that it leaves empty."""
-    parents: list[Any] = []
+def _merge_lists(live: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
+    """Items of both. Shared ones stand in the order of ``wanted``; one that only ``live`` has stays behind the item before it."""
+    theirs = {step_of(item, shape): item for item in live}
+    ours = {step_of(item, shape): item for item in wanted}
+    result: list[Any] = []
+    left, right = list(theirs), list(ours)
+    shared = [step for step in right if step in theirs]
+    done: set[str | None] = set()
+
+    def take(step: str | None) -> None:
+        mine = ours[step]
+        both = step in theirs and shape.list_type == "map"
+        result.append(_merge(theirs[step], mine, shape.item) if both else mine)
+        done.add(step)
+        if shared and shared[0] == step:
+            shared.pop(0)
+
+    while left or right:
+        if left and right and left[0] == right[0]:
+            take(right.pop(0))
+            left.pop(0)
+        elif left and left[0] in done:
+            left.pop(0)
+        elif left and right and left[0] in ours and shared and shared[0] != left[0]:
+            left.pop(0)  # its turn comes where ``wanted`` has it
+        elif left and left[0] not in ours:
+            result.append(theirs[left.pop(0)])
+        elif right:
+            take(right.pop(0))
+        else:
+            left.pop(0)
+    return result
+
+
+def _remove(value: Any, path: Path, shape: Shape) -> None:
+    """Takes one field out. A map that it leaves empty stays, as far as the kind stores empty ones."""
     here = value
     for step in path[:-1]:
-        parents.append(here)
         if step.startswith("f:"):
             if not isinstance(here, dict) or step[2:] not in here:
                 return
@@ -197,12 +229,7 @@ def _remove(value: Any, path: Path, shape: Shape, applied: FieldSet) -> None:
             if not matching:
                 return
             here, shape = matching[0], shape.item
-    parents.append(here)
     _drop(here, path[-1], shape)
-    for length in range(len(path) - 1, 1, -1):
-        if parents[length] or path[:length] in applied or not path[length - 1].startswith("f:"):
-            return
-        _drop(parents[length - 1], path[length - 1], shape)
 
 
 def _drop(container: Any, step: str, shape: Shape) -> None:

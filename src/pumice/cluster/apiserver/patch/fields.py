@@ -26,22 +26,32 @@ _NOBODYS = frozenset(
 )  # fmt: skip
 
 
-def fields_of(value: Json, shape: Shape) -> FieldSet:
-    """All fields of an object, without identity and without what the server keeps."""
+def fields_of(value: Json, shape: Shape, created: bool = False) -> FieldSet:
+    """All fields of an object, without identity and without what the server keeps.
+
+    An applier owns the leaves that it names. A creator (``created``) also owns the maps and lists that came with them.
+    """
     found: FieldSet = set()
     for key, part in value.items():
         if key not in ("apiVersion", "kind"):
-            _collect(part, shape.at(key), (f"f:{key}",), found)
-    return {path for path in found if not (path[0] == "f:metadata" and (len(path) == 1 or path[1] in _NOBODYS))}
+            _collect(part, shape.at(key), (f"f:{key}",), found, created, shape.always_there(key))
+    return _owned(found)
 
 
-def _collect(value: Any, shape: Shape, path: Path, found: FieldSet) -> None:
+def _owned(paths: FieldSet) -> FieldSet:
+    return {p for p in paths if not (p[0] == "f:metadata" and (len(p) == 1 or p[1] in _NOBODYS))}
+
+
+def _collect(value: Any, shape: Shape, path: Path, found: FieldSet, whole: bool, was_there: bool = False) -> None:
+    """``whole``: containers that appear are fields too, unless they ``was_there`` as an empty one."""
     if isinstance(value, dict) and not shape.atomic:
-        if not value:
+        if not value or (whole and not was_there):
             found.add(path)
         for key, part in value.items():
-            _collect(part, shape.at(key), (*path, f"f:{key}"), found)
+            _collect(part, shape.at(key), (*path, f"f:{key}"), found, whole, was_there and shape.always_there(key))
     elif isinstance(value, list) and shape.form == "list" and shape.list_type != "atomic":
+        if whole and not was_there:
+            found.add(path)
         for item in value:
             step = step_of(item, shape)
             if step is None:
@@ -49,16 +59,14 @@ def _collect(value: Any, shape: Shape, path: Path, found: FieldSet) -> None:
                 return
             found.add((*path, step))
             if shape.list_type == "map":
-                _collect_item(item, shape.item, (*path, step), found)
-        if not value:
-            found.add(path)
+                _collect_item(item, shape.item, (*path, step), found, whole)
     else:
         found.add(path)
 
 
-def _collect_item(item: Json, shape: Shape, path: Path, found: FieldSet) -> None:
+def _collect_item(item: Json, shape: Shape, path: Path, found: FieldSet, whole: bool) -> None:
     for key, part in item.items():
-        _collect(part, shape.at(key), (*path, f"f:{key}"), found)
+        _collect(part, shape.at(key), (*path, f"f:{key}"), found, whole)
 
 
 def step_of(item: Any, shape: Shape) -> str | None:
@@ -81,29 +89,26 @@ def changed(old: Json, new: Json, shape: Shape) -> tuple[FieldSet, FieldSet]:
     gone: FieldSet = set()
     for key in old.keys() | new.keys():
         if key not in ("apiVersion", "kind"):
-            _compare(old.get(key, _MISSING), new.get(key, _MISSING), shape.at(key), (f"f:{key}",), differ, gone)
-
-    def owned(paths: FieldSet) -> FieldSet:
-        return {p for p in paths if not (p[0] == "f:metadata" and (len(p) == 1 or p[1] in _NOBODYS))}
-
-    return owned(differ), owned(gone)
+            _compare_field(old, new, key, shape, (), differ, gone)
+    return _owned(differ), _owned(gone)
 
 
-_MISSING: Any = object()
+def _compare_field(old: Json, new: Json, key: str, shape: Shape, path: Path, differ: FieldSet, gone: FieldSet) -> None:
+    here, child, there = (*path, f"f:{key}"), shape.at(key), shape.always_there(key)
+    if key not in new:
+        _collect(old[key], child, here, gone, True, there)
+    elif key not in old:
+        _collect(new[key], child, here, differ, True, there)
+    else:
+        _compare(old[key], new[key], child, here, differ, gone)
 
 
 def _compare(old: Any, new: Any, shape: Shape, path: Path, differ: FieldSet, gone: FieldSet) -> None:
-    if old is new or (old is not _MISSING and new is not _MISSING and old == new):
+    if old == new:
         return
-    if new is _MISSING:
-        _collect(old, shape, path, gone)
-    elif old is _MISSING:
-        _collect(new, shape, path, differ)
-    elif isinstance(old, dict) and isinstance(new, dict) and not shape.atomic:
+    if isinstance(old, dict) and isinstance(new, dict) and not shape.atomic:
         for key in old.keys() | new.keys():
-            _compare(old.get(key, _MISSING), new.get(key, _MISSING), shape.at(key), (*path, f"f:{key}"), differ, gone)
-        if not new:
-            differ.add(path)
+            _compare_field(old, new, key, shape, path, differ, gone)
     elif isinstance(old, list) and isinstance(new, list) and shape.form == "list" and shape.list_type != "atomic":
         before = {step_of(item, shape): item for item in old}
         after = {step_of(item, shape): item for item in new}
@@ -112,18 +117,15 @@ def _compare(old: Any, new: Any, shape: Shape, path: Path, differ: FieldSet, gon
             return
         for step in before.keys() | after.keys():
             assert step is not None
-            have, want = before.get(step, _MISSING), after.get(step, _MISSING)
             here = (*path, step)
-            if want is _MISSING:
-                gone.add(here)
-                if isinstance(have, dict):
-                    _collect_item(have, shape.item, here, gone)
-            elif have is _MISSING:
-                differ.add(here)
-                if isinstance(want, dict):
-                    _collect_item(want, shape.item, here, differ)
-            elif shape.list_type == "map":
-                _compare(have, want, shape.item, here, differ, gone)
+            if step in before and step in after:
+                if shape.list_type == "map":
+                    _compare(before[step], after[step], shape.item, here, differ, gone)
+                continue
+            item, side = (before[step], gone) if step in before else (after[step], differ)
+            side.add(here)
+            if isinstance(item, dict):
+                _collect_item(item, shape.item, here, side, True)
     else:
         differ.add(path)
 

@@ -19,7 +19,8 @@ def record_write(kind: Kind, value: Json, old: Json | None, manager: str, subres
     """Sets managedFields of ``value`` after a create (no ``old``) or update by ``manager``."""
     metadata = value["metadata"]
     if old is None:
-        metadata["managedFields"] = [_entry(kind, manager, "Update", subresource, now, fields_of(value, kind.shape))]
+        set_by = reachable(kind, subresource, fields_of(value, kind.shape, created=True))
+        metadata["managedFields"] = [_entry(kind, manager, "Update", subresource, now, set_by)]
         return
     entries = old["metadata"].get("managedFields")
     if metadata.get("managedFields") == [{}] or metadata.get("managedFields") == []:
@@ -28,11 +29,18 @@ def record_write(kind: Kind, value: Json, old: Json | None, manager: str, subres
     if entries is None:
         metadata.pop("managedFields", None)
         return
-    differ, gone = changed(old, value, kind.shape)
+    differ, gone = (reachable(kind, subresource, paths) for paths in changed(old, value, kind.shape))
     if not differ and not gone:
         metadata["managedFields"] = entries
         return
     metadata["managedFields"] = _merged(kind, entries, differ, gone, manager, subresource, now)
+
+
+def reachable(kind: Kind, subresource: str, paths: FieldSet) -> FieldSet:
+    """The fields that a write through this door can set: status has a door of its own where the kind has that subresource."""
+    if subresource == "status":
+        return {path for path in paths if path[0] == "f:status" or path[:2] == ("f:metadata", "f:annotations")}
+    return {path for path in paths if path[0] != "f:status"} if kind.status and subresource == "" else paths
 
 
 def _merged(

@@ -49,7 +49,9 @@ def _struct(document: Json, patch: Json, shape: Shape) -> Json:
         if key.startswith("$setElementOrder/"):
             field = key.partition("/")[2]
             if isinstance(result.get(field), list):
-                result[field] = _ordered(result[field], order, shape.at(field), patch.get(field))
+                before = document.get(field)
+                key_of = shape.at(field).merge_key
+                result[field] = _arranged(result[field], order, before if isinstance(before, list) else [], key_of)
     return result
 
 
@@ -61,7 +63,8 @@ def _field(current: Any, value: Any, shape: Shape, name: str) -> Any:
         base_list = current if isinstance(current, list) else []
         if shape.merge_key and shape.item.form in ("struct", "any"):
             return _keyed_list(base_list, value, shape, name)
-        return base_list + [item for item in value if item not in base_list]
+        merged = base_list + [item for item in value if item not in base_list]
+        return _arranged(merged, value, base_list, "")
     return _clean(value)
 
 
@@ -69,34 +72,40 @@ def _keyed_list(current: list[Any], patch: list[Any], shape: Shape, name: str) -
     key = shape.merge_key
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [_clean(item) for item in patch if item.get("$patch") != "replace"]
-    result = list(current)
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise bad_request(f"map: {item} does not contain declared merge key: {key} (list {name})")
+    deleted = {_hashable(item[key]) for item in patch if item.get("$patch") == "delete"}
+    wanted = [item for item in patch if item.get("$patch") != "delete"]
+    left = [have for have in current if not (isinstance(have, dict) and _hashable(have.get(key)) in deleted)]
+    result = list(left)
+    for item in wanted:
         matching = [i for i, have in enumerate(result) if isinstance(have, dict) and have.get(key) == item[key]]
-        if item.get("$patch") == "delete":
-            result = [have for i, have in enumerate(result) if i not in matching]
-        elif matching:
+        if matching:
             result[matching[0]] = _struct(result[matching[0]], item, shape.item)
         else:
             result.append(_struct({}, item, shape.item))
-    return result
+    return _arranged(result, wanted, left, key)
 
 
-def _ordered(items: list[Any], order: list[Any], shape: Shape, patched: Any) -> list[Any]:
-    """Items named in ``order`` in that order; the others keep their place relative to what stands before them."""
-    key = shape.merge_key
+def _arranged(items: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
+    """Items named in ``order`` stand in that order; each other one goes before the first that it stood before until now."""
 
     def identity(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
+        return _hashable(item.get(key) if key and isinstance(item, dict) else item)
 
-    rank = {_hashable(identity(wanted)): i for i, wanted in enumerate(order)}
-    named = sorted((i for i in items if _hashable(identity(i)) in rank), key=lambda i: rank[_hashable(identity(i))])
+    rank = {identity(item): i for i, item in reversed(list(enumerate(order)))}
+    was = {identity(item): i for i, item in reversed(list(enumerate(before)))}
+    named = sorted((item for item in items if identity(item) in rank), key=lambda item: rank[identity(item)])
+    others = sorted(
+        (item for item in items if identity(item) not in rank), key=lambda item: was.get(identity(item), len(was))
+    )
     result: list[Any] = []
-    remaining = iter(named)
-    for item in items:
-        result.append(next(remaining) if _hashable(identity(item)) in rank else item)
-    return result
+    for item in named:
+        while others and identity(item) in was and was.get(identity(others[0]), len(was)) < was[identity(item)]:
+            result.append(others.pop(0))
+        result.append(item)
+    return result + others
 
 
 def _hashable(value: Any) -> Any:

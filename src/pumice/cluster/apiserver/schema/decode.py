@@ -18,14 +18,16 @@ _EMPTIES = ("scalar", "list", "map")
 _GO_NAMES = {"dict": "object", "list": "array", "str": "string", "int": "number", "float": "number", "bool": "bool"}
 
 
-def decode(shape: Shape, value: dict[str, Any], unknown: list[str], kind: str = "") -> dict[str, Any]:
+def decode(
+    shape: Shape, value: dict[str, Any], unknown: list[str], kind: str = "", keep_zeros: bool = False
+) -> dict[str, Any]:
     """A clean copy of ``value``; the paths of unknown fields are appended to ``unknown``. Raises BadRequest on a wrong type."""
-    result = _walk(shape, value, "", unknown, kind)
+    result = _walk(shape, value, "", unknown, kind, keep_zeros)
     assert isinstance(result, dict)
     return result
 
 
-def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) -> Any:
+def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str, keep: bool) -> Any:
     form = shape.form
     if form == "scalar":
         return _scalar(shape.name, value, path, kind)
@@ -44,8 +46,8 @@ def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) ->
                 else:
                     unknown.append(f"{path}.{key}" if path else key)
             elif inner is not None:
-                part = _walk(child, inner, f"{path}.{key}" if path else key, unknown, kind)
-                if part or key not in omits or child.form not in _EMPTIES:
+                part = _walk(child, inner, f"{path}.{key}" if path else key, unknown, kind, keep)
+                if part or keep or key not in omits or child.form not in _EMPTIES:
                     result[key] = part
         return result
     if form == "list":
@@ -54,7 +56,7 @@ def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) ->
                 return value
             raise _mismatch(value, "list", path, kind)
         item = shape.item
-        return [_walk(item, inner, f"{path}[{i}]", unknown, kind) for i, inner in enumerate(value)]
+        return [_walk(item, inner, f"{path}[{i}]", unknown, kind, keep) for i, inner in enumerate(value)]
     if form == "map":
         if type(value) is not dict:
             if shape.lenient and path:
@@ -62,7 +64,9 @@ def _walk(shape: Shape, value: Any, path: str, unknown: list[str], kind: str) ->
             raise _mismatch(value, "map", path, kind)
         item = shape.item
         return {
-            key: _walk(item, inner, f"{path}.{key}", unknown, kind) for key, inner in value.items() if inner is not None
+            key: _walk(item, inner, f"{path}.{key}", unknown, kind, keep)
+            for key, inner in value.items()
+            if inner is not None
         }
     return value
 

@@ -39,9 +39,11 @@ class Shape:
         open: bool = False,
         lenient: bool = False,
         omits: Callable[[], frozenset[str]] | None = None,
+        pointers: Callable[[], frozenset[str]] | None = None,
     ) -> None:
         self.form, self.name, self.items, self._fields = form, name, items, fields
-        self.required, self.open, self.lenient, self._omits = required, open, lenient, omits
+        self.required, self.open, self.lenient = required, open, lenient
+        self._omits, self._pointers = omits, pointers
         self.retain_keys = "retainKeys" in marks
         self.atomic = "atomic" in marks
         self.keys: tuple[str, ...] = ()
@@ -62,6 +64,15 @@ class Shape:
     def omits(self) -> frozenset[str]:
         """Fields whose zero ("", 0, false, an empty list or map) is the same as their absence, and is stored as that."""
         return self._omits() if self._omits else frozenset()
+
+    def always_there(self, key: str) -> bool:
+        """Whether a field of this struct is never absent for Kubernetes: a plain struct, or a list that is written when empty."""
+        if self._pointers is None:
+            return False
+        form = self.fields[key].form if key in self.fields else "any"
+        if form == "struct":
+            return key not in self._pointers()
+        return form in ("list", "map") and key in self.required
 
     def at(self, key: str) -> Shape:
         """The shape of a field or of a map's value; ANY where nothing is known."""
@@ -105,6 +116,7 @@ class Types:
                 marks=marks,
                 required=required,
                 omits=lambda: frozenset(fields) - set(required) - pointers_of(name),
+                pointers=lambda: pointers_of(name),
             )
         if not marks:
             self._plain[name] = shape
@@ -131,7 +143,8 @@ def numbers() -> dict[str, str]:
     return msgspec.json.decode(files(__package__).joinpath("protobuf.json").read_bytes())  # type: ignore[no-any-return]
 
 
-def pointers_of(name: str) -> set[str]:
+@cache
+def pointers_of(name: str) -> frozenset[str]:
     """Fields of a type for which zero and absence differ."""
     found: set[str] = set()
     for part in numbers().get(name, "").split():
@@ -140,7 +153,7 @@ def pointers_of(name: str) -> set[str]:
             found |= pointers_of(field[1:])
         elif field.endswith("*"):
             found.add(field[:-1])
-    return found
+    return frozenset(found)
 
 
 @cache

@@ -8,7 +8,13 @@ from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, forbidden_value, invalid_value
 from pumice.cluster.apiserver.strategies.base import Strategy
-from pumice.cluster.apiserver.strategies.podspec import containers, default_pod_spec, quality, validate_pod_spec
+from pumice.cluster.apiserver.strategies.podspec import (
+    containers,
+    default_pod_spec,
+    default_requests,
+    quality,
+    validate_pod_spec,
+)
 
 Json = dict[str, Any]
 
@@ -30,6 +36,7 @@ class PodStrategy(Strategy):
     def default(self, value: Json) -> None:
         spec = value.setdefault("spec", {})
         default_pod_spec(spec)
+        default_requests(spec)
         spec.setdefault("enableServiceLinks", True)
 
     def prepare_create(self, value: Json) -> None:

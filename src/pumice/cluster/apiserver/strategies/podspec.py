@@ -52,6 +52,14 @@ def default_pod_spec(spec: Json) -> None:
         constraint.setdefault("maxSkew", 1)
 
 
+def default_requests(spec: Json) -> None:
+    """A limit without a request is the request too. Of pods only: a template keeps what its author wrote."""
+    for _, container in containers(spec):
+        resources = container.get("resources") or {}
+        for name, limit in (resources.get("limits") or {}).items():
+            resources.setdefault("requests", {}).setdefault(name, limit)
+
+
 def _default_container(container: Json, host_network: bool) -> None:
     image = container.get("image", "")
     tagged = ":" in image.rpartition("/")[2] or "@" in image
@@ -59,9 +67,7 @@ def _default_container(container: Json, host_network: bool) -> None:
     container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
-    resources = container.setdefault("resources", {})
-    for name, limit in (resources.get("limits") or {}).items():
-        resources.setdefault("requests", {}).setdefault(name, limit)
+    container.setdefault("resources", {})
     for port in container.get("ports") or []:
         port.setdefault("protocol", "TCP")
         if host_network:
@@ -172,6 +178,17 @@ def _duplicates(items: list[Json], path: str) -> Problems:
     return problems
 
 
+_VOLUMES = ("emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi",
+            "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc",
+            "configMap", "azureFile", "flexVolume", "vsphereVolume", "portworxVolume", "azureDisk", "storageos", "projected",
+            "scaleIO", "csi", "ephemeral", "image")  # fmt: skip
+
+
+def _volume_order(source: str) -> int:
+    """Of several sources in one volume the first in this order counts, the others are too many."""
+    return _VOLUMES.index(source) if source in _VOLUMES else len(_VOLUMES)
+
+
 def _validate_volumes(spec: Json, path: str, problems: Problems) -> set[str]:
     names: set[str] = set()
     for i, volume in enumerate(spec.get("volumes") or []):
@@ -182,9 +199,12 @@ def _validate_volumes(spec: Json, path: str, problems: Problems) -> set[str]:
             problems.append(invalid_value(f"{where}.name", name, why))
         elif name in names:
             problems.append(duplicate(f"{where}.name", name))
-        if len([key for key in volume if key != "name"]) > 1:
-            problems.append(FieldProblem("FieldValueForbidden", where, "may not specify more than 1 volume type"))
-        if volume.get("hostPath") is not None and not volume["hostPath"].get("path"):
+        sources = sorted(volume.keys() - {"name"}, key=_volume_order)
+        for second in sources[1:]:
+            problems.append(
+                FieldProblem("FieldValueForbidden", f"{where}.{second}", "may not specify more than 1 volume type")
+            )
+        if sources[:1] == ["hostPath"] and not volume["hostPath"].get("path"):
             problems.append(required(f"{where}.hostPath.path"))
         names.add(name)
     return names

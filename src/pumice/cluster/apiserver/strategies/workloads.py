@@ -26,6 +26,10 @@ class WorkloadStrategy(Strategy):
         spec = value.setdefault("spec", {})
         if self.replicas is not None:
             spec.setdefault("replicas", self.replicas)
+        if value["kind"] != "ReplicationController":  # whose template may be missing
+            place = value
+            for key in self.template.split("."):
+                place = place.setdefault(key, {})
         template = at(value, self.template)
         if template is not None:
             default_pod_spec(template.setdefault("spec", {}))
