@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,7 +17,7 @@ DEFAULT = "2xGeForce-GTX-1080-Ti"
 def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
     """The machine's directory: named by ``emulated`` (directory, model file, cards), by PUMICE_MACHINE, or the user's own.
 
-    Says on stderr that the cards are emulated. Raises PumiceError when it cannot be had.
+    Raises PumiceError when it cannot be had.
     """
     if not emulated and present.get("PUMICE_MACHINE"):
         directory = Path(present["PUMICE_MACHINE"])
@@ -28,7 +27,6 @@ def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
         directory = _own(emulated or DEFAULT, present)
     if not (directory / "state").is_file():
         raise MachineError(f"{directory}: no emulated machine here; make one with `pumice machine create`")
-    print(f"pumice run: on the emulated machine {directory.resolve()}, no real card is used", file=sys.stderr)
     return directory.resolve()
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pumice.model.refusal import BadInput, PumiceError, Unavailable
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pumice.local.place import Place
     from pumice.local.request import Request
+    from pumice.ports.cards import CardFacts
 
 PLAIN = True
 """Called as ``main(arguments)``, without the command line's framework."""
@@ -66,13 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(request: Request, command: list[str], emulated: str | None) -> int:
+    present = dict(os.environ)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of this short life: starting NumPy's threads costs more than all the rest
     from pumice.local import start
 
-    start.refuse_nested(os.environ)
-    present, place, nvml = _world(emulated)
+    start.refuse_nested(present)
+    present, place, nvml = _world(emulated, present)
     try:
         file, program = _program(command, present)
-        booking = start.book(request, command, place, lambda: _facts(nvml))
+        booking = start.book(request, command, place, lambda: facts_of(nvml))
+        if place.machine is not None:
+            print(f"pumice run: on the emulated machine {place.machine}, no real card is used", file=sys.stderr, flush=True)
         start.become(booking, file, program, place, library(), present)
     except FileNotFoundError:
         print(f"pumice run: {command[0]}: command not found", file=sys.stderr)
@@ -93,11 +98,10 @@ def _request(given: argparse.Namespace) -> Request:
     return Request(memory, percent, parse_cores(given.cores), parse_card(card), parse_priority(given.priority))
 
 
-def _world(emulated: str | None) -> tuple[dict[str, str], Place, Path | None]:
+def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:
     """The environment to run in, where its bookings lie, and the NVML library to ask (None: the system's)."""
     from pumice.local import place as places
 
-    present = dict(os.environ)
     if emulated is None and not present.get("PUMICE_MACHINE"):
         place = places.of_cards(present)
         if place.note:
@@ -123,7 +127,8 @@ def _program(command: list[str], present: dict[str, str]) -> tuple[str, list[str
         return sys.executable, [sys.executable, "-m", "pumice", *command[1:]]
 
 
-def _facts(nvml: Path | None) -> Any:
+def facts_of(nvml: Path | None) -> tuple[CardFacts, ...]:
+    """The cards that NVML tells of; ``nvml`` is a library or its folder, None the system's. Raises Unavailable."""
     from pumice.adapters.nvml import NvmlCards
     from pumice.ports.cards import CardsUnavailable
 

@@ -81,7 +81,7 @@ def become(booking: Booking, file: str, arguments: Sequence[str], place: Place, 
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; what is ignored stays so across exec
         signal.signal(ignored, signal.SIG_DFL)
     try:
-        os.execve(file, arguments, environment(booking, library, place.neighbours, present))
+        os.execve(file, list(arguments), environment(booking, library, place.neighbours, present))
     except OSError:
         with opened(place.directory) as bookings:
             bookings.remove(booking.id)

@@ -1,0 +1,51 @@
+"""``pumice limit``: change the limits of a program while it runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.cli.local_view import places
+from pumice.model.refusal import BadInput
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Examples: pumice limit r3 --cores 30;  pumice limit 4711 --memory 2000 --cores 0")
+def limit(
+    who: Annotated[str, typer.Argument(metavar="PID|ID", help="The share: its id or a process in it.")],
+    memory: Annotated[str | None, typer.Option(metavar="MIB|P%", help="New memory limit.")] = None,
+    cores: Annotated[str | None, typer.Option(metavar="P", help="New core limit in percent; 0: none.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also below what is in use: nothing is taken away.")] = False,
+    emulated: Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="Look on this machine.")] = None,
+) -> None:
+    """Change the limits of a running program. They hold within a moment; refused when the card has not that much left."""
+    from pumice.cli.emulated import machine_environment
+    from pumice.cli.run import facts_of
+    from pumice.local.limits import change
+    from pumice.local.request import Request, parse_cores, parse_memory
+    from pumice.local.shares import find
+
+    if memory is None and cores is None:
+        raise BadInput("nothing to change; give --memory, --cores or both")
+    booking, place = find(places(emulated), who)
+    device = booking.device
+    wanted = Request(memory=device.memory, cores=device.cores, card=device.uuid)
+    if memory is not None:
+        amount, percent = parse_memory(memory)
+        wanted = replace(wanted, memory=amount, percent=percent)
+    if cores is not None:
+        wanted = replace(wanted, cores=parse_cores(cores))
+    library = None
+    if place.machine is not None:
+        present = machine_environment(place.machine, os.environ)
+        os.environ["PUMICE_MACHINE"], library = present["PUMICE_MACHINE"], Path(present["LD_LIBRARY_PATH"].split(":")[0])
+    changed = change(booking, place, wanted, facts_of(library), time.time_ns(), force).device
+    share = f"{changed.cores} % of the cores" if changed.cores else "no core limit"
+    print(f"{booking.id}: {changed.memory} MiB and {share} (was {device.memory} MiB and "
+          f"{f'{device.cores} %' if device.cores else 'no core limit'})")  # fmt: skip

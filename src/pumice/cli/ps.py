@@ -1,0 +1,39 @@
+"""``pumice ps``: the programs that share this machine's cards."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.cli.local_view import as_json, places, shares_table, wide_console
+from pumice.local.shares import shares
+
+app = typer.Typer(add_completion=False)
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+Emulated = Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="Only this emulated machine's.")]
+
+
+@app.command(epilog="Example: pumice ps -o json")
+def ps(
+    emulated: Emulated = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TEXT,
+) -> None:
+    """List the programs of `pumice run`: what each uses of its card, and its limits."""
+    found = shares(places(emulated))
+    if output is Output.JSON:
+        print(json.dumps([as_json(share) for share in found], indent=1))
+    elif found:
+        console, width = wide_console()
+        console.print(shares_table(found, width))
+    else:
+        print("No program runs under `pumice run`.")

@@ -1,0 +1,103 @@
+"""``pumice top``: watch cards and who uses them. Its tabs are what is present."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from pumice.cli.local_view import wide_console
+from pumice.cli.top_tabs import Tab, tabs
+from pumice.model.refusal import BadInput, PumiceError
+
+QUIT = ("q", "Q", "\x03", "\x04")
+NEXT = ("\t", "\x1b[C", "n")
+BACK = ("\x1b[Z", "\x1b[D", "p")
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: pumice top --tab processes --once")
+def top(
+    tab: Annotated[str | None, typer.Option(help="The tab to begin with: cards, processes, pods or queues.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two looks.")] = 1.0,
+    emulated: Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="This emulated machine.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None,
+) -> None:
+    """Watch cards, programs, pods and queues live: tab or 1 to 4 change what is shown, q ends."""
+    with contextlib.ExitStack() as stack:
+        present = tabs(stack, emulated, data_dir)
+        at = _named(present, tab) if tab else 0
+        console, width = wide_console()
+        if once or not console.is_terminal or not sys.stdin.isatty():
+            shown = present[at : at + 1] if tab else present
+            for page in shown:
+                console.print(Text(page.name, style="bold"), _page(page, width), sep="\n")
+            return
+        _live(console, present, at, every)
+
+
+def _named(present: list[Tab], name: str) -> int:
+    names = [page.name for page in present]
+    if name.lower() not in names:
+        raise BadInput(f"--tab {name}: present are {', '.join(names)}")
+    return names.index(name.lower())
+
+
+def _live(console: Console, present: list[Tab], at: int, every: float) -> None:
+    with _keys() as read_key, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(_frame(present, at, console.width), refresh=True)
+            key = read_key(every)
+            if key in QUIT:
+                return
+            if key.isdigit() and 1 <= int(key) <= len(present):
+                at = int(key) - 1
+            elif key in NEXT or key in BACK:
+                at = (at + (1 if key in NEXT else -1)) % len(present)
+
+
+def _frame(present: list[Tab], at: int, width: int) -> RenderableType:
+    head = Text()
+    for number, page in enumerate(present, start=1):
+        head.append(f" {number} {page.name} ", style="reverse" if number == at + 1 else "")
+    head.append(f"   {time.strftime('%H:%M:%S')}   q quits", style="dim")
+    return Group(head, Text(), _page(present[at], width))
+
+
+def _page(page: Tab, width: int) -> RenderableType:
+    """The page, or the sentence why it cannot be had now: a daemon that goes away must not end the watch."""
+    try:
+        return page.render(width)
+    except PumiceError as error:
+        return Text(str(error), style="yellow")
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Waits so many seconds for a key and returns it, or nothing; the terminal is as before afterwards."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def read(seconds: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], seconds)
+        return os.read(descriptor, 16).decode("utf-8", "replace") if ready else ""
+
+    try:
+        tty.setcbreak(descriptor)
+        yield read
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

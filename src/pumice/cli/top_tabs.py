@@ -1,0 +1,142 @@
+"""The tabs of ``pumice top``: cards by NVML, programs by the bookings, pods and queues of a cluster that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pumice.adapters.kube import KubeClient
+from pumice.adapters.nvml import NvmlCards
+from pumice.cli.cards_table import bar, card_rows, cards_table
+from pumice.cli.local_view import places, shares_table
+from pumice.cluster.datadir import DataDir, default_data_dir
+from pumice.local.place import Place
+from pumice.local.shares import Share, shares
+from pumice.model.refusal import BadInput, Unavailable
+from pumice.node.sharing import MIB
+from pumice.ports.cards import CardReading, Cards, CardsUnavailable
+from pumice.ports.cluster import ApiError, Json
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.volcano import NODES, PODS, QUEUES
+
+PATIENCE = 3.0
+"""Seconds for a cluster to answer before the page says that it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One page. ``render`` is given the terminal's width, 0 where lines may be as long as they are."""
+
+    name: str
+    render: Callable[[int], RenderableType]
+
+
+def tabs(stack: contextlib.ExitStack, emulated: Path | None, data_dir: Path | None) -> list[Tab]:
+    """The pages that there is something to show on. Raises BadInput when there is nothing at all."""
+    where = places(emulated)
+    found = []
+    opened = _cards(where)
+    if opened is not None:
+        cards, place = opened
+        stack.callback(cards.close)
+        found.append(Tab("cards", lambda width: _cards_page(cards, place)))
+    if opened is not None or shares(where):
+        found.append(Tab("processes", lambda width: _processes_page(where, width)))
+    if kubeconfig := _cluster(data_dir):
+        found.append(Tab("pods", lambda width: _pods_page(kubeconfig)))
+        found.append(Tab("queues", lambda width: _queues_page(kubeconfig)))
+    if not found:
+        raise BadInput("nothing to watch: no NVIDIA driver, no program of `pumice run`, no cluster of `pumice up`; "
+                       "try: pumice run --emulated -- pumice burn --seconds 60")
+    return found
+
+
+# ---- this machine
+
+
+def _cards(where: list[Place]) -> tuple[Cards, Place] | None:
+    """The cards of one machine (a process meets one only): the real ones, else the emulated one that is in use."""
+    emulated = [place for place in where if place.machine is not None]
+    real = [place for place in where if place.machine is None]
+    if real and not os.environ.get("PUMICE_MACHINE"):
+        with contextlib.suppress(CardsUnavailable):
+            return NvmlCards(), real[0]
+    busy = [place for place in emulated if shares([place])]
+    for place in (*busy, *emulated):
+        from pumice.machine.native import library_dir
+
+        os.environ["PUMICE_MACHINE"] = str(place.machine)
+        with contextlib.suppress(CardsUnavailable):
+            return NvmlCards(library_dir()), place
+    return None
+
+
+def _cards_page(cards: Cards, place: Place) -> RenderableType:
+    booked = shares([place])
+    title = f"on the emulated machine {place.machine}" if place.machine else None
+    table = Table(pad_edge=False, box=None, header_style="bold", title=title, title_justify="left")
+    for name in ("CARD", "TYPE", "BUSY", "MEMORY IN USE", "BOOKED", "PROGRAMS"):
+        table.add_column(name, no_wrap=name in ("CARD", "BUSY", "MEMORY IN USE"))
+    for card in cards.readings():
+        table.add_row(*_card_row(card, [share for share in booked if share.booking.device.uuid == card.uuid]))
+    return table
+
+
+def _card_row(card: CardReading, here: list[Share]) -> tuple[str, ...]:
+    used, total = card.memory_used // MIB, card.memory_total // MIB
+    memory, cores = sum(s.booking.device.memory for s in here), sum(s.booking.device.cores for s in here)
+    busy = f"{bar(card.utilization, 100)} {card.utilization} %" if card.utilization >= 0 else "not told"
+    return (str(card.index), card.name.removeprefix("NVIDIA "), busy, f"{bar(used, total)} {used}/{total} MiB",
+            f"{memory} MiB, {cores} %", " ".join(share.booking.id for share in here) or "none")  # fmt: skip
+
+
+def _processes_page(where: list[Place], width: int) -> RenderableType:
+    found = shares(where)
+    return shares_table(found, width) if found else Text("No program runs under `pumice run`.", style="dim")
+
+
+# ---- a cluster
+
+
+def _cluster(data_dir: Path | None) -> Path | None:
+    """The kubeconfig of the cluster of ``pumice up`` that runs; None when none does."""
+    data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
+    return data.kubeconfig if data.running() and data.kubeconfig.exists() else None
+
+
+def _ask(kubeconfig: Path) -> tuple[list[Json], list[Json], list[Json]]:
+    async def ask() -> tuple[list[Json], list[Json], list[Json]]:
+        async with asyncio.timeout(PATIENCE), KubeClient.from_kubeconfig(kubeconfig) as kube:
+            nodes, pods, queues = await asyncio.gather(kube.list(NODES), kube.list(PODS), kube.list(QUEUES))
+            return nodes["items"], pods["items"], queues["items"]
+
+    try:
+        return asyncio.run(ask())
+    except (ApiError, OSError, TimeoutError) as error:
+        raise Unavailable(f"the cluster does not answer: {error}") from error
+
+
+def _pods_page(kubeconfig: Path) -> RenderableType:
+    nodes, pods, _ = _ask(kubeconfig)
+    return cards_table(card_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods]))
+
+
+def _queues_page(kubeconfig: Path) -> RenderableType:
+    table = Table(pad_edge=False, box=None, header_style="bold")
+    for name in ("QUEUE", "STATE", "WEIGHT", "PENDING", "RUNNING", "ALLOCATED"):
+        table.add_column(name)
+    for queue in sorted(_ask(kubeconfig)[2], key=lambda item: str(item["metadata"]["name"])):
+        spec, status = queue.get("spec") or {}, queue.get("status") or {}
+        allocated = status.get("allocated") or {}
+        table.add_row(str(queue["metadata"]["name"]), str(status.get("state", "")), str(spec.get("weight", 1)),
+                      str(status.get("pending", 0)), str(status.get("running", 0)),
+                      ", ".join(f"{name} {amount}" for name, amount in allocated.items()) or "nothing")  # fmt: skip
+    return table

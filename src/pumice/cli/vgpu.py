@@ -1,0 +1,175 @@
+"""``pumice vgpu``: look into the shared region of a container."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from pumice.adapters.region import read_region
+from pumice.adapters.region.extension import Extension, live_slots, read_extension
+from pumice.cli.cards_table import bar
+from pumice.local.region_story import DeviceStory, gate, policy_of, stories
+from pumice.model.refusal import BadInput
+from pumice.node.sharing import MIB
+from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot
+
+MANY = 256
+"""Regions of one folder that are told of."""
+STATES = {1: "running", 2: "suspended"}
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look into the shared region of a container.")
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One region and what is known about its processes."""
+
+    path: Path
+    region: RegionSnapshot
+    extension: Extension | None
+    alive: dict[int, int]
+    devices: list[DeviceStory]
+
+
+@app.callback()
+def several() -> None:
+    """Look into the shared region of a container."""
+
+
+@app.command(epilog="Example: pumice vgpu status /usr/local/vgpu/vgpu/containers -o json")
+def status(
+    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A region, or a folder with regions in it.")],
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TEXT,
+) -> None:
+    """Explain a region: limits, use per process, who is let through, and why the limiter is idle."""
+    looks, troubles = [], []
+    for file in _files(path):
+        try:
+            looks.append(look(file))
+        except BadRegion as error:
+            troubles.append(f"{file}: no shared region of libvgpu" if error.early and file.exists() else str(error))
+    if not looks:
+        raise BadInput(troubles[0] if troubles else f"{path}: no region in this folder (a file named *.cache)")
+    if output is Output.JSON:
+        print(json.dumps([_json(found) for found in looks] if path.is_dir() else _json(looks[0]), indent=1))
+    else:
+        console = Console(soft_wrap=True, highlight=False)
+        for found in looks:
+            for line in _lines(found):
+                console.print(line)
+    if troubles:
+        raise BadInput("; ".join(troubles))
+
+
+def look(path: Path, now: float | None = None) -> Look:
+    """Everything that can be known about one region. Raises BadRegion."""
+    region, extension, alive = read_region(path), read_extension(path), live_slots(path)
+    policies = {pid: policy_of(pid) for pid in alive.values()}
+    budgets = extension.devices if extension else ()
+    return Look(path, region, extension, alive, stories(region, alive, budgets, policies, time.time() if now is None else now))
+
+
+def _files(path: Path) -> list[Path]:
+    """The region itself, the regions of a folder, or those of the folders in it."""
+    if not path.is_dir():
+        return [path]
+    try:
+        found = islice((p for pattern in ("*.cache", "*/*.cache") for p in path.glob(pattern)), MANY)
+        return sorted(p for p in found if "libvgpu.so" not in p.name)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+
+
+def _lines(found: Look) -> Iterator[str]:
+    region = found.region
+    ours = ", with Pumice's extension" if found.extension else ""
+    priority = "0 (high)" if region.priority == 0 else "1 (low)"
+    yield f"[bold]{escape(str(found.path))}[/bold]: layout {region.version}{ours}"
+    yield f"  priority {priority}; {gate(region)}"
+    if not found.devices:
+        yield "  no process has used a card yet"
+    touched = [story for story in found.devices if story.use.total] or found.devices
+    for story in touched:
+        yield from _device(story)
+    if len(touched) < len(found.devices):
+        yield f"  {len(found.devices) - len(touched)} more visible, not in use"
+    for process in region.processes:
+        held = sum(process.use.values(), DeviceUse())
+        state = STATES.get(process.status, f"status {process.status}") if process.slot in found.alive else "dead, not yet cleared"
+        yield f"  slot {process.slot}  pid {process.pid}  {_mib(held.total)} MiB  {held.sm} % of the SMs  {state}"
+
+
+def _device(story: DeviceStory) -> Iterator[str]:
+    device, use = story.device, story.use
+    yield f"  card {device.index}  {device.uuid}"
+    parts = f"(contexts {_mib(use.context)}, modules {_mib(use.module)}, data {_mib(use.data)})"
+    if device.limit:
+        yield f"    memory  {bar(use.total, device.limit)} {_mib(use.total)} of {_mib(device.limit)} MiB {parts}"
+    else:
+        yield f"    memory  {_mib(use.total)} MiB, no limit {parts}"
+    limited = 0 < device.sm_limit < 100
+    share = f"{bar(use.sm, device.sm_limit)} {use.sm} of {device.sm_limit} %" if limited else f"{use.sm} %"
+    yield f"    cores   {share}; limiter {f'idle: {story.idle}' if story.idle else 'at work'}"
+    if story.budget is not None and story.budget.launches:
+        b = story.budget
+        yield (
+            f"    limiter so far: {b.launches} launches, {b.charged / 1e9:.2f} s of GPU time charged, "
+            f"{b.throttled / 1e9:.2f} s waited, {b.balance / 1e6:+.1f} ms to spend now"
+        )
+
+
+def _mib(count: int) -> int:
+    return -(-count // MIB)
+
+
+def _json(found: Look) -> dict[str, Any]:
+    region = found.region
+    return {
+        "path": str(found.path),
+        "layout": region.version,
+        "extension": found.extension is not None,
+        "priority": region.priority,
+        "blocked": region.recent_kernel < 0,
+        "recentKernel": region.recent_kernel,
+        "utilizationSwitch": region.utilization_switch,
+        "lastKernel": region.last_kernel or None,
+        "devices": [
+            {
+                "index": story.device.index,
+                "uuid": story.device.uuid,
+                "memoryLimitBytes": story.device.limit or None,
+                "coresLimitPercent": story.device.sm_limit if 0 < story.device.sm_limit < 100 else None,
+                "used": asdict(story.use),
+                "limiter": "idle" if story.idle else "at work",
+                "why": story.idle or None,
+                "budget": asdict(story.budget) if story.budget else None,
+            }
+            for story in found.devices
+        ],
+        "processes": [
+            {
+                "slot": process.slot,
+                "pid": process.pid,
+                "hostPid": process.host_pid or None,
+                "alive": process.slot in found.alive,
+                "status": STATES.get(process.status, str(process.status)),
+                "used": {str(index): asdict(use) for index, use in process.use.items()},
+            }
+            for process in region.processes
+        ],
+    }

@@ -1,0 +1,73 @@
+"""Change the limits of a running program: booked and enforced alike, whatever moment the change is cut off at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pumice.adapters.region.writer import set_limits
+from pumice.local.booking import Booking, opened
+from pumice.local.desk import Desk
+from pumice.local.place import Place
+from pumice.local.request import Request
+from pumice.local.shares import share_of
+from pumice.model.refusal import BadInput
+from pumice.node.sharing import MIB
+from pumice.ports.cards import CardFacts
+from pumice.ports.region import BadRegion
+
+
+def change(booking: Booking, place: Place, request: Request, facts: Sequence[CardFacts], now_ns: int,
+           force: bool = False) -> Booking:  # fmt: skip
+    """The booking with the new limits, which hold from now on. ``request`` names the booking's own card.
+
+    Raises Refused when the card has not that much left, BadInput when the program uses more memory than it may keep
+    and ``force`` is not set: nothing would be taken from it, but it could allocate nothing until it has freed enough.
+    """
+    with opened(place.directory) as bookings:
+        current = next((other for other in bookings.all if other.id == booking.id), None)
+        if current is None:
+            raise BadInput(f"{booking.id}: the program has ended")
+        desk = Desk(facts, bookings.all)
+        grant = desk.place(request, current.id, without=current.id)
+        changed = msgspec.structs.replace(current, annotations=desk.annotations(grant, now_ns))
+        used = share_of(current, place).memory
+        if changed.device.memory * MIB < used and not force:
+            raise BadInput(
+                f"{current.id} uses {-(-used // MIB)} MiB, more than the {changed.device.memory} MiB it would keep; --force "
+                "sets the limit all the same: nothing is taken away, and nothing more granted until it has freed enough"
+            )
+        # Booked is at every moment at least what is enforced: first book more, or first allow less.
+        if _more(changed, current):
+            bookings.replace(_larger(changed, current, desk, now_ns, request))
+            bookings.save()
+        _enforce(changed)
+        bookings.replace(changed)
+        bookings.save()
+    return changed
+
+
+def _more(changed: Booking, current: Booking) -> bool:
+    return changed.device.memory > current.device.memory or _cap(changed) > _cap(current)
+
+
+def _cap(booking: Booking) -> int:
+    return booking.device.cores or 100
+
+
+def _larger(changed: Booking, current: Booking, desk: Desk, now_ns: int, request: Request) -> Booking:
+    """The booking of the moment between: the larger of both in each dimension; it fits because each of them does."""
+    cores = 0 if 0 in (changed.device.cores, current.device.cores) else max(_cap(changed), _cap(current))
+    memory = max(changed.device.memory, current.device.memory)
+    between = Request(memory=memory, cores=cores, card=request.card)
+    grant = desk.place(between, current.id, without=current.id)
+    return msgspec.structs.replace(changed, annotations=desk.annotations(grant, now_ns))
+
+
+def _enforce(booking: Booking) -> None:
+    try:
+        set_limits(Path(booking.region), booking.device.memory * MIB, booking.device.cores)
+    except BadRegion as error:
+        raise BadInput(f"{booking.id}: its region cannot be changed: {error}") from error

@@ -1,0 +1,301 @@
+"""Programs share the cards of one machine without a cluster, started as a person would, on an emulated machine.
+
+The machine is the witness: it knows bytes and busy time of every process, whatever the library counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumice import machine as machines
+from pumice.machine import Machine, machine_of
+
+PUMICE = [sys.executable, "-m", "pumice"]
+MIB = 1 << 20
+
+
+class OneMachine:
+    """An emulated machine and the programs that were started on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.machine: Machine = machines.create(machine_of("2xGeForce-GTX-1080-Ti"), directory)
+        self.started: list[subprocess.Popen[str]] = []
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+        self.environment = {**kept, "XDG_DATA_HOME": str(directory.parent / "data"), "PYTHONUNBUFFERED": "1"}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """``pumice run`` on this machine, going on."""
+        program = subprocess.Popen(
+            [*PUMICE, "run", "--emulated", str(self.directory), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment,
+        )  # fmt: skip
+        self.started.append(program)
+        return program
+
+    def burn(self, *arguments: str, memory: int = 1000, seconds: float = 3) -> subprocess.Popen[str]:
+        """A program with so many MiB that keeps the card busy; returns once it has its memory."""
+        load = ["--memory", str(memory), "--kernel-ms", "5", "--seconds", str(seconds)]
+        program = self.start(*arguments, "--", "pumice", "burn", *load)
+        self.wait_for_memory(program)
+        return program
+
+    def wait_for_memory(self, program: subprocess.Popen[str]) -> None:
+        assert program.stdout is not None
+        for line in program.stdout:
+            if line.startswith("memory:"):
+                return
+        raise AssertionError(f"it ended before it had its memory: {program.communicate()[1]}")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.pumice("run", "--emulated", str(self.directory), *arguments)
+
+    def pumice(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*PUMICE, *arguments], capture_output=True, text=True, timeout=60,
+                              env={**self.environment, **(env or {})})  # fmt: skip
+
+    def ps(self) -> list[dict[str, Any]]:
+        done = self.pumice("ps", "--emulated", str(self.directory), "-o", "json")
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+    def busy_ns(self, pid: int, card: int = 0) -> int:
+        share = self.machine.witness().of(pid, card)
+        return share.busy_ns if share else 0
+
+    def busy_share(self, pid: int, seconds: float) -> float:
+        """The part of the card's time that the process has from now on, as the machine sees it."""
+        before, begun = self.busy_ns(pid), time.monotonic_ns()
+        time.sleep(seconds)
+        return (self.busy_ns(pid) - before) / (time.monotonic_ns() - begun)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[OneMachine]:
+    one = OneMachine(tmp_path / "node" / "machine")
+    yield one
+    for program in one.started:
+        program.kill()
+        program.communicate()
+    one.machine.close()
+
+
+def test_two_programs_share_a_card_within_their_limits_and_a_third_is_refused(here: OneMachine) -> None:
+    first = here.burn("--memory", "40%", "--cores", "40", memory=4000, seconds=4)
+    second = here.burn("--memory", "40%", "--cores", "40", memory=4000, seconds=4)
+    third = here.run("--memory", "40%", "--cores", "40", "--", "pumice", "burn")
+    shares = [here.busy_share(program.pid, 1.0) for program in (first, second)]
+    assert third.returncode == 2
+    assert "card 0 has no room for 40 % of the memory and 40 % of the cores" in third.stderr
+    for program in (first, second):
+        assert f"pid {program.pid}  4471 MiB  40 %  pumice burn --memory 4000" in third.stderr
+        share = here.machine.witness().of(program.pid, 0)
+        assert share is not None
+        assert 4000 * MIB <= share.peak <= 4471 * MIB
+    assert "card 1 has room for it: --gpu 1, or --gpu auto" in third.stderr
+    assert all(0.2 < share < 0.43 for share in shares), shares
+
+
+def test_a_program_is_refused_the_first_byte_above_its_limit(here: OneMachine) -> None:
+    done = here.run("--memory", "2000", "--", "pumice", "burn", "--memory", "2001", "--block", "1")
+    assert done.returncode == 1  # the program's own exit code
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
+    assert max(share.peak for share in here.machine.witness().shares) <= 2000 * MIB
+
+
+def test_auto_takes_the_card_where_most_is_free(here: OneMachine) -> None:
+    here.burn("--memory", "60%", "--gpu", "auto")
+    here.burn("--memory", "60%", "--gpu", "auto")
+    assert sorted(share["card"] for share in here.ps()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 7"], 7),
+        (["sh", "-c", "kill -TERM $$"], -signal.SIGTERM),
+        (["sh", "-c", "kill -PIPE $$"], -signal.SIGPIPE),
+        (["no-such-program"], 127),
+        (["/etc/passwd"], 126),
+    ],
+)
+def test_the_exit_code_is_the_programs_own(here: OneMachine, command: list[str], code: int) -> None:
+    done = here.run("--memory", "1000", "--", *command)
+    assert done.returncode == code, done.stderr
+    assert here.ps() == []
+
+
+def test_signals_reach_the_program_itself(here: OneMachine) -> None:
+    program = here.start("--memory", "1000", "--", "sh", "-c", "trap 'exit 9' INT; echo memory: ready; while :; do sleep 0.05; done")
+    here.wait_for_memory(program)
+    program.send_signal(signal.SIGINT)
+    assert program.wait(timeout=10) == 9
+
+
+def test_what_a_program_held_is_free_as_soon_as_it_is_killed(here: OneMachine) -> None:
+    program = here.burn("--memory", "100%", seconds=60)
+    assert here.run("--memory", "1", "--", "true").returncode == 2
+    program.kill()
+    program.wait()
+    assert here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_a_share_lives_as_long_as_any_process_in_it(here: OneMachine) -> None:
+    burn = f"{sys.executable} -m pumice burn --memory 100 --kernel-ms 1 --seconds 60"
+    leader = here.start("--memory", "100%", "--", "sh", "-c", f"{burn} & read line; exit 0")
+    here.wait_for_memory(leader)
+    leader.kill()
+    leader.wait()
+    (share,) = here.ps()
+    assert share["pid"] == leader.pid
+    assert share["pids"] != [leader.pid]
+    assert here.run("--memory", "1", "--", "true").returncode == 2
+    for pid in share["pids"]:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while here.ps() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_programs_that_start_at_once_never_hold_more_than_the_card_has(here: OneMachine) -> None:
+    rivals = [here.start("--memory", "30%", "--", "sh", "-c", "echo memory: mine; exec sleep 60") for _ in range(6)]
+    held = refused = 0
+    for rival in rivals:
+        assert rival.stdout is not None
+        if rival.stdout.readline():
+            held += 1
+        else:
+            refused += rival.wait() == 2
+    assert (held, refused) == (3, 3)
+    assert len(here.ps()) == 3
+
+
+def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
+    program = here.burn("--memory", "4000", "--cores", "60", seconds=60)
+    before = here.busy_share(program.pid, 1.0)
+    done = here.pumice("limit", str(program.pid), "--cores", "20", "--emulated", str(here.directory))
+    assert done.returncode == 0, done.stderr
+    assert "20 % of the cores (was 4000 MiB and 60 %)" in done.stdout
+    here.busy_share(program.pid, 0.3)  # settle
+    after = here.busy_share(program.pid, 1.2)
+    assert before > 0.35
+    assert after < 0.24
+    (share,) = here.ps()
+    assert (share["memoryLimitMiB"], share["coresLimitPercent"]) == (4000, 20)
+
+
+def test_a_limit_is_changed_only_to_what_the_card_and_the_program_allow(here: OneMachine) -> None:
+    program = here.burn("--memory", "4000", memory=1000, seconds=60)
+    here.burn("--memory", "6000", seconds=60)
+
+    def limit(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return here.pumice("limit", str(program.pid), *arguments, "--emulated", str(here.directory))
+
+    raised = limit("--memory", "6000")
+    assert raised.returncode == 2
+    assert "card 0 has no room for 6000 MiB" in raised.stderr
+    lowered = limit("--memory", "500")
+    assert lowered.returncode == 2
+    assert "uses 1150 MiB, more than the 500 MiB it would keep" in lowered.stderr
+    assert limit("--memory", "500", "--force").returncode == 0
+    assert here.run("--memory", "4600", "--", "true").returncode == 0  # what was given back can be had
+
+
+BAD = [
+    (["--memory", "3g"], "write --memory 3072"),
+    (["--memory", "-1"], "a number of MiB such as 3000"),
+    (["--memory", "0"], "from 1 on"),
+    (["--memory", "120%"], "1% to 100%"),
+    (["--memory", ""], "a number of MiB such as 3000"),
+    (["--cores", "101"], "percent of the card's compute"),
+    (["--cores", "half"], "percent of the card's compute"),
+    (["--gpu", "7"], "this machine has cards 0 to 1"),
+    (["--gpu", "GPU-beef"], "this machine has cards 0 to 1"),
+    (["--gpu", "first"], "the number of a card such as 0"),
+    (["--priority", "2"], "0 is high, 1 is low"),
+    (["--memroy", "3000"], "unrecognized arguments"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD, ids=[" ".join(options) for options, _ in BAD])
+def test_a_mistake_is_one_line_and_exit_code_2(here: OneMachine, options: list[str], words: str) -> None:
+    done = here.run(*options, "--", "true")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_cannot_be_run_on_is_one_line_and_exit_code_2(here: OneMachine, tmp_path: Path) -> None:
+    for arguments in (["run"], ["run", "--emulated", str(tmp_path), "--", "true"], ["run", "--emulated", "2xNothing", "--", "true"]):
+        done = here.pumice(*arguments)
+        assert done.returncode == 2, arguments
+        assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_without_a_driver_the_emulated_machine_is_offered(here: OneMachine, tmp_path: Path) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a real driver")
+    done = here.pumice("run", "--", "true", env={"PUMICE_RUN_DIR": str(tmp_path / "run")})
+    assert done.returncode == 2
+    assert "--emulated brings emulated ones" in done.stderr
+
+
+def test_inside_a_share_no_other_is_opened(here: OneMachine) -> None:
+    done = here.run("--memory", "1000", "--", *PUMICE, "run", "--emulated", str(here.directory), "--", "true")
+    assert done.returncode == 2
+    assert "already runs inside share r1" in done.stderr
+
+
+def test_cards_that_a_node_plugin_hands_out_are_left_to_it(here: OneMachine) -> None:
+    folder = here.directory.parent / "kubelet" / "device-plugins"
+    folder.mkdir(parents=True)
+    plugin = socket.socket(socket.AF_UNIX)
+    os_dir = os.open(folder, os.O_PATH)
+    plugin.bind(f"/proc/self/fd/{os_dir}/nvidia-vgpu-number.sock")
+    os.close(os_dir)
+    assert here.run("--memory", "1000", "--", "true").returncode == 0  # left over by a plugin that died
+    plugin.listen()
+    done = here.run("--memory", "1000", "--", "true")
+    plugin.close()
+    assert done.returncode == 2
+    assert "handed out by a node plugin" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_users_own_emulated_machine_is_made_on_first_use(here: OneMachine) -> None:
+    done = here.pumice("run", "--emulated", "--memory", "40%", "--", "nvidia-smi", "-L")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("NVIDIA GeForce GTX 1080 Ti") == 2
+    assert "on the emulated machine" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> None:
+    program = here.burn("--memory", "4000", "--cores", "50", memory=1000, seconds=60)
+    (share,) = here.ps()
+    assert share["pid"] == program.pid
+    assert share["memoryUsedBytes"] == 1150 * MIB
+    table = here.pumice("ps", "--emulated", str(here.directory)).stdout
+    assert "1150/4000 MiB" in table
+    frame = here.pumice("top", "--once", "--emulated", str(here.directory)).stdout
+    assert frame.splitlines()[0].strip() == "cards"
+    assert "4000 MiB, 50 %" in frame
+    assert "pumice burn --memory 1000" in frame
+    story = here.pumice("vgpu", "status", share["region"]).stdout
+    assert "1150 of 4000 MiB (contexts 150, modules 0, data 1000)" in story
+    assert "limiter at work" in story
