@@ -28,7 +28,7 @@ class ExplainPage:
     patience: float = PATIENCE
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.Response:
         namespace, slash, name = request.query.get("pod", "").rpartition("/")
         namespace = namespace if slash else "default"
         if not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace):

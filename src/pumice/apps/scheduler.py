@@ -522,7 +522,7 @@ class Scheduler:
             return web.Response(status=503, text=f"waiting for: {waiting}")
 
         explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names)
-        return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/explain": explain}
+        return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/explain": explain.answer}
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -18,18 +18,18 @@ class Told(ExplainPage):
 
     def __init__(self, *answer: Any, pause: float = 0.0) -> None:
         super().__init__(patience=0.2)
-        self.answer, self.pause, self.asked = answer, pause, []  # type: ignore[misc]
+        self.told, self.pause, self.asked = answer, pause, []  # type: ignore[misc]
 
-    __slots__ = ("answer", "asked", "pause")
+    __slots__ = ("asked", "pause", "told")
 
     async def _ask(self, namespace: str, name: str) -> tuple[int, str, str]:
         self.asked.append((namespace, name))
         await asyncio.sleep(self.pause)
-        return self.answer  # type: ignore[return-value]
+        return self.told  # type: ignore[return-value]
 
 
 def get(page: ExplainPage, query: str) -> tuple[int, dict[str, Any]]:
-    answer: web.Response = asyncio.run(page(make_mocked_request("GET", f"/explain?{query}")))
+    answer: web.Response = asyncio.run(page.answer(make_mocked_request("GET", f"/explain?{query}")))
     return answer.status, json.loads(answer.text or "{}")
 
 

@@ -16,6 +16,18 @@ from pumice.wire.objects import Node
 from pumice.wire.quantity import parse_quantity
 
 
+SHAPES_KEPT = 4096
+"""Kinds of nodes remembered; a node annotation that changes without end must not fill our memory."""
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """What nodes with like cards share: per ask which cards can ever serve it (rows.py). Interned by ``Catalogue.shape``,
+    so that a thousand like nodes remember an ask once."""
+
+    memo: dict[int, Any] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Facts:
     """What the family remembers per node. ``memo`` caches per ask which cards can ever serve it (fit.py)."""
@@ -26,7 +38,7 @@ class Facts:
     total: int
     shares: int
     links: bool  # whether the node says how its cards are connected
-    memo: dict[Any, Any] = field(default_factory=dict, compare=False)
+    shape: Shape = field(compare=False)
 
 
 def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, short_entries: bool,
@@ -39,7 +51,7 @@ def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, shor
     name = node.metadata.name
     missing = _not_allocatable(node, config, unadvertised)
     if missing:
-        return inventory((), (f"node {name} offers no {' and no '.join(missing)} (status.allocatable)",))
+        return inventory(catalogue, (), (f"node {name} offers no {' and no '.join(missing)} (status.allocatable)",))
     register = parse_register(text, short_entries=short_entries)
     problems = [f"node {name}: {problem}" for problem in register.problems]
     cards = _placed(register.cards, notes.get(names.CARD_TOPOLOGY, ""))
@@ -52,19 +64,27 @@ def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, shor
             problems.append(f"node {name}: {reason} (card {card.uuid}); name it under knownMigGeometries")
             card = replace(card, blocked=f"{reason} on node {name}")
         usable.append(card)
-    return inventory(tuple(usable), tuple(problems), geometries)
+    return inventory(catalogue, tuple(usable), tuple(problems), geometries)
 
 
-def inventory(cards: tuple[Card, ...], problems: tuple[str, ...] = (),
+def inventory(catalogue: Catalogue, cards: tuple[Card, ...], problems: tuple[str, ...] = (),
               geometries: tuple[Geometry | None, ...] = ()) -> Inventory:  # fmt: skip
     """An inventory with what fit needs beside the cards."""
+    geometries = geometries or (None,) * len(cards)
+    alike = tuple(
+        (card.total, card.shares, card.type, card.mode, card.healthy, not card.blocked, geometry)
+        for card, geometry in zip(cards, geometries, strict=True)
+    )
+    if len(catalogue.shapes) >= SHAPES_KEPT:
+        catalogue.shapes.clear()
     facts = Facts(
-        geometries=geometries or (None,) * len(cards),
+        geometries=geometries,
         by_uuid={card.uuid: card.index for card in cards},
         types=tuple(card.type.lower() for card in cards),
         total=sum(card.total for card in cards) or 1,
         shares=sum(card.shares for card in cards) or 1,
         links=any(card.links or card.numa >= 0 for card in cards),
+        shape=catalogue.shapes.setdefault(alike, Shape()),
     )
     return Inventory(cards, problems, facts)
 

@@ -5,9 +5,10 @@ A ``Geometry`` is one model's groups, compiled for one memory factor. Used slots
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pumice.model.cards import Slot, Usage
 from pumice.model.hardware.mig import mig_table_for, normalised
@@ -139,6 +140,8 @@ class Catalogue:
         self._factor = max(1, config.gpu_memory_factor)
         self._found: dict[str, Geometry | None] = {}
         self._compiled: dict[tuple[MigGroup, ...], Geometry] = {}
+        self.shapes: dict[Hashable, Any] = {}
+        """What nodes with like cards share (inventory.Shape), by their cards."""
 
     def of(self, card_type: str) -> Geometry | None:
         """The geometry, or None when nobody knows this model. Equal groups give the same object."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.fit import Draft
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.rows import rows_of
+from pumice.families.nvidia_vgpu.rows import rows_of, unusable
 from pumice.families.seam import NodeCards
 from pumice.model.cards import Card, Mode
 from pumice.model.refusal import CardMisfit, Misfit, Short
@@ -40,7 +40,8 @@ def explain_node(ask: VgpuAsk, node: NodeCards, draft: Draft | None, final: bool
     for card in cards:
         misfit = _neighbour(ask, card, node) if neighbours else None
         if misfit is None:
-            misfit = _card(container, card, rows.unusable[card.index], amounts[card.index], facts, draft)
+            static = unusable(ask, card, facts.types[card.index]) if rows.never[card.index] else None
+            misfit = _card(container, card, static, amounts[card.index], facts, draft)
         if misfit is not None:
             misfits.append(misfit)
             counts[misfit.short] = counts.get(misfit.short, 0) + 1

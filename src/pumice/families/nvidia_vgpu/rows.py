@@ -1,4 +1,4 @@
-"""Which cards of a node can ever serve a request, worked out once per (node, ask) and remembered.
+"""Which cards of a node can ever serve a request, worked out once per ask and kind of node, and remembered.
 
 The walk over cards (fit.py) then compares plain integers only.
 """
@@ -14,7 +14,7 @@ from pumice.families.nvidia_vgpu.mig import Geometry
 from pumice.model.cards import Card, Mode
 from pumice.model.refusal import CardMisfit, Short
 
-MEMO_LIMIT = 512  # asks remembered per node; a cluster has fewer classes of pods at a time
+MEMO_LIMIT = 4096  # asks remembered per kind of node
 
 
 class Row(NamedTuple):
@@ -33,35 +33,37 @@ class Rows:
     """Per sharing mode that the pod may use here, per container, the cards; ``hopeless`` is worked out on demand."""
 
     ask: VgpuAsk
-    cards: tuple[Card, ...]
     modes: tuple[tuple[Mode, tuple[tuple[Row, ...], ...]], ...]
-    unusable: tuple[CardMisfit | None, ...]
-    """Per card why it can never serve the pod."""
+    never: tuple[bool, ...]
+    """Per card whether it can never serve the pod, whatever is booked on it."""
     needs: tuple[tuple[tuple[int, int], ...], ...]
     """Per container and card ``needs``."""
     hopeless: bool | None = None
 
 
 def rows_of(ask: VgpuAsk, cards: tuple[Card, ...], facts: Facts) -> Rows:
-    """The remembered rows; ask and cards are checked by identity: both may have been replaced (a quarantined card)."""
-    found: Rows | None = facts.memo.get(id(ask))
-    if found is not None and found.ask is ask and found.cards is cards:
+    """The remembered rows. An ask that names cards has rows of its own on every node, which are not worth keeping."""
+    if ask.use_uuids or ask.nouse_uuids:
+        return _rows(ask, cards, facts)
+    memo = facts.shape.memo
+    found: Rows | None = memo.get(id(ask))
+    if found is not None and found.ask is ask:  # by identity: another configuration's ask may have had this address
         return found
-    if len(facts.memo) >= MEMO_LIMIT:
-        facts.memo.clear()
-    rows = facts.memo[id(ask)] = _rows(ask, cards, facts)
+    if len(memo) >= MEMO_LIMIT:
+        memo.clear()
+    rows = memo[id(ask)] = _rows(ask, cards, facts)
     return rows
 
 
 def _rows(ask: VgpuAsk, cards: tuple[Card, ...], facts: Facts) -> Rows:
     modes = []
-    static = tuple(unusable(ask, card, facts.types[card.index]) for card in cards)
+    never = tuple(unusable(ask, card, facts.types[card.index]) is not None for card in cards)
     for mode in (Mode.HAMI_CORE, Mode.MIG):
-        usable = [card for card in cards if card.mode is mode and static[card.index] is None]
+        usable = [card for card in cards if card.mode is mode and not never[card.index]]
         if usable:
             modes.append((mode, tuple(_of_container(c, usable, facts) for c in ask.containers)))
     amounts = tuple(tuple(needs(c, card, facts.geometries[card.index]) for card in cards) for c in ask.containers)
-    return Rows(ask, cards, tuple(modes), static, amounts)
+    return Rows(ask, tuple(modes), never, amounts)
 
 
 def _of_container(ask: ContainerAsk, cards: list[Card], facts: Facts) -> tuple[Row, ...]:
