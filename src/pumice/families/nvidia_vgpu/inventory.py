@@ -15,7 +15,6 @@ from pumice.wire.nvidia_vgpu import parse_list, parse_register, parse_topology
 from pumice.wire.objects import Node
 from pumice.wire.quantity import parse_quantity
 
-
 SHAPES_KEPT = 4096
 """Kinds of nodes remembered; a node annotation that changes without end must not fill our memory."""
 
