@@ -70,6 +70,7 @@ int visible_index(unsigned card); /* -1: hidden */
 uint64_t machine_now(void);
 void machine_sleep_until(uint64_t deadline);
 uint64_t real_now(void);
+void clock_leave(void); /* at exit: the process's threads no longer take part */
 bool machine_joined(void); /* the calling thread takes part in virtual time */
 
 /* ---- timeline.c; card lock held where it says (held) ---- */

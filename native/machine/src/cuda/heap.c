@@ -1,25 +1,13 @@
-/* Device memory of this process: addresses, records and bytes.
- *
- * The bytes live in one sparse memory file (the arena): only touched pages cost anything. A device address is a place in a
- * reserved window that nobody can touch, so following a device pointer on the host faults as it does on hardware; the same
- * place in a second window is readable, for copies, and is what managed memory hands out. Physical memory is charged in
- * blocks of 2 MiB; requests up to half a block share one, as the driver does. */
+/* Device memory of this process: what is where, and what it costs. Physical memory is charged in blocks of 2 MiB; requests up to
+ * half a block share one, as the driver does. */
 #define _GNU_SOURCE
 #include "cuda.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <search.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #define SMALLEST 512ull
 #define CLASSES 12 /* 512 B … 1 MiB */
-
-struct span { uint64_t at, bytes; };
 
 struct chunk {
     uint64_t extent, bytes_each;
@@ -31,153 +19,10 @@ struct chunk {
 
 static struct {
     pthread_mutex_t mutex;
-    bool opened;
-    int fd;
-    uint64_t window;
-    char *device, *data;
-    struct span *free;
-    size_t free_count, free_room;
     void *tree; /* of struct block, by address */
     struct chunk *chunks[CLASSES];
     uint64_t next_id;
-} heap = {.mutex = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
-
-/* ---- the arena ---- */
-
-static bool open_arena(void)
-{
-    if (heap.opened)
-        return heap.data != NULL;
-    heap.opened = true;
-    uint64_t window = 4096 * MIB;
-    for (int i = 0; i < cu.device_count; i++)
-        window += 2 * card_at(cu.devices[i].card)->memory_bytes;
-    window = (window + BLOCK - 1) & ~(BLOCK - 1);
-    heap.fd = memfd_create("pumice-device-memory", MFD_CLOEXEC);
-    if (heap.fd < 0 || ftruncate(heap.fd, (off_t)window) != 0)
-        return false;
-    char *data = mmap(NULL, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, heap.fd, 0);
-    char *device = mmap(NULL, window + BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    heap.free = malloc(sizeof *heap.free * 64);
-    if (data == MAP_FAILED || device == MAP_FAILED || !heap.free)
-        return false;
-    heap.free_room = 64;
-    heap.free[heap.free_count++] = (struct span){0, window};
-    heap.device = (char *)(((uint64_t)device + BLOCK - 1) & ~(BLOCK - 1));
-    heap.window = window;
-    heap.data = data;
-    return true;
-}
-
-int arena_descriptor(void)
-{
-    return heap.fd;
-}
-
-char *extent_data(uint64_t extent)
-{
-    return heap.data + extent;
-}
-
-uint64_t extent_address(uint64_t extent)
-{
-    return (uint64_t)heap.device + extent;
-}
-
-/* The next stretch of touched pages in [from, from + bytes); false: none. Memory of others counts as touched. */
-bool arena_touched(const char *from, uint64_t bytes, const char **at, uint64_t *length)
-{
-    if (from < heap.data || from >= heap.data + heap.window) {
-        *at = from;
-        *length = bytes;
-        return bytes > 0;
-    }
-    off_t start = from - heap.data, end = start + (off_t)bytes;
-    off_t data = bytes ? lseek(heap.fd, start, SEEK_DATA) : -1;
-    if (data < 0 || data >= end)
-        return false;
-    off_t hole = lseek(heap.fd, data, SEEK_HOLE);
-    hole = hole < 0 || hole > end ? end : hole;
-    *at = heap.data + data;
-    *length = (uint64_t)(hole - data);
-    return true;
-}
-
-/* The whole pages of the range are as if never touched: zero. False: not memory of the arena. */
-bool arena_forget(const char *from, uint64_t bytes)
-{
-    if (from < heap.data || from >= heap.data + heap.window)
-        return false;
-    return fallocate(heap.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from - heap.data, (off_t)bytes) == 0;
-}
-
-static bool take(uint64_t bytes, uint64_t *extent)
-{
-    if (!open_arena())
-        return false;
-    for (size_t i = 0; i < heap.free_count; i++) {
-        struct span *s = &heap.free[i];
-        if (s->bytes < bytes)
-            continue;
-        *extent = s->at;
-        s->at += bytes;
-        s->bytes -= bytes;
-        if (s->bytes == 0)
-            memmove(s, s + 1, (--heap.free_count - i) * sizeof *s);
-        return true;
-    }
-    return false;
-}
-
-static void give(uint64_t extent, uint64_t bytes)
-{
-    fallocate(heap.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent, (off_t)bytes);
-    size_t i = 0, low = 0, high = heap.free_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (heap.free[middle].at < extent)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    i = low;
-    bool left = i > 0 && heap.free[i - 1].at + heap.free[i - 1].bytes == extent;
-    bool right = i < heap.free_count && extent + bytes == heap.free[i].at;
-    if (left && right) {
-        heap.free[i - 1].bytes += bytes + heap.free[i].bytes;
-        memmove(&heap.free[i], &heap.free[i + 1], (--heap.free_count - i) * sizeof *heap.free);
-    } else if (left) {
-        heap.free[i - 1].bytes += bytes;
-    } else if (right) {
-        heap.free[i].at = extent;
-        heap.free[i].bytes += bytes;
-    } else {
-        if (heap.free_count == heap.free_room) {
-            struct span *more = realloc(heap.free, 2 * heap.free_room * sizeof *more);
-            if (!more)
-                return; /* the room is lost, nothing else */
-            heap.free = more;
-            heap.free_room *= 2;
-        }
-        memmove(&heap.free[i + 1], &heap.free[i], (heap.free_count++ - i) * sizeof *heap.free);
-        heap.free[i] = (struct span){extent, bytes};
-    }
-}
-
-bool extent_take(uint64_t bytes, uint64_t *extent)
-{
-    pthread_mutex_lock(&heap.mutex);
-    bool done = take(bytes, extent);
-    pthread_mutex_unlock(&heap.mutex);
-    return done;
-}
-
-void extent_give(uint64_t extent, uint64_t bytes)
-{
-    pthread_mutex_lock(&heap.mutex);
-    give(extent, bytes);
-    pthread_mutex_unlock(&heap.mutex);
-}
+} heap = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- records ---- */
 
@@ -316,7 +161,7 @@ static struct chunk *chunk_new(unsigned class, unsigned card, CUcontext context)
 {
     uint64_t extent;
     struct chunk *c = calloc(1, sizeof *c);
-    if (!c || !take(BLOCK, &extent)) {
+    if (!c || !extent_take(BLOCK, &extent)) {
         free(c);
         return NULL;
     }
@@ -353,7 +198,7 @@ static bool chunk_vacate(struct chunk *c, uint64_t extent)
     if (c->used > 0)
         return false;
     chunk_unlist(c);
-    give(c->extent, BLOCK);
+    extent_give(c->extent, BLOCK);
     free(c);
     return true;
 }
@@ -369,7 +214,7 @@ static bool is_small(uint64_t size, enum memory_kind kind)
 static bool place(struct block *b)
 {
     if (!b->small)
-        return take(b->physical, &b->extent);
+        return extent_take(b->physical, &b->extent);
     unsigned class = class_of(b->size);
     struct chunk *c = chunk_with_room(class, b->card, b->context);
     b->physical = c ? 0 : BLOCK;
@@ -386,7 +231,7 @@ static uint64_t unplace(const struct block *b)
 {
     if (b->small)
         return chunk_vacate(b->chunk, b->extent) ? BLOCK : 0;
-    give(b->extent, b->physical);
+    extent_give(b->extent, b->physical);
     return b->physical;
 }
 
@@ -403,8 +248,8 @@ CUresult heap_alloc(unsigned card, CUcontext context, uint64_t size, enum memory
         placed = false;
     }
     if (placed) {
-        b.data = heap.data + b.extent;
-        b.address = kind == M_MANAGED ? (uint64_t)b.data : (uint64_t)heap.device + b.extent;
+        b.data = extent_data(b.extent);
+        b.address = kind == M_MANAGED ? (uint64_t)b.data : extent_address(b.extent);
         if (!b.small)
             b.physical = (size + BLOCK - 1) & ~(BLOCK - 1);
         *out = insert(b);
@@ -464,37 +309,4 @@ void heap_end_context(CUcontext context)
         end_block(l.items[i]);
     pthread_mutex_unlock(&heap.mutex);
     free(l.items);
-}
-
-/* ---- bytes ---- */
-
-/* The kernel copies, so a bad host pointer is an error and not a fault. Small copies within the arena are known to be good. */
-CUresult copy_bytes(void *to, const void *from, size_t bytes)
-{
-    static _Atomic bool refused;
-    if (!atomic_load_explicit(&refused, memory_order_relaxed)) {
-        size_t done = 0;
-        while (done < bytes) {
-            struct iovec local = {(char *)to + done, bytes - done};
-            struct iovec remote = {(void *)((uintptr_t)from + done), bytes - done};
-            ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-            if (n <= 0 && (errno == EPERM || errno == ENOSYS)) {
-                atomic_store(&refused, true);
-                break;
-            }
-            if (n <= 0)
-                return CUDA_ERROR_INVALID_VALUE;
-            done += (size_t)n;
-        }
-        if (done == bytes)
-            return CUDA_SUCCESS;
-    }
-    memmove(to, from, bytes);
-    return CUDA_SUCCESS;
-}
-
-uint64_t copy_time(uint64_t bytes)
-{
-    uint64_t speed = the_machine->copy_bytes_per_us;
-    return speed ? (bytes * 1000 + speed - 1) / speed : 0;
 }

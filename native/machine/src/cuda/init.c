@@ -229,4 +229,6 @@ __attribute__((destructor)) static void at_exit(void)
 {
     if (atomic_exchange(&cu.ready, 2) == 1 && cu.slot >= 0)
         process_leave(cu.slot);
+    if (the_machine && !cu.forked)
+        clock_leave();
 }

@@ -55,7 +55,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int f
     return allocate(context, out, bytes, M_MANAGED);
 }
 
-CUresult pool_free_now(uint64_t address);
+CUresult pool_free_now(uint64_t address); /* pool.c */
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {

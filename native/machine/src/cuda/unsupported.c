@@ -1,5 +1,5 @@
-/* What this machine has no part of: memory and semaphores of graphics interfaces, green contexts, multicast, checkpoints, private
- * tables. Each answers as a driver does on a system without it. */
+/* What this machine has no part of: memory and semaphores of graphics interfaces, green contexts, multicast, checkpoints,
+ * memory operations in streams, private tables. Each answers as a driver does on a system without it. */
 #include "cuda.h"
 
 #include <string.h>
@@ -52,6 +52,28 @@ NOT_SUPPORTED(cuTensorMapEncodeTiled)
 NOT_SUPPORTED(cuMemGetHandleForAddressRange)
 NOT_SUPPORTED(cuCoredumpGetAttribute)
 NOT_SUPPORTED(cuCoredumpSetAttribute)
+NOT_SUPPORTED(cuGraphAddNode)
+NOT_SUPPORTED(cuGraphAddNode_v2)
+NOT_SUPPORTED(cuGraphNodeSetParams)
+NOT_SUPPORTED(cuGraphExecNodeSetParams)
+NOT_SUPPORTED(cuGraphDebugDotPrint)
+NOT_SUPPORTED(cuGraphConditionalHandleCreate)
+NOT_SUPPORTED(cuUserObjectCreate)
+NOT_SUPPORTED(cuUserObjectRetain)
+NOT_SUPPORTED(cuUserObjectRelease)
+NOT_SUPPORTED(cuGraphRetainUserObject)
+NOT_SUPPORTED(cuGraphReleaseUserObject)
+NOT_SUPPORTED(cuStreamWriteValue32_v2)
+NOT_SUPPORTED(cuStreamWriteValue64_v2)
+NOT_SUPPORTED(cuStreamWaitValue32_v2)
+NOT_SUPPORTED(cuStreamWaitValue64_v2)
+NOT_SUPPORTED(cuStreamBatchMemOp_v2)
+NOT_SUPPORTED(cuMemcpyBatchAsync)
+NOT_SUPPORTED(cuTexRefCreate)
+NOT_SUPPORTED(cuTexRefDestroy)
+NOT_SUPPORTED(cuGraphicsUnregisterResource)
+NOT_SUPPORTED(cuGraphicsMapResources)
+NOT_SUPPORTED(cuGraphicsUnmapResources)
 NOT_SUPPORTED(cuArray3DCreate)
 NOT_SUPPORTED(cuArrayCreate)
 NOT_SUPPORTED(cuMemAllocPitch)

@@ -1,0 +1,116 @@
+/* Settings of a context that change nothing here but can be read back, and questions about it. */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#define QUERY(name, type, expression) \
+    EXPORT CUresult name(type *out) \
+    { \
+        ENTER_CONTEXT(name, context); \
+        if (!out) \
+            return CUDA_ERROR_INVALID_VALUE; \
+        *out = (expression); \
+        return CUDA_SUCCESS; \
+    }
+QUERY(cuCtxGetFlags, unsigned int, context->flags)
+QUERY(cuCtxGetCacheConfig, int, context->cache_config)
+QUERY(cuCtxGetSharedMemConfig, int, context->shared_config)
+
+EXPORT CUresult cuCtxSetFlags(unsigned int flags)
+{
+    ENTER_CONTEXT(cuCtxSetFlags, context);
+    context->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCacheConfig(int config)
+{
+    ENTER_CONTEXT(cuCtxSetCacheConfig, context);
+    if (config < 0 || config > 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->cache_config = config;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetSharedMemConfig(int config)
+{
+    ENTER_CONTEXT(cuCtxSetSharedMemConfig, context);
+    if (config < 0 || config > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->shared_config = config;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *value, int limit)
+{
+    ENTER_CONTEXT(cuCtxGetLimit, context);
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (limit < 0 || limit > 8)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *value = context->limits[limit];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
+{
+    ENTER_CONTEXT(cuCtxSetLimit, context);
+    if (limit < 0 || limit > 8)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    context->limits[limit] = value;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
+{
+    ENTER(cuCtxGetApiVersion);
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    if (!c)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = c->api_version;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+    ENTER(cuCtxGetId);
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    if (!c)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!id)
+        return CUDA_ERROR_INVALID_VALUE;
+    *id = c->id;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    ENTER_CONTEXT(cuCtxGetStreamPriorityRange, context);
+    if (least)
+        *least = 0;
+    if (greatest)
+        *greatest = -5;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxResetPersistingL2Cache(void)
+{
+    ENTER_CONTEXT(cuCtxResetPersistingL2Cache, context);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+    ENTER_CONTEXT(cuCtxEnablePeerAccess, context);
+    struct context *other = handle_get(K_CONTEXT, peer);
+    if (!other || flags != 0)
+        return other ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
+    return other->card == context->card ? 217 : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer)
+{
+    ENTER_CONTEXT(cuCtxDisablePeerAccess, context);
+    return handle_get(K_CONTEXT, peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
