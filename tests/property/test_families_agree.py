@@ -50,6 +50,11 @@ def random_node(dice: random.Random, name: str) -> Node:
         for i in range(dice.randint(0, 8))
     ]  # fmt: skip
     notes = {names.CORDONED_CARDS: "0"} if dice.random() < 0.1 else {}
+    if dice.random() < 0.3:
+        peers = [(f"GPU-{name}-{dice.randint(0, 7)}", dice.randint(1, 4)) for _ in cards]
+        notes[names.CARD_TOPOLOGY] = "".join(
+            f"GPU-{name}-{i},{dice.randint(0, 1)},{peer}={width}:" for i, (peer, width) in enumerate(peers)
+        )
     return vgpu_node(name, *cards, annotations=notes)
 
 

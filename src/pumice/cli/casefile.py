@@ -139,7 +139,20 @@ def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:
         meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
         return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}
     slim: dict[str, Any] = _full(msgspec.to_builtins(convert(kind, obj)))
+    notes = slim.get("metadata", {}).get("annotations")
+    if notes:
+        slim["metadata"]["annotations"] = {key: value for key, value in notes.items() if _ours(key)}
     return slim
+
+
+DOMAINS = ("volcano.sh", "pumice.io", "nvidia.com", "huawei.com", "hami.io", "scheduling.k8s.io", "cluster-autoscaler.kubernetes.io")
+
+
+def _ours(key: str) -> bool:
+    """Whether a scheduler may read this annotation. Others may hold whole manifests, environment included (kubectl's
+    last-applied-configuration does)."""
+    domain, slash, _ = key.partition("/")
+    return not slash or any(domain == known or domain.endswith(f".{known}") for known in DOMAINS)
 
 
 def _full(value: Any) -> Any:

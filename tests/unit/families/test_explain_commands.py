@@ -134,7 +134,13 @@ def test_a_dump_holds_neither_environment_nor_commands() -> None:
     secret = {"metadata": {"name": "p", "managedFields": [{}]}, "spec": {"containers": [
         {"name": "c", "command": ["hush"], "env": [{"name": "TOKEN", "value": "hush"}], "resources": {"limits": {"cpu": 1}}}
     ]}}  # fmt: skip
-    assert "hush" not in json.dumps(trimmed(secret, Pod))
+    secret["metadata"]["annotations"] = {  # type: ignore[index]
+        "kubectl.kubernetes.io/last-applied-configuration": "hush", "volcano.sh/vgpu-mode": "mig", "gpu": "lock",
+        "scheduling.volcano.sh/queue-name": "q",
+    }  # fmt: skip
+    slim = trimmed(secret, Pod)
+    assert "hush" not in json.dumps(slim)
+    assert sorted(slim["metadata"]["annotations"]) == ["gpu", "scheduling.volcano.sh/queue-name", "volcano.sh/vgpu-mode"]
 
 
 def test_what_keeps_a_pod_from_being_looked_at_is_said(case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,7 @@ def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards:
         else:
             chosen = _shares(rows, container, ask.card_policy, draft, closed)
             if facts.links and len(ask.containers) == 1 and 1 < container.count < len(chosen):
-                chosen = together(chosen, container.count, cards, _tier(ask.card_policy, draft))
+                chosen = together(chosen, container.count, cards, _tier(ask, draft))
         if len(chosen) < container.count:
             draft.failed, draft.found = number, len(chosen)
             return draft
@@ -209,13 +209,16 @@ def _ordered(rows: Sequence[Row], policy: str, draft: Draft) -> list[Row]:
     return list(reversed(rows))
 
 
-def _tier(policy: str, draft: Draft) -> Callable[[Row], tuple[int, int]]:
-    """Cards of one tier are equal for policy and score, so that topology may choose among them."""
-    if policy == "binpack":
-        return lambda row: (draft.memory[row.card], row.total)
-    if policy == "spread":
-        return lambda row: (draft.shares[row.card], 0)
-    return lambda row: (0, 0)
+def _tier(ask: VgpuAsk, draft: Draft) -> Callable[[Row], tuple[int, ...]]:
+    """Cards of one tier are equal for the card policy and for the node's score, so that topology may choose among them."""
+
+    def tier(row: Row) -> tuple[int, ...]:
+        memory, shares = draft.memory[row.card], draft.shares[row.card]
+        rank = memory if ask.card_policy == "binpack" else shares if ask.card_policy == "spread" else 0
+        scored = (memory, row.total) if ask.node_policy == "binpack" else (int(shares == 0),) if ask.node_policy else ()
+        return (rank, *scored)
+
+    return tier
 
 
 def _shares(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft,
