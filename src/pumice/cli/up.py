@@ -33,6 +33,7 @@ def up(
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Return once the cluster is ready.")] = False,
     port: Annotated[int, typer.Option(help="Port of the API server; 0: that of the last time, or a free one.")] = 0,
     emulated: Annotated[bool, typer.Option("--emulated", help="Emulated cards even where there are real ones.")] = False,
+    bare: Annotated[bool, typer.Option("--bare", help="Without our daemons: deploy them by deploy/manifests.")] = False,
     control_plane: Annotated[str, typer.Option(help="embedded, or kube: the real etcd and kube-apiserver.")] = "embedded",
 ) -> None:
     """Bring up a cluster on this machine and keep it running until Ctrl-C (or in the background with -d).
@@ -47,7 +48,7 @@ def up(
         spec = load(config)
     else:
         shaped = (nodes, cards, model, mig) != (1, 2, DEFAULT_MODEL, False)
-        spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port,
+        spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port, bare=bare,
                        real=not emulated and not shaped and real_cards())  # fmt: skip
     raise SystemExit(asyncio.run(_foreground(spec, data)))
 
@@ -80,12 +81,18 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
 
 
 def welcome(facts: dict[str, object], data: DataDir, seconds: float) -> str:
+    if "scheduler" in facts:
+        what_to_try = [
+            "  kubectl apply -f examples/vgpu-user-guide/hami-pod.yaml     # 3000 MiB and half of one card",
+            f"  curl http://{facts['scheduler']}/metrics                    # who holds what",
+        ]
+    else:
+        what_to_try = ["  kubectl create -f deploy/manifests/volcano.yml,deploy/manifests/volcano-vgpu-device-plugin.yml"]
     return "\n".join((
         f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",
         f"  export KUBECONFIG={data.kubeconfig}",
         "  kubectl get nodes -o wide",
-        "  kubectl apply -f examples/vgpu-user-guide/hami-pod.yaml     # 3000 MiB and half of one card",
-        f"  curl http://{facts['scheduler']}/metrics                    # who holds what",
+        *what_to_try,
         f"Stop it with Ctrl-C or: pumice down --data-dir {data.root}",
     ))  # fmt: skip
 

@@ -45,11 +45,8 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
     kinds = volcano_kinds()
     for kind in kinds:
         await _create(kube, CRDS, kind)
-    await _create(kube, NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
-    await _create(kube, CONFIGMAPS, {
-        "metadata": {"name": names.SCHEDULER_CONFIGMAP, "namespace": names.SYSTEM_NAMESPACE},
-        "data": {names.SCHEDULER_CONF_KEY: SCHEDULER_CONF},
-    })  # fmt: skip
+    if not spec.bare:
+        await _configuration(kube)
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
             for kind in kinds:
@@ -57,6 +54,14 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
                     await asyncio.sleep(0.05)
     except TimeoutError as error:
         raise Unavailable(f"the API server does not serve Volcano's kinds after {ESTABLISHED_SECONDS:.0f} s") from error
+
+
+async def _configuration(kube: Cluster) -> None:
+    await _create(kube, NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    await _create(kube, CONFIGMAPS, {
+        "metadata": {"name": names.SCHEDULER_CONFIGMAP, "namespace": names.SYSTEM_NAMESPACE},
+        "data": {names.SCHEDULER_CONF_KEY: SCHEDULER_CONF},
+    })  # fmt: skip
 
 
 def volcano_kinds() -> list[Json]:

@@ -52,16 +52,17 @@ class ClusterSpec:
     address: str = "127.0.0.1"
     port: int = 0  # 0: the port of the last time, or a free one
     pumice_images: tuple[str, ...] = field(default=("pumice",))
+    bare: bool = False  # control plane and nodes only: the daemons come by manifests
 
 
 def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool = False,
-            control_plane: str = "embedded", port: int = 0) -> ClusterSpec:
+            control_plane: str = "embedded", port: int = 0, bare: bool = False) -> ClusterSpec:
     """``nodes`` alike nodes named node-1, node-2, ... Raises BadInput on numbers out of range."""
     _within("--nodes", nodes, 1, MAX_NODES)
     _within("--cards", cards, 0, MAX_CARDS)
     return _checked(ClusterSpec(
         nodes=tuple(NodeSpec(f"node-{i + 1}", cards, model, real=real, mig=mig) for i in range(nodes)),
-        control_plane=control_plane, port=port), "command line")  # fmt: skip
+        control_plane=control_plane, port=port, bare=bare), "command line")  # fmt: skip
 
 
 def load(path: Path) -> ClusterSpec:
@@ -76,7 +77,7 @@ def load(path: Path) -> ClusterSpec:
         raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise BadInput(f"{path}: expected a mapping with the key 'nodes'")
-    _known_keys(path, root, config, {"nodes", "controlPlane", "address", "port", "images"})
+    _known_keys(path, root, config, {"nodes", "controlPlane", "address", "port", "images", "bare"})
     nodes: list[NodeSpec] = []
     entries = config.get("nodes") or [{}]
     if not isinstance(entries, list):
@@ -85,7 +86,7 @@ def load(path: Path) -> ClusterSpec:
         nodes.extend(_node_entry(path, root, position, entry, first=len(nodes) + 1))
     spec = ClusterSpec(tuple(nodes), str(config.get("controlPlane", "embedded")),
                        str(config.get("address", "127.0.0.1")), _integer(path, "port", config.get("port", 0)),
-                       tuple(map(str, config.get("images") or ("pumice",))))
+                       tuple(map(str, config.get("images") or ("pumice",))), bool(config.get("bare")))
     return _checked(spec, str(path))
 
 

@@ -73,7 +73,10 @@ class Cluster:
         if self.spec.control_plane == "embedded":
             self._daemon("controllers", lambda: run_controllers(
                 ControllersSettings(), cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
-        self._own_daemons(kube)
+        if self.spec.bare:
+            self._default_scheduler(kube)
+        else:
+            self._own_daemons(kube)
         nodes_ready = [await self._node(index, node) for index, node in enumerate(self.spec.nodes, start=1)]
         self._describe()
         await self._until_ready(kube, nodes_ready, stop)
@@ -129,6 +132,15 @@ class Cluster:
         assert self._pki is not None
         return hashlib.sha256(f"{self._pki.admin_token}/{node}".encode()).hexdigest()
 
+    def _default_scheduler(self, kube: KubeClient) -> None:
+        """What kube-scheduler is elsewhere: it places the pods of our own Deployments, and touches no card."""
+        settings = scheduler.Settings(listen=f"{self.data.address(0)}:0", scheduler_names=("default-scheduler",), configmap="")
+        queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False)
+        self._daemon("default scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
+                                                                stop=self._stop))  # fmt: skip
+        self._daemon("queues", lambda: controller.run(queues, cluster=kube, clock=self.clock, dice=self.dice,
+                                                      stop=self._stop))  # fmt: skip
+
     def _own_daemons(self, kube: KubeClient) -> None:
         address = self.data.address(0)
         port = port_or_free(address, 8080)
@@ -164,7 +176,7 @@ class Cluster:
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
                                                                  stop=self._stop))  # fmt: skip
         ready = asyncio.Event()
-        if not node.has_cards:
+        if not node.has_cards or self.spec.bare:
             ready.set()
             return ready
         monitor_port = port_or_free(address, 9394)
@@ -246,7 +258,9 @@ class Cluster:
 
     async def _cards_known(self, kube: KubeClient) -> None:
         """Wait until each node with cards shows them as allocatable."""
-        missing = {node.name for node in self.spec.nodes if node.has_cards}
+        missing = {node.name for node in self.spec.nodes if node.has_cards and not self.spec.bare}
+        if not missing:
+            return
         async for event in kube.watch(NODES):
             if event.type in ("ADDED", "MODIFIED"):
                 node = decode(Node, event.raw)

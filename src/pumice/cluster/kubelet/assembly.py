@@ -52,7 +52,7 @@ class Assembly:
         mounts += self._answered(answers, {mount.target for mount in mounts})
         if private_files and not any(mount.target == "/etc/hosts" for mount in mounts):
             mounts.append(Mount(str(self._hosts(pod)), "/etc/hosts"))
-        user, group = command.user_and_group(pod, container)
+        user, group = command.user_and_group(settings, pod, container)
         return ContainerSpec(
             id=ident, argv=command.command_line(settings, container, env), env=env, mounts=tuple(mounts),
             log_path=str(self.log_path(container["name"], run)), working_dir=container.get("workingDir") or "",

@@ -70,6 +70,10 @@ def hosts_file(pod: Json, pod_ip: str, machine: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def user_and_group(pod: Json, container: Json) -> tuple[int | None, int | None]:
+def user_and_group(settings: KubeletSettings, pod: Json, container: Json) -> tuple[int | None, int | None]:
+    """Who the container runs as. Pumice's own image is the installed package, which may be readable by its owner only,
+    so it runs as the cluster itself does, whatever its securityContext asks for."""
+    if is_own_image(container.get("image") or "", settings.pumice_images):
+        return None, None
     context = {**(pod["spec"].get("securityContext") or {}), **(container.get("securityContext") or {})}
     return context.get("runAsUser"), context.get("runAsGroup")
