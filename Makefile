@@ -40,7 +40,7 @@ kube: ## build the real control plane; the last line is the directory for KUBEBU
 	@tests/kube/build.sh
 
 e2e: setup ## real etcd, kube-apiserver, kubelet and containerd with our scheduler and device plugin (root)
-	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e -m e2e --timeout 300
+	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e tests/contract/kubelet -m e2e --timeout 300
 
 demo: setup ## play the examples on a cluster of this machine (CONTROL_PLANE=kube: on the real control plane)
 	@$(BIN)/python examples/demo.py --control-plane $(CONTROL_PLANE)
