@@ -139,7 +139,8 @@ def test_the_exit_code_is_the_programs_own(here: OneMachine, command: list[str],
 
 
 def test_signals_reach_the_program_itself(here: OneMachine) -> None:
-    program = here.start("--memory", "1000", "--", "sh", "-c", "trap 'exit 9' INT; echo memory: ready; while :; do sleep 0.05; done")
+    script = "trap 'exit 9' INT; echo memory: ready; while :; do sleep 0.05; done"
+    program = here.start("--memory", "1000", "--", "sh", "-c", script)
     here.wait_for_memory(program)
     program.send_signal(signal.SIGINT)
     assert program.wait(timeout=10) == 9
@@ -241,8 +242,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(here: OneMachine, options: list[s
 
 
 def test_what_cannot_be_run_on_is_one_line_and_exit_code_2(here: OneMachine, tmp_path: Path) -> None:
-    for arguments in (["run"], ["run", "--emulated", str(tmp_path), "--", "true"], ["run", "--emulated", "2xNothing", "--", "true"]):
-        done = here.pumice(*arguments)
+    for arguments in ([], ["--emulated", str(tmp_path), "--", "true"], ["--emulated", "2xNothing", "--", "true"]):
+        done = here.pumice("run", *arguments)
         assert done.returncode == 2, arguments
         assert done.stderr.count("\n") == 1, done.stderr
 

@@ -13,7 +13,7 @@ from pumice.local.desk import Desk
 from pumice.local.place import Place
 from pumice.local.request import Request
 from pumice.local.shares import share_of
-from pumice.model.refusal import BadInput
+from pumice.model.refusal import BadInput, PumiceError
 from pumice.node.sharing import MIB
 from pumice.ports.cards import CardFacts
 from pumice.ports.region import BadRegion
@@ -43,7 +43,12 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
         if _more(changed, current):
             bookings.replace(_larger(changed, current, desk, now_ns, request))
             bookings.save()
-        _enforce(changed)
+        try:
+            _enforce(changed)
+        except PumiceError:
+            bookings.replace(current)
+            bookings.save()
+            raise
         bookings.replace(changed)
         bookings.save()
     return changed

@@ -1,0 +1,222 @@
+"""The booking file: whole after any crash, dead entries gone, damage told in one sentence."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pumice.local import booking as bookings_module
+from pumice.local.booking import Booking, living, opened
+from pumice.local.desk import Desk, Refused
+from pumice.local.place import of_cards
+from pumice.local.plugin import serving
+from pumice.local.processes import heirs, lives, start_time
+from pumice.local.request import Request
+from pumice.model.refusal import BadInput, Unavailable
+from pumice.ports.cards import CardFacts
+
+MIB = 1 << 20
+UUID = "GPU-0a0a0a0a-0000-4000-8000-00000000000{}"
+CARDS = tuple(CardFacts(index, UUID.format(index), "Tesla T4", 15360 * MIB, minor=index) for index in range(2))
+
+
+def booking(number: str = "r1", pid: int = 0, start: int = 0, request: Request | None = None, region: str = "") -> Booking:
+    desk = Desk(CARDS, ())
+    grant = desk.place(request or Request(memory=3000, cores=50), number)
+    pid = pid or os.getpid()
+    return Booking(
+        id=number, pid=pid, start=start or start_time(pid), user=0, command=["train"], card=0, model="Tesla T4", total=15360,
+        region=region or f"/nowhere/{number}/vgpu.cache", annotations=desk.annotations(grant, 10**18), created=0.0,
+    )  # fmt: skip
+
+
+def put(directory: Path, *made: Booking) -> None:
+    with opened(directory) as there:
+        for one in made:
+            there.add(one)
+        there.save()
+
+
+def test_what_was_saved_is_there_for_the_next(tmp_path: Path) -> None:
+    put(tmp_path, booking())
+    (found,) = living(tmp_path)
+    assert (found.device.memory, found.device.cores, found.device.uuid) == (3000, 50, CARDS[0].uuid)
+
+
+def test_ids_are_never_given_twice(tmp_path: Path) -> None:
+    given = []
+    for _ in range(3):
+        with opened(tmp_path) as there:
+            given.append(there.new_id())
+            there.save()
+    assert given == ["r1", "r2", "r3"]
+
+
+def test_a_later_process_of_the_same_number_keeps_no_booking_alive(tmp_path: Path) -> None:
+    put(tmp_path, booking(start=start_time(os.getpid()) - 1))
+    assert living(tmp_path) == []
+    with opened(tmp_path) as there:
+        assert there.all == []
+    assert b'"bookings": []' in (tmp_path / "bookings.json").read_bytes()
+
+
+def test_a_zombie_is_dead(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    begun = start_time(child.pid)
+    assert lives(child.pid, begun)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped
+    assert not lives(child.pid, begun)
+    child.communicate()
+
+
+def test_a_process_that_would_open_the_region_keeps_the_booking(tmp_path: Path) -> None:
+    region = str(tmp_path / "regions" / "r1_1-1" / "vgpu.cache")
+    child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, env={"CUDA_DEVICE_MEMORY_SHARED_CACHE": region})  # fmt: skip
+    assert child.stdout is not None
+    child.stdout.readline()
+    try:
+        assert heirs(region) == (child.pid,)
+        put(tmp_path, booking(start=1, region=region))
+        assert [one.id for one in living(tmp_path)] == ["r1"]
+    finally:
+        child.communicate(b"\n")
+    assert living(tmp_path) == []
+
+
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, booking())
+    before = (tmp_path / "bookings.json").read_bytes()
+
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bookings_module.os, "rename", fail)
+    with opened(tmp_path) as there:
+        there.remove("r1")
+        with pytest.raises(Unavailable, match="No space left"):
+            there.save()
+    assert (tmp_path / "bookings.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "bookings.json"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"version": 2}', b'{"bookings": [{"id": "r1"}]}', b'{"bookings": 7}', b"\xff\xfe"],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bookings.json").write_bytes(content)
+    with pytest.raises(BadInput) as told:
+        living(tmp_path)
+    assert str(tmp_path / "bookings.json") in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_booking_without_a_card_is_damage(tmp_path: Path) -> None:
+    put(tmp_path, booking())
+    path = tmp_path / "bookings.json"
+    path.write_bytes(path.read_bytes().replace(b"volcano.sh/vgpu-ids-new", b"elsewhere"))
+    with pytest.raises(BadInput, match="damaged"):
+        living(tmp_path)
+
+
+def test_a_lock_that_is_never_given_back_ends_in_a_sentence(tmp_path: Path) -> None:
+    holder = os.open(tmp_path / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    clock = iter(range(1000))
+    with pytest.raises(Unavailable, match="held by another pumice"), opened(tmp_path, lambda: next(clock), lambda _: None):
+        pass
+    os.close(holder)
+
+
+# ---- who may join
+
+
+def test_the_desk_decides_as_the_scheduler_does() -> None:
+    desk = Desk(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
+    assert desk.place(Request(memory=5360, cores=30), "r2").pieces[0].uuid == CARDS[0].uuid
+    with pytest.raises(Refused) as told:
+        desk.place(Request(memory=5361, cores=30), "r2")
+    assert str(told.value).splitlines() == [
+        "card 0 has no room for 5361 MiB and 30 % of the cores",
+        "  card 0 (Tesla T4, 15360 MiB): 5360 MiB and 30 % of the cores are free",
+        f"    r1  pid {os.getpid()}  10000 MiB  70 %  train",
+        "  card 1 has room for it: --gpu 1, or --gpu auto",
+    ]
+
+
+def test_what_would_fit_does_fit() -> None:
+    desk = Desk(CARDS[:1], [booking("r1", request=Request(memory=10000, cores=70))])
+    with pytest.raises(Refused, match=r"what would fit on card 0: --memory 5360 --cores 30$"):
+        desk.place(Request(percent=50, cores=50), "r2")
+    assert desk.place(Request(memory=5360, cores=30), "r2")
+
+
+def test_a_share_makes_room_for_itself_when_it_changes() -> None:
+    desk = Desk(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
+    assert desk.place(Request(memory=15360, cores=100, card=CARDS[0].uuid), "r1", without="r1")
+
+
+def test_a_card_in_mig_mode_takes_nobody() -> None:
+    desk = Desk([replace(CARDS[0], mig=True), CARDS[1]], ())
+    with pytest.raises(Refused, match="in MIG mode"):
+        desk.place(Request(memory=100), "r1")
+    assert desk.place(Request(memory=100, card="auto"), "r1").pieces[0].uuid == CARDS[1].uuid
+
+
+def test_auto_prefers_the_emptier_card() -> None:
+    desk = Desk(CARDS, [booking("r1")])
+    assert desk.place(Request(memory=100, card="auto"), "r2").pieces[0].uuid == CARDS[1].uuid
+
+
+@pytest.mark.parametrize("card", ["2", "GPU-ffff", "GPU-0a0a"])
+def test_a_card_that_is_not_there_or_not_clear_is_named(card: str) -> None:
+    with pytest.raises(BadInput, match=f"--gpu {card}: "):
+        Desk(CARDS, ()).place(Request(memory=100, card=card), "r1")
+
+
+# ---- where it all lies
+
+
+def test_without_a_shared_directory_the_user_has_one_alone_and_is_told(tmp_path: Path) -> None:
+    place = of_cards({"XDG_RUNTIME_DIR": str(tmp_path)}, shared=[tmp_path / "no" / "pumice"], user=os.getuid())
+    assert place.directory == tmp_path / "pumice"
+    assert "programs of other users are not seen" in place.note
+
+
+def test_a_directory_for_everybody_is_made_where_that_is_allowed(tmp_path: Path) -> None:
+    place = of_cards({}, shared=[tmp_path / "pumice"])
+    place.prepare()
+    assert place.note == ""
+    assert (tmp_path / "pumice").stat().st_mode & 0o777 == 0o777
+    assert place.neighbours.stat().st_mode & 0o777 == 0o777
+
+
+def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "pumice").symlink_to("/etc")
+    with pytest.raises(Unavailable, match="belongs to somebody else"):
+        of_cards({"XDG_RUNTIME_DIR": str(tmp_path)}, shared=[], user=os.getuid())
+
+
+def test_a_plugin_in_a_closed_folder_is_found_by_the_kernels_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "device-plugins"
+    listed = tmp_path / "unix"
+    listed.write_text(
+        "Num       RefCount Protocol Flags    Type St Inode Path\n"
+        f"0000000000000000: 00000002 00000000 00000000 0001 03 10 {folder}/nvidia-gpu.sock\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 11\n"
+        f"0000000000000000: 00000002 00000000 00010000 0001 01 12 {folder}/nvidia-vgpu-number.sock\n"
+    )
+
+    def closed(self: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", closed)
+    assert serving(None, folder, listed) == f"{folder}/nvidia-vgpu-number.sock"
