@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define TICK_NS 20000000ull
-#define REFILL_EVERY_NS 50000ull
+#define LONG_NS 100000               /* from here on a launch can afford to look at the clock */
 #define LONGEST_NAP_NS 50000000ull   /* limit, policy and switch are looked at again after it */
 #define PROBE_NS 400000000ull        /* how long the right to launch something unknown holds */
 #define QUIET_WAIT_NS 20000000ull    /* how long a sample waits for others to be done */
@@ -176,44 +176,67 @@ static uint64_t await_quiet(int index, const struct cost *cost, uint64_t now)
     return now;
 }
 
-bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread)
+/*
+ * What takes a clock, an event or a look at others: for launches that are measured, that are long, or that take turns. Short
+ * ones speak for the thirty-two until the next sample. False: the stream captures, so nothing runs now.
+ */
+static bool admit_carefully(struct launch *launch, const struct shape *shape, uint64_t limit, bool sampled, bool unknown)
+{
+    if (sampled && capturing(launch->stream, launch->per_thread))
+        return false;
+    if (guest.config.arbiter)
+        await_window(launch->device, limit);
+    uint64_t now = policy_clock.now(), estimate = (uint64_t)launch->charged;
+    if (sampled) {
+        sampler_harvest(now);
+        now = await_quiet(launch->device, launch->cost, now);
+        launch->sample = sampler_begin(launch, now, unknown);
+    }
+    if (unknown)
+        budget_probe_renew(&guest.map.ext->devices[launch->device], launch->sample != NULL ? now + PROBE_NS : 0);
+    bool speaks_for_more = estimate < LONG_NS && shape->kind == SHAPE_KERNEL && !guest.config.arbiter;
+    activity_publish(launch->device, now, speaks_for_more ? estimate * COST_SAMPLE_RATE : estimate, unknown);
+    watch_start();
+    return true;
+}
+
+bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread, uint64_t coarse)
 {
     int index = device_of_launch();
     uint64_t limit = index < 0 ? 0 : limit_of(index);
-    if (limit == 0 || capturing(stream, per_thread))
+    if (limit == 0)
         return false;
 
     int saved = errno;
     struct ext_device *device = &guest.map.ext->devices[index];
     struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
-    bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
-    if (unknown && !cost->patience_lost)
+    if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 && !cost->patience_lost) {
+        if (capturing(stream, per_thread))
+            return false;
         await_probe(device, cost);
+    }
 
+    /* While there is credit no clock is needed: what was earned meanwhile is added when it runs out. */
     int64_t estimate = (int64_t)cost_estimate(cost);
     int64_t ticket = budget_charge(device, estimate);
-    uint64_t now = policy_clock.now();
-    if (now - shared_peek(&device->last_refill_ns) >= REFILL_EVERY_NS)
-        budget_refill(device, limit, now);
-    if (!budget_allows(device, ticket))
+    if (!budget_allows(device, ticket)) {
+        if (capturing(stream, per_thread)) {
+            budget_correct(device, -estimate);
+            return false; /* never sleep on a thread that captures; the graph pays when it runs */
+        }
         await_turn(device, index, ticket);
-    if (guest.config.arbiter)
-        await_window(index, limit);
-    now = policy_clock.now();
-
-    unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
-    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost, .charged = estimate};
-    if (cost_wants_sample(cost, shape->kind, now)) {
-        sampler_harvest(now);
-        now = await_quiet(index, cost, now);
-        launch->sample = sampler_begin(launch, now, unknown);
     }
-    if (unknown)
-        budget_probe_renew(device, launch->sample != NULL ? now + PROBE_NS : 0);
-    activity_publish(index, now, (uint64_t)estimate, unknown);
-    watch_start();
+
+    bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
+    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost, .charged = estimate};
+    bool sampled = cost_wants_sample(cost, shape->kind, coarse);
+    bool launches = true;
+    if (sampled || unknown || estimate >= LONG_NS || guest.config.arbiter)
+        launches = admit_carefully(launch, shape, limit, sampled, unknown);
+    if (!launches)
+        budget_correct(device, -estimate);
     errno = saved;
-    return true;
+    return launches;
 }
 
 CUresult launch_done(struct launch *launch, CUresult rc)

@@ -33,7 +33,7 @@ extern uint64_t launch_next_tick_ns;
 extern int launch_any_limit; /* some device has a core limit; brought up to date by the tick */
 
 void launch_tick(uint64_t now);
-bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread);
+bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread, uint64_t coarse);
 CUresult launch_done(struct launch *launch, CUresult rc);
 
 /* True when launch_done has to follow. */
@@ -48,7 +48,7 @@ static inline bool launch_begin(struct launch *launch, const struct shape *shape
         launch_tick(now);
     if (__builtin_expect(!__atomic_load_n(&launch_any_limit, __ATOMIC_RELAXED), 1))
         return false;
-    return launch_admit(launch, shape, stream, per_thread);
+    return launch_admit(launch, shape, stream, per_thread, now);
 }
 
 /* sampler.c: pairs of events around launches whose time is to be known. */

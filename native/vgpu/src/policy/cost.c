@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { ENTRIES = 4096, PROBES = 8, FIRST_KERNELS = 3, FIRST_GRAPHS = 5, KERNEL_RATE = 32, GRAPH_RATE = 8, MEMORY = 8, DOUBT = 8 };
+enum { ENTRIES = 4096, PROBES = 8, FIRST_KERNELS = 3, FIRST_GRAPHS = 5, WELL_KNOWN = 64, GRAPH_RATE = 8, MEMORY = 8, DOUBT = 8 };
 #define SAMPLE_INTERVAL_NS 10000000ull
 
 static struct cost table[ENTRIES];
@@ -51,9 +51,10 @@ struct cost *cost_of(uint64_t key)
 bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now)
 {
     uint32_t first = shape == SHAPE_GRAPH ? FIRST_GRAPHS : FIRST_KERNELS;
-    uint32_t rate = shape == SHAPE_GRAPH ? GRAPH_RATE : KERNEL_RATE;
+    uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED);
+    uint32_t rate = shape == SHAPE_GRAPH ? GRAPH_RATE : samples < WELL_KNOWN ? COST_EARLY_RATE : COST_SAMPLE_RATE;
     uint32_t since = __atomic_add_fetch(&cost->since_sample, 1, __ATOMIC_RELAXED);
-    uint32_t known = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) + __atomic_load_n(&cost->outstanding, __ATOMIC_RELAXED);
+    uint32_t known = samples + __atomic_load_n(&cost->outstanding, __ATOMIC_RELAXED);
     if (known >= first && since < rate && now - __atomic_load_n(&cost->last_sampled_ns, __ATOMIC_RELAXED) < SAMPLE_INTERVAL_NS)
         return false;
     __atomic_store_n(&cost->since_sample, 0, __ATOMIC_RELAXED);

@@ -24,6 +24,10 @@ struct cost {
     uint64_t last_sampled_ns;
 };
 
+/* Of this many launches one is measured: of a kind that is not well known yet, and of one that is. */
+#define COST_EARLY_RATE 32u
+#define COST_SAMPLE_RATE 128u
+
 enum cost_shape { SHAPE_KERNEL, SHAPE_GRAPH };
 
 uint64_t cost_key(const void *function, uint64_t blocks, uint32_t threads, uint32_t shared_bytes);
@@ -37,7 +41,7 @@ static inline uint64_t cost_estimate(const struct cost *cost)
                                                                  : __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
 }
 
-/* Whether this launch should be measured: the first ones always, then one of 32 (graphs: 8), and one in 10 ms. */
+/* Whether this launch should be measured: the first ones always, then one of 32, later of 128 (graphs: 8), and one in 10 ms. */
 bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now);
 
 /* Learns from a measured duration while sharers (1 = alone) used the device; returns what the launch is to be charged. */

@@ -1,0 +1,130 @@
+/*
+ * What calls cost: prints {name: [ns per round...]}, once per round interleaved by the caller (run native and under the
+ * library in turn). Real time, on the emulated machine; the driver's own cost is in both.
+ *
+ *     cost launch|median|alloc|alloc100k|refuse ROUNDS
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LAUNCHES = 20000, BATCH = 500, PAIRS = 5000, LIVE = 100000, REFUSALS = 20000 };
+
+static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static int (*synchronize)(void);
+static int (*allocate)(unsigned long long *, size_t);
+static int (*release)(unsigned long long);
+static int (*info)(size_t *, size_t *);
+static void *function;
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void *need(void *cuda, const char *name)
+{
+    void *found = dlsym(cuda, name);
+    if (found == NULL)
+        exit(2);
+    return found;
+}
+
+static void open_gpu(void)
+{
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context, *module;
+    if (cuda == NULL)
+        exit(2);
+    launch = need(cuda, "cuLaunchKernel");
+    synchronize = need(cuda, "cuCtxSynchronize");
+    allocate = need(cuda, "cuMemAlloc_v2");
+    release = need(cuda, "cuMemFree_v2");
+    info = need(cuda, "cuMemGetInfo_v2");
+    if (((int (*)(unsigned))need(cuda, "cuInit"))(0) ||
+        ((int (*)(void **, int))need(cuda, "cuDevicePrimaryCtxRetain"))(&context, 0) ||
+        ((int (*)(void *))need(cuda, "cuCtxSetCurrent"))(context) ||
+        ((int (*)(void **, const void *))need(cuda, "cuModuleLoadData"))(&module, "pumice-kernel name=k ns=0\n") ||
+        ((int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction"))(&function, module, "k"))
+        exit(3);
+}
+
+static double launch_round(void)
+{
+    double spent = 0;
+    for (int n = 0; n < LAUNCHES; n += BATCH) {
+        double start = now_ns();
+        for (int i = 0; i < BATCH; i++)
+            if (launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL) != 0)
+                exit(4);
+        spent += now_ns() - start;
+        synchronize();
+    }
+    return spent / LAUNCHES;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median launch: groups of 10, so that reading the clock is a tenth of it and a measured launch is in few of them. */
+static double median_round(void)
+{
+    enum { GROUP = 10, GROUPS = LAUNCHES / GROUP };
+    static double groups[GROUPS];
+    for (int n = 0; n < GROUPS; n++) {
+        double start = now_ns();
+        for (int i = 0; i < GROUP; i++)
+            launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
+        groups[n] = (now_ns() - start) / GROUP;
+        if (n % 50 == 0)
+            synchronize();
+    }
+    qsort(groups, GROUPS, sizeof *groups, by_size);
+    return groups[GROUPS / 2];
+}
+
+static double alloc_round(void)
+{
+    unsigned long long block;
+    double start = now_ns();
+    for (int i = 0; i < PAIRS; i++)
+        if (allocate(&block, 4096) != 0 || release(block) != 0)
+            exit(5);
+    return (now_ns() - start) / PAIRS;
+}
+
+static double refuse_round(void)
+{
+    unsigned long long block;
+    size_t available, total;
+    info(&available, &total);
+    double start = now_ns();
+    for (int i = 0; i < REFUSALS; i++)
+        if (allocate(&block, available + 1) != 2)
+            exit(6);
+    return (now_ns() - start) / REFUSALS;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "launch";
+    int rounds = argc > 2 ? atoi(argv[2]) : 5;
+    unsigned long long block;
+    open_gpu();
+    for (int i = 0; strcmp(mode, "alloc100k") == 0 && i < LIVE; i++)
+        if (allocate(&block, 1024) != 0)
+            return 7;
+    printf("[");
+    for (int i = 0; i < rounds; i++)
+        printf("%s%.2f", i ? ", " : "",
+               strcmp(mode, "launch") == 0 ? launch_round()
+               : strcmp(mode, "median") == 0 ? median_round() : strcmp(mode, "refuse") == 0 ? refuse_round() : alloc_round());
+    printf("]\n");
+    return 0;
+}
