@@ -22,7 +22,7 @@ import grpc
 import pytest
 import yaml
 
-from pumice.machine import MachineError, create, library_dir, machine_of
+from pumice.machine import MachineError, create, library_dir, machine_of, open_machine
 from pumice.wire import names
 from tests.kit.control_plane import Api
 from tests.unit.node.build import container, gives
@@ -189,6 +189,22 @@ def test_a_refused_pod_is_marked_and_has_an_event(node):
             path, selector = "/api/v1/namespaces/default/events", "involvedObject.name=refused"
             reasons = [event["reason"] for event in node.api.get(path, fieldSelector=selector)["items"]]
             assert "VGPUAllocationFailed" in reasons
+
+    asyncio.run(play())
+
+
+def test_a_critical_error_of_a_card_reaches_the_node_object_and_takes_its_shares_away(node):
+    async def play() -> None:
+        async with kubelet_of(node) as kubelet, plugin_of(node, kubelet):
+            with open_machine(node.root / "machine") as machine:
+                machine.raise_xid(1, 79)
+            devices = await kubelet.until(NUMBER, lambda d: not all(d.values()))
+            assert {unit for unit, healthy in devices.items() if not healthy} == {f"{CARDS[1]}-{i}" for i in range(10)}
+            await until(lambda: ",false," in node.object()["metadata"]["annotations"][names.NODE_VGPU_REGISTER])
+            await until(lambda: node.object()["status"]["allocatable"][names.VGPU_MEMORY] == "11178")
+            node.pod("late", gives(CARDS[1]), container("a", 1))
+            with pytest.raises(grpc.aio.AioRpcError, match=f"card {CARDS[1]} is unhealthy"):
+                await kubelet.allocate(NUMBER, 1, [f"{CARDS[0]}-0"])
 
     asyncio.run(play())
 
