@@ -2,7 +2,7 @@
  * The reservation protocol under fire: processes and threads that book and give back at random, watched by a witness of
  * their own. Never a byte above the limit, never a refusal of what fits, and nothing left at the end.
  *
- * VGPU_GRANTS sets how many grants are made (default 30,000; the benchmark runs ten million).
+ * VGPU_GRANTS sets how many grants are made (default 30,000; the benchmark runs ten million), VGPU_LARGEST the largest block.
  */
 #include "check.h"
 #include "core/region_map.h"
@@ -26,7 +26,7 @@ struct witness {
 
 static struct witness *witness;
 static struct config config;
-static uint64_t wanted_grants = 30000;
+static uint64_t wanted_grants = 30000, largest = 48u << 20;
 
 static void take(uint64_t bytes)
 {
@@ -60,7 +60,7 @@ static void *play(void *data)
         int at = rand_r(&player->seed) % HELD;
         if (held[at] != 0)
             give(player->map, &held[at]);
-        uint64_t bytes = 1 + (uint64_t)rand_r(&player->seed) % (48u << 20);
+        uint64_t bytes = 1 + (uint64_t)rand_r(&player->seed) % largest;
         if (memory_reserve(player->map, 0, MEMORY_DATA, bytes) == GRANTED) {
             take(bytes);
             held[at] = bytes;
@@ -168,6 +168,8 @@ int main(void)
         config.memory_limit[i] = LIMIT;
     if (getenv("VGPU_GRANTS") != NULL)
         wanted_grants = strtoull(getenv("VGPU_GRANTS"), NULL, 10);
+    if (getenv("VGPU_LARGEST") != NULL)
+        largest = strtoull(getenv("VGPU_LARGEST"), NULL, 10);
     witness = mmap(NULL, sizeof *witness, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     many_hands_never_exceed_the_limit();
     of_two_that_do_not_both_fit_exactly_one_is_granted();

@@ -20,41 +20,41 @@ static bool size_of_a_region(off_t bytes)
     return bytes == 0 || bytes == (off_t)REGION_FILE_BYTES || bytes == (off_t)REGION_V1_BYTES + 1;
 }
 
-static enum region_kind kind_of_v1(int fd, uint32_t minor, off_t bytes)
+static enum region_kind kind_of_v1(uint32_t minor, const uint32_t *ext, off_t bytes)
 {
-    uint32_t ext[3];
     if (minor != REGION_MINOR || bytes <= (off_t)REGION_V1_BYTES || bytes == (off_t)REGION_V1_BAD_B_BYTES + 1)
         return KIND_OLDER;
     if (bytes < (off_t)REGION_FILE_BYTES)
         return bytes == (off_t)REGION_V1_BYTES + 1 ? KIND_UPSTREAM : KIND_OLDER;
-    if (!read_exactly(fd, ext, sizeof ext, REGION_EXT_OFFSET))
-        return KIND_UPSTREAM;
-    return ext[0] == EXT_MAGIC && ext[1] == EXT_VERSION && ext[2] == REGION_EXT_BYTES ? KIND_OURS : KIND_UPSTREAM;
+    bool ours = ext != NULL && ext[0] == EXT_MAGIC && ext[1] == EXT_VERSION && ext[2] == REGION_EXT_BYTES;
+    return ours ? KIND_OURS : KIND_UPSTREAM;
+}
+
+struct region_probe region_judge(const uint32_t head[3], const uint32_t ext[3], off_t bytes)
+{
+    struct region_probe probe = {KIND_OLDER, -1, bytes};
+    if (head[0] != REGION_MAGIC) {
+        probe.kind = size_of_a_region(bytes) ? KIND_EMPTY : KIND_FOREIGN;
+    } else if (bytes == (off_t)REGION_V0_BYTES + 1) {
+        probe.layout = 0;
+    } else if (head[1] == REGION_MAJOR) {
+        probe.kind = kind_of_v1(head[2], ext, bytes);
+        bool full = bytes >= (off_t)REGION_V1_BYTES && bytes != (off_t)REGION_V1_BAD_B_BYTES + 1;
+        probe.layout = full && (head[2] == 1 || head[2] == 2) ? 10 + (int)head[2] : -1;
+    }
+    return probe;
 }
 
 struct region_probe region_probe(int fd)
 {
-    struct region_probe probe = {KIND_FOREIGN, -1, 0};
     struct stat status;
     if (file_status(fd, &status) != 0 || !S_ISREG(status.st_mode))
-        return probe;
-    probe.bytes = status.st_size;
-    uint32_t head[3] = {0, 0, 0};
-    if (!read_exactly(fd, head, sizeof head, 0) || head[0] != REGION_MAGIC) {
-        probe.kind = size_of_a_region(status.st_size) ? KIND_EMPTY : KIND_FOREIGN;
-        return probe;
-    }
-    if (status.st_size == (off_t)REGION_V0_BYTES + 1) {
-        probe.kind = KIND_OLDER;
-        probe.layout = 0;
-    } else if (head[1] == REGION_MAJOR) {
-        probe.kind = kind_of_v1(fd, head[2], status.st_size);
-        bool full = status.st_size >= (off_t)REGION_V1_BYTES && status.st_size != (off_t)REGION_V1_BAD_B_BYTES + 1;
-        probe.layout = full && (head[2] == 1 || head[2] == 2) ? 10 + (int)head[2] : -1;
-    } else {
-        probe.kind = KIND_OLDER;
-    }
-    return probe;
+        return (struct region_probe){KIND_FOREIGN, -1, 0};
+    uint32_t head[3] = {0, 0, 0}, ext[3];
+    if (!read_exactly(fd, head, sizeof head, 0))
+        head[0] = 0;
+    bool extended = read_exactly(fd, ext, sizeof ext, REGION_EXT_OFFSET);
+    return region_judge(head, extended ? ext : NULL, status.st_size);
 }
 
 static bool pid_lives(int pid)

@@ -22,6 +22,9 @@ struct region_probe {
     off_t bytes;
 };
 
+/* The verdict from the first 12 bytes, the first 12 of the extension (NULL: not readable) and the size. Pure. */
+struct region_probe region_judge(const uint32_t head[3], const uint32_t ext[3], off_t bytes);
+
 /* Reads the head of the file; nothing is mapped, so a short file cannot hurt. */
 struct region_probe region_probe(int fd);
 
