@@ -8,27 +8,20 @@ import json as jsonlib
 import os
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import aiohttp
-import msgspec
 from yarl import URL
 
 from pumice.adapters.kube.config import Access, load_kubeconfig
-from pumice.adapters.kube.watch import list_and_watch
+from pumice.adapters.kube.verbs import Verbs
 from pumice.ports.clock import Clock, SystemClock
-from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
+from pumice.ports.cluster import ApiError
 
-PATCH_TYPES = {
-    "merge": "application/merge-patch+json",
-    "json": "application/json-patch+json",
-    "strategic": "application/strategic-merge-patch+json",
-    "apply": "application/apply-patch+yaml",
-}
 TOO_MANY_RETRIES = 8  # client-go gives up after ten answers of 429
 
 
-class KubeClient:
+class KubeClient(Verbs):
     """A client of one API server. Use as ``async with KubeClient(access) as kube``.
 
     ``connections`` bounds the sockets, and with them the requests in flight. Answers of 429 are retried after the time
@@ -134,54 +127,6 @@ class KubeClient:
                 raise refusal
             await self.clock.sleep(refusal.retry_after * (1 + 0.2 * self.dice.random()))
         raise AssertionError("unreachable: the last attempt returns or raises")
-
-    async def _json(self, verb: str, path: str, obj: Any = None, **options: Any) -> Json:
-        raw = await self.request(verb, path, body=None if obj is None else msgspec.json.encode(obj), **options)
-        answer: Json = msgspec.json.decode(raw) if raw else {}
-        return answer
-
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
-        return await self._json("GET", resource.path(namespace, name))
-
-    async def list(self, resource: Resource, namespace: str = "", *, label_selector: str = "",
-                   field_selector: str = "") -> Json:
-        params = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        return await self._json("GET", resource.path(namespace), params={k: v for k, v in params.items() if v})
-
-    async def create(self, resource: Resource, obj: Json, namespace: str = "", *, subresource: str = "",
-                     name: str = "") -> Json:
-        namespace = namespace or str(obj.get("metadata", {}).get("namespace", ""))
-        return await self._json("POST", resource.path(namespace, name, subresource), obj)
-
-    async def update(self, resource: Resource, obj: Json, *, subresource: str = "") -> Json:
-        meta = obj["metadata"]
-        return await self._json("PUT", resource.path(meta.get("namespace", ""), meta["name"], subresource), obj)
-
-    async def patch(self, resource: Resource, name: str, body: Any, namespace: str = "", *, subresource: str = "",
-                    kind: Literal["merge", "json", "strategic", "apply"] = "merge",
-                    params: Mapping[str, str] | None = None) -> Json:
-        return await self._json("PATCH", resource.path(namespace, name, subresource), body, params=params,
-                                content_type=PATCH_TYPES[kind])
-
-    async def delete(self, resource: Resource, name: str, namespace: str = "", *, grace: int | None = None,
-                     uid: str = "", propagation: str = "") -> Json:
-        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
-        if uid:
-            options["preconditions"] = {"uid": uid}
-        if propagation:
-            options["propagationPolicy"] = propagation
-        return await self._json("DELETE", resource.path(namespace, name), options)
-
-    async def bind(self, namespace: str, name: str, body: bytes) -> None:
-        await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
-
-    def watch(self, resource: Resource, namespace: str = "", *, label_selector: str = "",
-              field_selector: str = "") -> AsyncIterator[WatchEvent]:
-        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        path = resource.path(namespace)
-        return list_and_watch(self, path, {k: v for k, v in selectors.items() if v}, clock=self.clock, dice=self.dice)
 
 
 def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:

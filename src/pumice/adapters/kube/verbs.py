@@ -1,0 +1,88 @@
+"""The verbs of the API in terms of one request: what every client of ours has in common.
+
+Whoever inherits brings ``request`` and ``stream`` (HTTP, or a test's direct call) and its clock and dice.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from pumice.adapters.kube.watch import list_and_watch
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Json, Resource, WatchEvent
+
+PATCH_TYPES = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+class Verbs(ABC):
+    """Implements ports.cluster.Cluster over ``request`` and ``stream``."""
+
+    clock: Clock
+    dice: random.Random
+
+    @abstractmethod
+    async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None,
+                      body: bytes | None = None, content_type: str = "application/json") -> bytes:
+        """One request, one answer. Raises ApiError."""
+
+    @abstractmethod
+    async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
+        """Open a long answer; ``idle`` is the longest silence in seconds."""
+
+    async def _json(self, verb: str, path: str, obj: Any = None, **options: Any) -> Json:
+        raw = await self.request(verb, path, body=None if obj is None else msgspec.json.encode(obj), **options)
+        answer: Json = msgspec.json.decode(raw) if raw else {}
+        return answer
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        return await self._json("GET", resource.path(namespace, name))
+
+    async def list(self, resource: Resource, namespace: str = "", *, label_selector: str = "",
+                   field_selector: str = "") -> Json:
+        params = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        return await self._json("GET", resource.path(namespace), params={k: v for k, v in params.items() if v})
+
+    async def create(self, resource: Resource, obj: Json, namespace: str = "", *, subresource: str = "",
+                     name: str = "") -> Json:
+        namespace = namespace or str(obj.get("metadata", {}).get("namespace", ""))
+        return await self._json("POST", resource.path(namespace, name, subresource), obj)
+
+    async def update(self, resource: Resource, obj: Json, *, subresource: str = "") -> Json:
+        meta = obj["metadata"]
+        return await self._json("PUT", resource.path(meta.get("namespace", ""), meta["name"], subresource), obj)
+
+    async def patch(self, resource: Resource, name: str, body: Any, namespace: str = "", *, subresource: str = "",
+                    kind: Literal["merge", "json", "strategic", "apply"] = "merge",
+                    params: Mapping[str, str] | None = None) -> Json:
+        return await self._json("PATCH", resource.path(namespace, name, subresource), body, params=params,
+                                content_type=PATCH_TYPES[kind])
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, grace: int | None = None,
+                     uid: str = "", propagation: str = "") -> Json:
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if propagation:
+            options["propagationPolicy"] = propagation
+        return await self._json("DELETE", resource.path(namespace, name), options)
+
+    async def bind(self, namespace: str, name: str, body: bytes) -> None:
+        await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
+
+    def watch(self, resource: Resource, namespace: str = "", *, label_selector: str = "",
+              field_selector: str = "") -> AsyncIterator[WatchEvent]:
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        path = resource.path(namespace)
+        return list_and_watch(self, path, {k: v for k, v in selectors.items() if v}, clock=self.clock, dice=self.dice)
