@@ -50,11 +50,13 @@ class Cluster:
         return (await self.kube.request("GET", path, params={k: str(v) for k, v in options.items()})).decode()
 
     @contextlib.asynccontextmanager
-    async def exec(self, name: str, *command: str, protocol: str = V5, **streams: str) -> AsyncIterator[Any]:
+    async def exec(self, name: str, *command: str, protocol: str = V5, subresource: str = "exec",
+                   **streams: str) -> AsyncIterator[Any]:
         query = [*({"stdout": "true", "stderr": "true"} | streams).items(), *(("command", word) for word in command)]
         headers = {"Authorization": "Bearer t"}
+        path = f"{self.url}/api/v1/namespaces/default/pods/{name}/{subresource}"
         async with aiohttp.ClientSession() as session, session.ws_connect(
-            f"{self.url}/api/v1/namespaces/default/pods/{name}/exec", params=query, headers=headers, protocols=(protocol,),
+            path, params=query, headers=headers, protocols=(protocol,),
         ) as socket:  # fmt: skip
             yield socket
 
@@ -208,6 +210,34 @@ def test_an_exec_whose_client_goes_away_is_killed(on_cluster: Cases, tmp_path: P
         async with asyncio.timeout(10):
             while Path(f"/proc/{pid}").exists():
                 await asyncio.sleep(0.02)
+
+    on_cluster(work)
+
+
+def test_attach_reaches_stdin_and_terminal_of_the_container_itself(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        def container(script: str, **more: bool) -> Json:
+            return {"name": "c", "image": "i", "command": ["sh", "-c", script], **more}
+
+        await cluster.pod("plain", "", containers=[container("cat; echo done", stdin=True)], restartPolicy="Never")
+        await cluster.until("plain", "Running")
+        async with cluster.exec("plain", subresource="attach", stdin="true") as socket:
+            await socket.send_bytes(b"\x00hello\n")
+            await socket.send_bytes(b"\xff\x00")
+            out, _, status = await outcome(socket)
+        assert (out, status["status"]) == (b"hello\ndone\n", "Success")
+        await cluster.until("plain", "Succeeded")
+        script = "read line; stty size; echo got $line"
+        await cluster.pod("term", "", containers=[container(script, stdin=True, tty=True)], restartPolicy="Never")
+        await cluster.until("term", "Running")
+        async with cluster.exec("term", subresource="attach", stdin="true", tty="true", stderr="false") as socket:
+            await socket.send_bytes(b"\x04" + json.dumps({"Width": 77, "Height": 22}).encode())
+            await socket.send_bytes(b"\x00typed\n")
+            out = (await outcome(socket))[0]
+        assert b"22 77" in out
+        assert b"got typed" in out
+        await cluster.until("term", "Succeeded")
+        assert "got typed" in await cluster.log("term")
 
     on_cluster(work)
 

@@ -57,6 +57,7 @@ class Assembly:
             id=ident, argv=command.command_line(settings, container, env), env=env, mounts=tuple(mounts),
             log_path=str(self.log_path(container["name"], run)), working_dir=container.get("workingDir") or "",
             hostname=command.hostname(pod), user=user, group=group,
+            stdin=bool(container.get("stdin")), tty=bool(container.get("tty")),
             about={"namespace": meta.get("namespace", ""), "pod": meta["name"], "container": container["name"]},
         )  # fmt: skip
 

@@ -28,6 +28,8 @@ def base_environment(settings: KubeletSettings, pod: Json, container: Json) -> d
     """What every container finds, below everything the pod or a plugin says."""
     home = "/root" if os.geteuid() == 0 else os.path.expanduser("~")
     out = {"PATH": PATH, "HOSTNAME": hostname(pod), "HOME": home, **settings.container_env}
+    if container.get("tty"):
+        out["TERM"] = "xterm"
     if settings.api_host:
         out |= {"KUBERNETES_SERVICE_HOST": settings.api_host, "KUBERNETES_SERVICE_PORT": str(settings.api_port),
                 "KUBERNETES_PORT": f"tcp://{settings.api_host}:{settings.api_port}"}

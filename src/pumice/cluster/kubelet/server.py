@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSMsgType, web
 
+from pumice.cluster.kubelet.attach import AttachSession
 from pumice.cluster.kubelet.logs import LogOptions, read_log
 from pumice.cluster.runtime.spec import ExecSession, StartFailed
 
@@ -137,18 +138,16 @@ class NodeServer:
         return socket
 
     async def _attach(self, request: web.Request) -> web.StreamResponse:
-        """Output only: a container's stdin is /dev/null. What it wrote so far is not repeated."""
+        """What the container writes from now on, and its stdin if it was given one."""
         worker, name = self._container(request)
-        path = worker.log_file(name)
-        if path is None:
-            raise web.HTTPBadRequest(text=f"container {name} has not started")
+        ident, path = worker.container_id(name), worker.log_file(name)
+        if not ident or path is None:
+            raise web.HTTPBadRequest(text=f"container {name} is not running")
+        console = self.twin.runtime.console(ident)
         socket = await _accept(request)
-        options = LogOptions(follow=True, tail=0)
-        with contextlib.suppress(ConnectionResetError):
-            async for piece in read_log(path, options, lambda: worker.is_live(name), self.twin.clock):
-                await _say(socket, STDOUT, piece)
-            await _say(socket, ERROR, _SUCCESS)
-            await socket.close()
+        session = AttachSession(console, path, lambda: worker.container_id(name) == ident, self.twin.clock,
+                                stdin_once=bool(worker.container(name).get("stdinOnce")))
+        await _converse(socket, session)
         return socket
 
     # -- small things -------------------------------------------------------------------------------------------------

@@ -94,6 +94,11 @@ class PodWorker:
         record = self._by_name.get(name)
         return record.container_id if record and record.state == "running" else ""
 
+    def container(self, name: str) -> Json:
+        """The container's part of the pod's spec."""
+        spec: Json = self._specs[name]
+        return spec
+
     def container_names(self) -> list[str]:
         return list(self._by_name)
 

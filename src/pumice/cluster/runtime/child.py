@@ -20,14 +20,21 @@ from pumice.cluster.runtime import rootfs
 Message = dict[str, Any]
 
 
-def become_container(spec: Message, isolation: str, out: int, err: int, report: int) -> NoReturn:
+def become_container(spec: Message, isolation: str, streams: tuple[int, int, int], report: int) -> NoReturn:
+    """``streams``: stdin or the terminal (-1: none), stdout, stderr."""
     stage = "namespaces"
     try:
         os.setsid()
-        null = os.open("/dev/null", os.O_RDONLY)
-        for source, target in ((null, 0), (out, 1), (err, 2)):
+        console, out, err = streams
+        if console < 0:
+            console = os.open("/dev/null", os.O_RDONLY)
+        elif spec["tty"]:
+            out = err = console
+        for source, target in ((console, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
         report = _keep_only(report)
+        if spec["tty"]:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if isolation != "none":
             rootfs.enter_namespaces(isolation)
             if spec["hostname"]:

@@ -69,6 +69,9 @@ class HollowRuntime:
                    env: Mapping[str, str] | None = None) -> ExecSession:
         raise StartFailed("NotFound", "a hollow container has no processes")
 
+    def console(self, container_id: str) -> None:
+        return None
+
     def running(self) -> frozenset[str]:
         return frozenset(self._listeners)
 

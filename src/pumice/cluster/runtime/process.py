@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pumice
+from pumice.cluster.runtime.console import Console
 from pumice.cluster.runtime.exec_session import LocalExec
 from pumice.cluster.runtime.failures import start_failure
 from pumice.cluster.runtime.no_namespaces import flatten
@@ -42,6 +43,7 @@ class ProcessRuntime:
         self._waiting: dict[str, asyncio.Future[int]] = {}
         self._listeners: dict[str, Callable[[Exit], None]] = {}
         self._specs: dict[str, ContainerSpec] = {}
+        self._consoles: dict[str, Console] = {}
         self._sending = asyncio.Lock()
         self._up = asyncio.Event()
 
@@ -92,6 +94,9 @@ class ProcessRuntime:
                 self._spawner.kill()
                 await self._spawner.wait()
 
+    def console(self, container_id: str) -> Console | None:
+        return self._consoles.get(container_id)
+
     def running(self) -> frozenset[str]:
         return frozenset(self._listeners)
 
@@ -113,6 +118,9 @@ class ProcessRuntime:
         self._specs[spec.id] = spec
         self._listeners[spec.id] = on_exit
         can_change_user = self.isolation != "user" and os.geteuid() == 0
+        console = Console(spec.log_path, tty=spec.tty) if spec.stdin or spec.tty else None
+        if console is not None:
+            self._consoles[spec.id] = console
         try:
             return await self._ask(spec.id, {
                 "op": "start", "id": spec.id, "argv": spec.argv, "env": env, "cwd": spec.working_dir,
@@ -121,11 +129,14 @@ class ProcessRuntime:
                     {"source": os.path.abspath(m.source), "target": m.target, "read_only": m.read_only,
                      "own": os.path.realpath(m.source).startswith(self.data_dir + "/")} for m in spec.mounts],
                 "user": spec.user if can_change_user else None,
-                "group": spec.group if can_change_user else None,
-            })  # fmt: skip
+                "group": spec.group if can_change_user else None, "tty": spec.tty, "console": console is not None,
+            }, [console.child_fd] if console else None)  # fmt: skip
         except StartFailed:
             self._forget(spec.id)
             raise
+        finally:
+            if console is not None:
+                console.started()
 
     def _provide_source(self, path: str) -> None:
         """A missing host path: made when it lies in the data dir (as containerd would), an error elsewhere."""
@@ -238,6 +249,8 @@ class ProcessRuntime:
 
     def _forget(self, ident: str, ended: Exit | None = None) -> None:
         listener = self._listeners.pop(ident, None)
+        if console := self._consoles.pop(ident, None):
+            console.close()
         if self._specs.pop(ident, None) is not None:
             with contextlib.suppress(OSError):
                 (self.directory / ident).rmdir()

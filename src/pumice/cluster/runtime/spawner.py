@@ -64,7 +64,7 @@ class Process:
 
 class Spawner:
     def __init__(self, sock: socket.socket, isolation: str) -> None:
-        self.sock, self.isolation = sock, isolation
+        self.sock, self.isolation, self.pid = sock, isolation, os.getpid()
         self.selector = selectors.DefaultSelector()
         self.processes: dict[int, Process] = {}
         self.by_id: dict[str, Process] = {}
@@ -151,16 +151,20 @@ class Spawner:
     # -- containers ---------------------------------------------------------------------------------------------
 
     def _start(self, spec: Message) -> None:
+        console = self.fds.pop(0) if spec["console"] and self.fds else -1
         try:
             log = Log(spec["log"])
-        except OSError as error:
-            self.tell(event="failed", id=spec["id"], stage="log", errno=error.errno, message=str(error))
+            spec["spawner"] = os.getpid()
+            out, err, report = _pipe(), _pipe(), _pipe()
+            pid = os.fork()
+        except OSError as error:  # no space for the log, no room for a process
+            self.tell(event="failed", id=spec["id"], stage="fork", errno=error.errno, message=str(error))
             return
-        spec["spawner"] = os.getpid()
-        out, err, report = _pipe(), _pipe(), _pipe()
-        pid = os.fork()
+        finally:
+            if console >= 0 and os.getpid() == self.pid:
+                os.close(console)
         if pid == 0:
-            become_container(spec, self.isolation, out[1], err[1], report[1])
+            become_container(spec, self.isolation, (console, out[1], err[1]), report[1])
         process = self._adopt(spec["id"], pid, log, report)
         for pipe, stream in ((out, "stdout"), (err, "stderr")):
             os.close(pipe[1])
@@ -175,10 +179,14 @@ class Spawner:
         else:
             spec = self.specs[message["id"]]
             report = _pipe()
-            pid = os.fork()
-            if pid == 0:
-                become_exec(message, spec, self.isolation, target.pid, fds, report[1])
-            self._adopt(message["exec"], pid, None, report, container=message["id"])
+            try:
+                pid = os.fork()
+            except OSError as error:
+                self.tell(event="failed", id=message["exec"], stage="fork", errno=error.errno, message=str(error))
+            else:
+                if pid == 0:
+                    become_exec(message, spec, self.isolation, target.pid, fds, report[1])
+                self._adopt(message["exec"], pid, None, report, container=message["id"])
         for fd in fds:
             os.close(fd)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,6 +30,8 @@ class ContainerSpec:
     hostname: str = ""
     user: int | None = None
     group: int | None = None
+    stdin: bool = False
+    tty: bool = False
     about: Mapping[str, str] = field(default_factory=dict)  # pod and container name, for the log and for hollow tests
 
 
@@ -69,6 +72,21 @@ class ExecSession(Protocol):
     def kill(self) -> None: ...
 
 
+class Attached(Protocol):
+    """A running container's stdin and terminal."""
+
+    tty: bool
+
+    async def write(self, data: bytes) -> None: ...
+    def close_stdin(self) -> None: ...
+    def resize(self, columns: int, rows: int) -> None: ...
+    def subscribe(self) -> asyncio.Queue[bytes | None]:
+        """The terminal's output from now on; None at its end."""
+        ...
+
+    def unsubscribe(self, queue: asyncio.Queue[bytes | None]) -> None: ...
+
+
 class Runtime(Protocol):
     """Starts, signals and forgets containers. Exits are told to the listener given with ``start``."""
 
@@ -86,6 +104,10 @@ class Runtime(Protocol):
     async def exec(self, container_id: str, argv: tuple[str, ...], *, tty: bool, stdin: bool,
                    env: Mapping[str, str] | None = None) -> ExecSession:
         """Run a command in the container's namespaces and environment. Raises StartFailed."""
+        ...
+
+    def console(self, container_id: str) -> Attached | None:
+        """None unless the container runs and was started with ``stdin`` or ``tty``."""
         ...
 
     def running(self) -> frozenset[str]: ...
