@@ -180,3 +180,10 @@ def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(cla
     fit = family.fit(ask, book.view("n1"))
     assert isinstance(fit, Fit)
     assert family.annotations(fit.grant, 0)[names.VGPU_IDS] == "GPU-m1[group1-1],NVIDIA,3000,0:"
+
+
+def test_a_pod_without_a_mode_takes_a_share_before_a_slot_on_a_node_that_has_both() -> None:
+    for policy in ("", "binpack", "spread"):
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy)))
+        ledger.add_node(vgpu_node("n1", card("GPU-m", 40960, 10, A100, mode="mig"), card("GPU-h", 40960, 10, A100)))
+        assert placed(ledger, 3000) == ["GPU-h"]

@@ -36,27 +36,23 @@ class Draft:
 
 
 def fit_node(family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None) -> Fit | Draft | None:
-    """The best choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve.
+    """The choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve.
 
-    Where the pod leaves the mode open, each mode that the node has is tried and the better score wins, HAMi-core
-    before MIG on equal terms; one pod never holds cards of both modes.
+    Where the pod leaves the mode open and the node has both, HAMi-core is tried first: a share wastes nothing, a slot is
+    rounded up. MIG takes what does not fit there; one pod never holds cards of both modes.
     """
     facts: Facts = node.inventory.config
     cards, usages = node.inventory.cards, node.usages
     rows = rows_of(ask, cards, facts)
     closed = closed_cards(ask, node)
-    best: tuple[float, Picks] | None = None
     failure: Draft | None = None
     for mode, containers in rows.modes:
         outcome = _place(ask, mode, containers, cards, usages, closed, facts, choose)
-        if isinstance(outcome, Draft):
-            failure = outcome
-        elif best is None or outcome[0] > best[0]:
-            best = outcome
-    if best is None:
-        return failure
-    score, picks = best
-    return Fit(Grant(family, node.node, tuple(picks)), score)
+        if not isinstance(outcome, Draft):
+            score, picks = outcome
+            return Fit(Grant(family, node.node, tuple(picks)), score)
+        failure = outcome
+    return failure
 
 
 def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None) -> bool:

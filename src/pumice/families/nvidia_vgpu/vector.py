@@ -28,7 +28,7 @@ Ranked = tuple[Bools, NDArray[np.float64]]
 
 def rank_nodes(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
     """(may fit, score) per node; None when the columns do not hold all that the ask looks at: UUIDs, neighbours, or
-    MIG cards whose state nobody keeps. A node with cards of both modes takes the better score, as the walk does."""
+    MIG cards whose state nobody keeps. A node with cards of both modes tries HAMi-core first, as the walk does."""
     if ask.group or ask.rules or ask.use_uuids or ask.nouse_uuids:
         return None
     slots = None
@@ -39,8 +39,7 @@ def rank_nodes(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Cho
     shares = _rank_shares(ask, columns)
     if slots is None:
         return shares
-    may = shares[0] | slots[0]
-    return may, np.maximum(np.where(shares[0], shares[1], -1.0), np.where(slots[0], slots[1], -1.0))
+    return shares[0] | slots[0], np.where(shares[0], shares[1], slots[1])
 
 
 def _usable(ask: VgpuAsk, columns: Columns) -> Bools:
