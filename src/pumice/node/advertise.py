@@ -23,6 +23,36 @@ ANSWER_AFTER: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What the other plugin of the pair, vGPU or legacy, leaves on a node when it is replaced by this one.
+
+    It is taken away only while the kubelet has none of ``alive``, the resource that the other plugin registers.
+    """
+
+    alive: str
+    resources: tuple[str, ...]
+    annotations: tuple[str, ...]
+
+    def of(self, node: Node) -> tuple[dict[str, None], dict[str, None]]:
+        """(resources, annotations) to remove."""
+        if not _none(node.status.allocatable.get(self.alive)):
+            return {}, {}
+        tables = (node.status.capacity, node.status.allocatable)
+        return (
+            {name: None for name in self.resources if any(name in table for table in tables)},
+            {name: None for name in self.annotations if name in node.metadata.annotations},
+        )
+
+
+OF_GPUSHARE: Final = Leftovers(names.GPU_MEMORY, (names.GPU_NUMBER,), (names.NODE_GPU_UNHEALTHY_IDS,))
+OF_VGPU: Final = Leftovers(
+    names.VGPU_NUMBER,
+    (names.VGPU_MEMORY, names.VGPU_CORES),
+    (names.NODE_VGPU_REGISTER, names.NODE_VGPU_HANDSHAKE, names.CARD_TOPOLOGY),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Advertisement:
     """What the node shall say: annotations, and extended resources that the plugin itself keeps in the status."""
 
@@ -32,11 +62,13 @@ class Advertisement:
     def missing(self, node: Node) -> list[Effect]:
         """The writes that make ``node`` say it."""
         effects: list[Effect] = []
+        old_resources, old_notes = OF_GPUSHARE.of(node)
         notes = {key: text for key, text in self.annotations.items() if node.metadata.annotations.get(key) != text}
-        if notes:
-            effects.append(PatchNode(notes))
-        if any(not _holds(node, name, value) for name, value in self.resources.items()):
-            effects.append(PatchStatus({name: str(value) for name, value in self.resources.items()}))
+        if notes or old_notes:
+            effects.append(PatchNode({**notes, **old_notes}))
+        if old_resources or any(not _holds(node, name, value) for name, value in self.resources.items()):
+            kept = {name: str(value) for name, value in self.resources.items()}
+            effects.append(PatchStatus({**kept, **old_resources}))
         return effects
 
 
@@ -61,6 +93,13 @@ def topology_annotation(cards: Sequence[SharedCard]) -> str:
     if all(card.numa < 0 and not card.links for card in cards):
         return ""
     return render_topology([CardPlace(card.uuid, card.numa, card.links) for card in by_minor(cards)])
+
+
+def _none(value: str | int | float | None) -> bool:
+    try:
+        return value is None or parse_quantity(value) == 0
+    except ValueError:
+        return False
 
 
 def _holds(node: Node, resource: str, value: int) -> bool:

@@ -25,9 +25,9 @@ class PatchNode:
 
 @dataclass(frozen=True, slots=True)
 class PatchStatus:
-    """Set extended resources in the own node's capacity and allocatable, and annotations in the same write."""
+    """Set or remove (None) extended resources in the own node's capacity and allocatable, and annotations with them."""
 
-    resources: Mapping[str, str]
+    resources: Mapping[str, str | None]
     annotations: Mapping[str, str | None] = field(default_factory=dict)
 
 

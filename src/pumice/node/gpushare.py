@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pumice.node.advertise import OF_VGPU
 from pumice.node.answer import Answer
 from pumice.node.effects import Effect, PatchPod, PatchStatus, Tell
 from pumice.node.inventory import Unit
@@ -47,18 +48,22 @@ class Legacy:
         ]
 
     def status(self, cards: Sequence[CardFacts], sick: Mapping[str, str], node: Node) -> PatchStatus | None:
-        """The write that keeps the card count and the sick cards in the node's status; None when it stands."""
+        """The write that keeps the card count and the sick cards in the node's status; None when it stands.
+
+        What a vGPU plugin left there goes with it: installing one replaces the other.
+        """
         unhealthy = ",".join(str(card.index) for card in cards if card.uuid in sick)
         noted = node.metadata.annotations.get(names.NODE_GPU_UNHEALTHY_IDS)
         wanted = {names.GPU_NUMBER: len(cards)} if self.strategy == "share" and cards else {}
-        stands = all(_is(table.get(name), count) for table in (node.status.capacity, node.status.allocatable)
-                     for name, count in wanted.items())  # fmt: skip
+        old_resources, old_notes = OF_VGPU.of(node)
+        tables = (node.status.capacity, node.status.allocatable)
+        stands = not old_resources and not old_notes
+        stands = stands and all(_is(table.get(name), count) for table in tables for name, count in wanted.items())
         if stands and (noted or "") == unhealthy:
             return None
-        return PatchStatus(
-            {name: str(count) for name, count in wanted.items()},
-            {names.NODE_GPU_UNHEALTHY_IDS: unhealthy or None} if (noted or "") != unhealthy else {},
-        )
+        changed = {names.NODE_GPU_UNHEALTHY_IDS: unhealthy or None} if (noted or "") != unhealthy else {}
+        kept = {name: str(count) for name, count in wanted.items()}
+        return PatchStatus({**kept, **old_resources}, {**changed, **old_notes})
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,20 @@ def test_the_card_count_and_the_sick_cards_are_kept_in_the_status():
     )
 
 
+def test_what_the_vgpu_plugin_left_is_taken_away_once_it_is_gone():
+    def node(shares: str) -> Node:
+        resources = {names.GPU_NUMBER: "2", names.VGPU_NUMBER: shares, names.VGPU_MEMORY: "32768", names.VGPU_CORES: "200"}
+        annotations = {names.NODE_VGPU_REGISTER: "x:", names.NODE_VGPU_HANDSHAKE: "Reported"}
+        status = {"capacity": resources, "allocatable": resources}
+        return convert(Node, {"metadata": {"name": "n", "annotations": annotations}, "status": status})
+
+    assert Legacy().status(TWO, {}, node("20")) is None, "it is alive"
+    assert Legacy().status(TWO, {}, node("0")) == PatchStatus(
+        {names.GPU_NUMBER: "2", names.VGPU_MEMORY: None, names.VGPU_CORES: None},
+        {names.NODE_VGPU_REGISTER: None, names.NODE_VGPU_HANDSHAKE: None},
+    )
+
+
 @asynccontextmanager
 async def legacy_world(*cards, **changes):
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:

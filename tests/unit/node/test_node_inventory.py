@@ -120,6 +120,16 @@ def test_a_kubelet_that_zeroed_the_status_gets_it_written_again():
     assert effects == [PatchNode({names.NODE_VGPU_REGISTER: "x:"}), PatchStatus({names.VGPU_MEMORY: "60000"})]
 
 
+def test_what_the_legacy_plugin_left_is_taken_away_once_it_is_gone():
+    wanted = Advertisement({names.NODE_VGPU_REGISTER: "x:"}, {})
+    notes = {names.NODE_VGPU_REGISTER: "x:", names.NODE_GPU_UNHEALTHY_IDS: "1"}
+    assert wanted.missing(node(notes, {names.GPU_NUMBER: "2", names.GPU_MEMORY: "22356"})) == [], "it is alive"
+    assert wanted.missing(node(notes, {names.GPU_NUMBER: "2", names.GPU_MEMORY: "0"})) == [
+        PatchNode({names.NODE_GPU_UNHEALTHY_IDS: None}),
+        PatchStatus({names.GPU_NUMBER: None}),
+    ]
+
+
 def test_the_place_of_the_cards_is_told_when_it_is_known():
     assert topology_annotation(share(CARDS, PLAIN)) == ""
     cards = share((card(0, A, numa=0, links=((B, 2),)), card(1, B, numa=1, links=((A, 2),))), PLAIN)
