@@ -3,7 +3,7 @@
 M := machine
 MB := $(BUILD)/machine
 M_CFLAGS := $(CFLAGS_BASE) -I$(M)/include -I$(M)/src/core -Wno-missing-field-initializers -MMD -MP
-M_LDFLAGS := -shared -Wl,-Bsymbolic -Wl,-z,defs $(SANITIZE)
+M_LDFLAGS := -shared -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,nodelete $(SANITIZE)
 
 M_CORE := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/core/*.c))
 M_CUDA := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/cuda/*.c))

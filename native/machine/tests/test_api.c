@@ -395,6 +395,50 @@ static void devices_are_those_that_the_environment_names(void)
     drop_machine();
 }
 
+static void the_fastest_card_comes_first_unless_the_bus_is_asked_for(void)
+{
+    fresh_machine("cards=2");
+    pumice_machine_state()->card[0].sm_count = 28;
+    char bus[32];
+    for (int by_bus = 0; by_bus < 2; by_bus++) {
+        if (child() == 0) {
+            if (by_bus)
+                setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+            OK(cuInit(0));
+            OK(cuDeviceGetPCIBusId(bus, sizeof bus, 0));
+            CHECK(strcmp(bus, by_bus ? "0000:07:00.0" : "0000:08:00.0") == 0);
+            exit(0);
+        }
+        children_end(1);
+    }
+    drop_machine();
+}
+
+static void an_exclusive_card_serves_one_process(void)
+{
+    fresh_machine("cards=2");
+    struct machine_state *m = pumice_machine_state();
+    m->card[0].compute_mode = 3;
+    m->card[1].compute_mode = 2; /* prohibited */
+    CUcontext c;
+    int taken[2];
+    char byte;
+    CHECK(pipe(taken) == 0);
+    if (child() == 0) {
+        CHECK(read(taken[0], &byte, 1) == 1);
+        OK(cuInit(0));
+        EQUAL(cuCtxCreate_v2(&c, 0, 0), 46);
+        m->card[0].compute_mode = 0;
+        OK(cuCtxCreate_v2(&c, 0, 0));
+        exit(0);
+    }
+    begin(0);
+    EQUAL(cuCtxCreate_v2(&c, 0, 1), 46);
+    CHECK(write(taken[1], "t", 1) == 1);
+    children_end(1);
+    drop_machine();
+}
+
 static void no_machine_is_no_device(void)
 {
     setenv("PUMICE_MACHINE", "/nonexistent", 1);
@@ -448,6 +492,8 @@ int main(void)
     apart(a_handle_shares_memory_between_processes);
     apart(cooperative_launches_must_fit_the_card);
     apart(devices_are_those_that_the_environment_names);
+    apart(the_fastest_card_comes_first_unless_the_bus_is_asked_for);
+    apart(an_exclusive_card_serves_one_process);
     apart(no_machine_is_no_device);
     apart(copies_wait_for_the_host_function_in_front);
     return 0;

@@ -305,6 +305,40 @@ static void a_forked_child_has_no_driver(void)
     drop_machine();
 }
 
+static void *hold_on(void *arg)
+{
+    int *pipes = arg;
+    char byte;
+    CHECK(read(pipes[0], &byte, 1) == 1);
+    exit(0);
+}
+
+static void a_process_whose_first_thread_is_gone_is_alive(void)
+{
+    fresh_machine("");
+    int held[2], quit[2];
+    char byte;
+    CHECK(pipe(held) == 0 && pipe(quit) == 0);
+    if (child() == 0) {
+        CUdeviceptr p;
+        pthread_t thread;
+        begin(0);
+        OK(cuMemAlloc_v2(&p, 100 * MIB));
+        CHECK(pthread_create(&thread, NULL, hold_on, quit) == 0);
+        CHECK(write(held[1], "h", 1) == 1);
+        pthread_exit(NULL);
+    }
+    CHECK(read(held[0], &byte, 1) == 1);
+    usleep(20000);
+    EQUAL(pumice_machine_reap(NULL), 0);
+    CHECK(pumice_machine_state()->card[0].lanes[0].used_bytes >= 100 * MIB);
+    CHECK(write(quit[1], "q", 1) == 1);
+    children_end(1);
+    pumice_machine_reap(NULL);
+    EQUAL(pumice_machine_state()->card[0].lanes[0].used_bytes, 0);
+    drop_machine();
+}
+
 static int kill_rounds = 200;
 
 static void kills(void)
@@ -327,5 +361,6 @@ int main(int argc, char **argv)
     apart(sixty_four_processes_lose_no_update);
     apart(kills);
     apart(a_forked_child_has_no_driver);
+    apart(a_process_whose_first_thread_is_gone_is_alive);
     return 0;
 }

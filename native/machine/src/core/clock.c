@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -59,7 +60,7 @@ static void real_sleep_until(uint64_t deadline)
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
             ;
     while (real_now() < deadline)
-        __builtin_ia32_pause();
+        sched_yield();
 }
 
 /* ---- participants; all under clock.lock ---- */

@@ -14,7 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Field 22 of /proc/PID/stat; 0: no such process, or it is only waiting for its parent to notice its end. */
+#define PF_EXITING 4u /* no more code of the program runs in this thread */
+
+/* When the process began, in clock ticks; 0: no such process, or it ended and only its parent has not noticed. A leader that is gone
+ * while other threads run is alive. Fields of /proc/PID/stat: 3 state, 9 flags, 20 threads, 22 start. */
 static uint64_t start_ticks_of(uint32_t pid, int *error)
 {
     char path[32], text[1024];
@@ -31,12 +34,15 @@ static uint64_t start_ticks_of(uint32_t pid, int *error)
         return 0;
     text[n] = 0;
     const char *at = strrchr(text, ')'); /* the name may hold anything, brackets included */
-    if (!at || at[1] == 0 || at[2] == 'Z' || at[2] == 'X')
+    char state;
+    unsigned flags;
+    long threads;
+    unsigned long long start;
+    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu", &state, &flags, &threads,
+                      &start) != 4)
         return 0;
-    at++;
-    for (int field = 2; field < 21 && at; field++)
-        at = strchr(at + 1, ' ');
-    return at ? strtoull(at, NULL, 10) : 0;
+    bool leader_gone = state == 'Z' || state == 'X' || flags & PF_EXITING;
+    return leader_gone && threads <= 1 ? 0 : start;
 }
 
 struct identity identity_self(void)

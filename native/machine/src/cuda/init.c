@@ -72,15 +72,36 @@ static bool find_instance(unsigned card, const char *uuid, size_t length, struct
     return best >= 0;
 }
 
+/* The driver counts devices from the fastest on, unless CUDA_DEVICE_ORDER=PCI_BUS_ID; equals keep the order of the bus. */
+static unsigned order[MACHINE_CARDS];
+
+static uint64_t speed_of(unsigned card)
+{
+    const struct machine_card *c = card_at(card);
+    return (uint64_t)c->sm_count * c->clock_sm_max_mhz * (1 + c->cc_major);
+}
+
+static void order_cards(void)
+{
+    const char *wish = getenv("CUDA_DEVICE_ORDER");
+    bool by_bus = wish && strcmp(wish, "PCI_BUS_ID") == 0;
+    for (unsigned i = 0; i < visible_count(); i++) {
+        unsigned card = visible_card(i), place = i;
+        for (; !by_bus && place > 0 && speed_of(order[place - 1]) < speed_of(card); place--)
+            order[place] = order[place - 1];
+        order[place] = card;
+    }
+}
+
 /* One item of CUDA_VISIBLE_DEVICES: an index, GPU-uuid or MIG-uuid (or the beginning of one). */
 static bool parse_item(const char *item, size_t length, struct device *out)
 {
     char *end;
     if (isdigit((unsigned char)*item)) {
         unsigned long index = strtoul(item, &end, 10);
-        if (end != item + length || index >= visible_count() || card_lost(visible_card((unsigned)index)))
+        if (end != item + length || index >= visible_count() || card_lost(order[index]))
             return false;
-        unsigned card = visible_card((unsigned)index);
+        unsigned card = order[index];
         if (card_at(card)->mig_mode)
             return find_instance(card, NULL, 0, out);
         *out = whole_card(card);
@@ -116,6 +137,7 @@ static void list_devices(void)
 {
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
     cu.device_count = 0;
+    order_cards();
     if (text) {
         while (cu.device_count < MACHINE_CARDS) {
             while (*text == ' ')
@@ -133,9 +155,10 @@ static void list_devices(void)
             text += length + 1;
         }
     } else {
-        for (unsigned card = 0; card < the_machine->cards; card++) {
+        for (unsigned i = 0; i < visible_count(); i++) {
+            unsigned card = order[i];
             struct device d;
-            if (card_lost(card) || visible_index(card) < 0)
+            if (card_lost(card))
                 continue;
             if (!card_at(card)->mig_mode)
                 cu.devices[cu.device_count++] = whole_card(card);
