@@ -21,7 +21,7 @@ enum { PROCESSES = 6, THREADS = 4, HELD = 16 };
 
 /* What is really held, counted apart from the books; in memory that all processes share. */
 struct witness {
-    uint64_t held, highest, grants, refusals, over;
+    uint64_t held, highest, grants, refusals, over, ready;
 };
 
 static struct witness *witness;
@@ -56,6 +56,9 @@ static void *play(void *data)
 {
     struct player *player = data;
     uint64_t held[HELD] = {0};
+    __atomic_add_fetch(&witness->ready, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&witness->ready, __ATOMIC_SEQ_CST) < PROCESSES * THREADS)
+        usleep(100); /* all at once, or the first would be done before the last begins */
     while (__atomic_load_n(&witness->grants, __ATOMIC_RELAXED) < wanted_grants) {
         int at = rand_r(&player->seed) % HELD;
         if (held[at] != 0)
