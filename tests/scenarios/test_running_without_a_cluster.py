@@ -278,6 +278,12 @@ def test_cards_that_a_node_plugin_hands_out_are_left_to_it(here: OneMachine) -> 
     assert done.stderr.count("\n") == 1
 
 
+def test_memory_that_strangers_hold_is_told(here: OneMachine) -> None:
+    here.machine.set_stranger_memory(0, 8000)
+    assert "of the 4000 MiB only 3178 may be had" in here.run("--memory", "4000", "--", "true").stderr
+    assert "may be had" not in here.run("--memory", "3000", "--", "true").stderr
+
+
 def test_the_users_own_emulated_machine_is_made_on_first_use(here: OneMachine) -> None:
     done = here.pumice("run", "--emulated", "--memory", "40%", "--", "nvidia-smi", "-L")
     assert done.returncode == 0, done.stderr

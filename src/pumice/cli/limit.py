@@ -26,7 +26,7 @@ def limit(
 ) -> None:
     """Change the limits of a running program. They hold within a moment; refused when the card has not that much left."""
     from pumice.cli.emulated import machine_environment
-    from pumice.cli.run import facts_of
+    from pumice.cli.run import cards_of
     from pumice.local.limits import change
     from pumice.local.request import Request, parse_cores, parse_memory
     from pumice.local.shares import find
@@ -45,7 +45,8 @@ def limit(
     if place.machine is not None:
         present = machine_environment(place.machine, os.environ)
         os.environ["PUMICE_MACHINE"], library = present["PUMICE_MACHINE"], Path(present["LD_LIBRARY_PATH"].split(":")[0])
-    changed = change(booking, place, wanted, facts_of(library), time.time_ns(), force).device
+    with cards_of(library) as cards:
+        changed = change(booking, place, wanted, cards.facts(), time.time_ns(), force).device
     share = f"{changed.cores} % of the cores" if changed.cores else "no core limit"
     print(f"{booking.id}: {changed.memory} MiB and {share} (was {device.memory} MiB and "
           f"{f'{device.cores} %' if device.cores else 'no core limit'})")  # fmt: skip

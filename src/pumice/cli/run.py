@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pumice.local.place import Place
     from pumice.local.request import Request
-    from pumice.ports.cards import CardFacts
+    from pumice.ports.cards import Cards
 
 PLAIN = True
 """Called as ``main(arguments)``, without the command line's framework."""
@@ -75,10 +76,13 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
     present, place, nvml = _world(emulated, present)
     try:
         file, program = _program(command, present)
-        booking = start.book(request, command, place, lambda: facts_of(nvml))
+        with cards_of(nvml) as cards:
+            begun = start.book(request, command, place, cards)
+        if begun.note:
+            print(f"pumice run: {begun.note}", file=sys.stderr)
         if place.machine is not None:
             print(f"pumice run: on the emulated machine {place.machine}, no real card is used", file=sys.stderr, flush=True)
-        start.become(booking, file, program, place, library(), present)
+        start.become(begun.booking, file, program, place, library(), present)
     except FileNotFoundError:
         print(f"pumice run: {command[0]}: command not found", file=sys.stderr)
         return NOT_FOUND
@@ -127,7 +131,8 @@ def _program(command: list[str], present: dict[str, str]) -> tuple[str, list[str
         return sys.executable, [sys.executable, "-m", "pumice", *command[1:]]
 
 
-def facts_of(nvml: Path | None) -> tuple[CardFacts, ...]:
+@contextmanager
+def cards_of(nvml: Path | None) -> Iterator[Cards]:
     """The cards that NVML tells of; ``nvml`` is a library or its folder, None the system's. Raises Unavailable."""
     from pumice.adapters.nvml import NvmlCards
     from pumice.ports.cards import CardsUnavailable
@@ -137,7 +142,7 @@ def facts_of(nvml: Path | None) -> tuple[CardFacts, ...]:
     except CardsUnavailable as error:
         raise Unavailable(f"{error}; without a card, --emulated brings emulated ones") from error
     try:
-        return cards.facts()
+        yield cards
     finally:
         cards.close()
 
@@ -147,6 +152,8 @@ def library() -> Path:
     path = Path(__file__).resolve().parents[1] / "_native" / "vgpu" / "libvgpu.so"
     if not path.is_file():
         raise Unavailable(f"{path}: the library that holds programs to their share is not there; build it with `make native`")
+    if " " in str(path) or ":" in str(path):
+        raise Unavailable(f"{path}: the loader takes no library whose path has a blank or colon; install pumice elsewhere")
     return path
 
 

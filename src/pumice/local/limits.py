@@ -12,7 +12,7 @@ from pumice.local.booking import Booking, opened
 from pumice.local.desk import Desk
 from pumice.local.place import Place
 from pumice.local.request import Request
-from pumice.local.shares import share_of
+from pumice.local.shares import used
 from pumice.model.refusal import BadInput, PumiceError
 from pumice.node.sharing import MIB
 from pumice.ports.cards import CardFacts
@@ -33,10 +33,10 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
         desk = Desk(facts, bookings.all)
         grant = desk.place(request, current.id, without=current.id)
         changed = msgspec.structs.replace(current, annotations=desk.annotations(grant, now_ns))
-        used = share_of(current, place).memory
-        if changed.device.memory * MIB < used and not force:
+        held = used(current)
+        if changed.device.memory * MIB < held and not force:
             raise BadInput(
-                f"{current.id} uses {-(-used // MIB)} MiB, more than the {changed.device.memory} MiB it would keep; --force "
+                f"{current.id} uses {-(-held // MIB)} MiB, more than the {changed.device.memory} MiB it would keep; --force "
                 "sets the limit all the same: nothing is taken away, and nothing more granted until it has freed enough"
             )
         # Booked is at every moment at least what is enforced: first book more, or first allow less.

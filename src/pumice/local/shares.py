@@ -11,7 +11,7 @@ from pumice.local.booking import Booking, holders, living
 from pumice.local.place import Place
 from pumice.model.refusal import BadInput
 from pumice.node.sharing import MIB
-from pumice.ports.region import BadRegion, DeviceUse
+from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,25 @@ def share_of(booking: Booking, place: Place) -> Share:
         region = read_region(booking.region)
     except BadRegion as error:
         return Share(booking, place, pids, note=str(error))
+    use = _use(region, booking)
+    return Share(booking, place, pids, use.total, min(100, use.sm), region.recent_kernel < 0)
+
+
+def used(booking: Booking) -> int:
+    """Bytes that the living processes of a share use; 0 when its region cannot be read."""
+    try:
+        return _use(read_region(booking.region), booking).total
+    except BadRegion:
+        return 0
+
+
+def _use(region: RegionSnapshot, booking: Booking) -> DeviceUse:
     alive = live_slots(booking.region)
     use = DeviceUse()
     for device in region.devices:
         if device.uuid == booking.device.uuid:
             use = sum((p.use[device.index] for p in region.processes if p.slot in alive and device.index in p.use), use)
-    return Share(booking, place, pids, use.total, min(100, use.sm), region.recent_kernel < 0)
+    return use
 
 
 def find(places: Sequence[Place], who: str) -> tuple[Booking, Place]:

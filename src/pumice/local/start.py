@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,21 +19,30 @@ from pumice.local.place import Place
 from pumice.local.plugin import serving
 from pumice.local.processes import start_time
 from pumice.local.request import Request
+from pumice.local.shares import used
 from pumice.model.refusal import BadInput, Unavailable
 from pumice.node.sharing import MIB
-from pumice.ports.cards import CardFacts
+from pumice.ports.cards import CardReading, Cards
 
 
-def book(request: Request, command: Sequence[str], place: Place, facts: Callable[[], Sequence[CardFacts]],
-         now: Callable[[], float] = time.time) -> Booking:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A booked share. ``note`` is a sentence when the card may not hold all of it at the moment."""
+
+    booking: Booking
+    note: str = ""
+
+
+def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
+         now: Callable[[], float] = time.time) -> Start:  # fmt: skip
     """Book a share for this process. Raises Refused, BadInput or Unavailable; then nothing is booked."""
     refuse_plugin(place)
-    cards = facts()
-    if not cards:
+    facts = cards.facts()
+    if not facts:
         raise Unavailable("this machine has no card that answers; `pumice run --emulated` brings emulated ones")
     place.prepare()
     with opened(place.directory) as bookings:
-        desk = Desk(cards, bookings.all)
+        desk = Desk(facts, bookings.all)
         number, start = bookings.new_id(), start_time(os.getpid())
         grant = desk.place(request, number)
         card, region = desk.facts(grant), bookings.region(number, start)
@@ -42,9 +52,25 @@ def book(request: Request, command: Sequence[str], place: Place, facts: Callable
             annotations=desk.annotations(grant, int(now() * 1e9)),
         )  # fmt: skip
         create_region(region, booking.device.memory * MIB, booking.device.cores, request.priority)
+        note = strangers(booking, bookings.all, cards.readings())
         bookings.add(booking)
         bookings.save()
-    return booking
+    return Start(booking, note)
+
+
+def strangers(booking: Booking, others: Sequence[Booking], readings: Sequence[CardReading]) -> str:
+    """A sentence when programs that are in no book hold memory of the card that the new share may want."""
+    card = booking.device.uuid
+    reading = next((reading for reading in readings if reading.uuid == card), None)
+    if reading is None:
+        return ""
+    here = [other for other in others if other.device.uuid == card]
+    unbooked = reading.memory_used // MIB - sum(used(other) for other in here) // MIB
+    free = booking.total - sum(other.device.memory for other in here) - unbooked
+    if unbooked * 20 <= booking.total or booking.device.memory <= free:  # a driver keeps a little for itself
+        return ""
+    return (f"card {booking.card}: {unbooked} MiB are held by programs outside of `pumice run`, so of the "
+            f"{booking.device.memory} MiB only {max(0, free)} may be had at the moment")
 
 
 def refuse_plugin(place: Place) -> None:
