@@ -90,7 +90,7 @@ def test_pods_whose_group_does_not_exist_wait_without_cost() -> None:
 
 
 def test_a_gang_that_does_not_fit_is_left_alone_until_something_is_released() -> None:
-    world = World()
+    world = World('actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n')
     world.add(node("n1", cpu="3"), pod("holder", cpu="2"))
     world.settle()
     world.add(*gang(3, 3, cpu="1"))

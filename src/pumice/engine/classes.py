@@ -155,8 +155,11 @@ class Classes:
 
     def marks(self, pod: Pod) -> Marks:
         """What the pod means for later pods on its cards."""
-        found = (family.marks(pod) for family in self.families)
-        return next((marks for marks in found if marks != NO_MARKS), NO_MARKS)
+        for family in self.families:
+            marks = family.marks(pod)
+            if marks.group or marks.rules:
+                return marks if marks.rules else Marks(marks.group, NO_MARKS.rules)
+        return NO_MARKS
 
     def _constraints(self, pod: Pod) -> tuple[Constraints, tuple[Hashable, ...]]:
         spec = pod.spec

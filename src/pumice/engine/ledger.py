@@ -104,6 +104,8 @@ class Ledger:
                 holding.state = Hold.TERMINATING
             if (old.node, old.grants, old.request) == (holding.node, holding.grants, holding.request):
                 old.state = holding.state
+                if old.marks != holding.marks:
+                    self.regrant(old.uid, old.grants, holding.marks)
                 return
             self._take(old)
         self._put(holding)

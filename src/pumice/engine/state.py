@@ -105,7 +105,8 @@ class State:
         if task is not None and task.key != pod.key:
             self.problems.pop(f"Pod {pod.key}", None)
             return
-        self.ledger.release(uid)
+        if self.ledger.release(uid):
+            self.wake_waiting()
         self.ledger.unpipeline(uid)
         self.evidence.pop(uid, None)
         self._versions.pop(uid, None)
@@ -132,6 +133,7 @@ class State:
         return False
 
     def _put_task(self, pod: Pod, status: Status, task: Task | None, now: float) -> None:
+        before = None if task is None else (task.status, task.cls, task.gated, task.job, task.nominated)
         if task is None:
             task = self._new_task(pod)
         elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
@@ -149,6 +151,8 @@ class State:
                     task.told = (condition.reason, condition.message)
         else:
             task.pod = None
+        if task.cls.asks:
+            task.marks = self.classes.marks(pod)  # its PodGroup may be named only now
         job = self._job_of(pod, now)
         if task.job is not None and task.job is not job:
             old = task.job
@@ -159,7 +163,8 @@ class State:
             job.join(task)
         else:
             job.move(task, status)
-        self._touch(job)
+        if before != (task.status, task.cls, task.gated, task.job, task.nominated):
+            self._touch(job)  # else it is an echo of our own writes, or says nothing that is read
 
     def _new_task(self, pod: Pod) -> Task:
         meta, spec = pod.metadata, pod.spec
@@ -176,7 +181,6 @@ class State:
             priority=int(written) if written.lstrip("-").isdecimal() else priority,
             request=cls.request,
             cls=cls,
-            marks=self.classes.marks(pod) if cls.asks else NO_MARKS,
             features=self.classes.features(pod),
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
             system=spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == "kube-system",
@@ -226,14 +230,18 @@ class State:
             return
         if not node:
             return
-        cls_request = self.tasks[uid].request if uid in self.tasks else self.classes.request(pod)
         grants = self._confirmed_grants(pod, node)
-        marks = self.classes.marks(pod) if grants else NO_MARKS
-        features = self.classes.features(pod)
+        task = self.tasks.get(uid)
+        if task is not None and task.features is not None:
+            request, features = task.request, task.features
+            marks = task.marks
+        else:
+            request, features = self.classes.request(pod), self.classes.features(pod)
+            marks = self.classes.marks(pod) if grants else NO_MARKS
         if (features.anti or features.preferred) and not self.classes.labels_matter:
             self.classes.labels_matter = True
             self.reclass_pending()
-        self.ledger.confirm(Holding(uid, node, cls_request, grants, Hold.CONFIRMED, marks, features))
+        self.ledger.confirm(Holding(uid, node, request, grants, Hold.CONFIRMED, marks, features))
         if pod.metadata.deletion_timestamp:
             self.ledger.terminate(uid)
             self.wake_waiting()
@@ -343,7 +351,10 @@ class State:
             job = self._new_job(key, meta.namespace, meta.name, group.spec.queue)
         elif group.spec.queue or not job.implicit:
             job.attach(self.queue(group.spec.queue or self.default_queue))
+        echo = job.group is not None and job.group.spec == group.spec and job.group.status == group.status
         read_group(job, group, self._priority(job, group.spec.priority_class_name))
+        if echo:
+            return
         if job.min_available > 0 and group.spec.min_member < 0:
             job.problem = "minMember is negative; it counts as 0"
         self._touch(job)

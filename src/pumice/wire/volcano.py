@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import calendar
 import time
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -113,6 +114,7 @@ def group_name_for(uid: str) -> str:
     return f"podgroup-{uid}"
 
 
+@lru_cache(maxsize=4096)
 def seconds(stamp: str | None) -> float:
     """Unix seconds of a Kubernetes time stamp (whole or with microseconds); 0 when absent or malformed."""
     if not stamp:

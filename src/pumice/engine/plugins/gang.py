@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pumice.engine.framework import PERMIT, REJECT, Invalid, Plugin
 from pumice.engine.model import Job, Status
 from pumice.engine.status import condition, is_told, job_text
+from pumice.wire.volcano import PodGroupCondition
 
 if TYPE_CHECKING:
     from pumice.engine.cycle import Cycle
@@ -38,12 +39,17 @@ class Gang(Plugin):
             if job.group is None or not job.tasks:
                 continue
             if self.job_ready(job):
-                job.conditions["Scheduled"] = condition("Scheduled", "tasks in gang are ready to be scheduled", "", cycle)
+                _set(job, condition("Scheduled", "tasks in gang are ready to be scheduled", "", cycle))
             elif is_told(cycle, job) and not _only_waits_for_terminating(job):
                 would = sum(1 for t in job.pending.values() if t.trial is not None and t.trial[0] is Status.ALLOCATED)
                 short = job.min_available - job.ready_count - would
                 text = f"{short}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
-                job.conditions["Unschedulable"] = condition("Unschedulable", "NotEnoughResources", text, cycle)
+                _set(job, condition("Unschedulable", "NotEnoughResources", text, cycle))
+
+
+def _set(job: Job, found: PodGroupCondition) -> None:
+    """One condition per type, replaced in place."""
+    job.conditions = {**job.conditions, found.type: found}
 
 
 def _only_waits_for_terminating(job: Job) -> bool:
