@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from types import TracebackType
 from typing import Any
@@ -29,7 +30,9 @@ class Holder:
         return self._hear()
 
     def kill(self) -> None:
-        self.process.kill()  # not reaped yet: it stays a zombie, whose pid still answers
+        """Ends it at once; it is not reaped yet but a zombie, whose pid still answers."""
+        self.process.kill()
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     def end(self) -> str:
         """Ends it in good order; returns what it wrote to stderr."""
