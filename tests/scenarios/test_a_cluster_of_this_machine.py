@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from tests.kit.auditor import audit
-from tests.kit.house import NODES, PODS, House, house, phase, pumice, vgpu_pod
+from tests.kit.house import NODES, PODS, PUMICE, House, house, phase, pumice, vgpu_pod
 
 
 def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path) -> None:
@@ -168,3 +169,19 @@ def _limits(name: str, memory: str) -> dict:
     pod = vgpu_pod(name, 0)
     pod["spec"]["containers"][0]["resources"]["limits"]["volcano.sh/vgpu-memory"] = memory
     return pod
+
+
+def test_ctrl_c_stops_the_foreground_cleanly_and_says_what_is_emulated(tmp_path: Path) -> None:
+    process = subprocess.Popen([*PUMICE, "up", "--data-dir", str(tmp_path / "d")], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert process.stdout is not None
+    said = ""
+    while "Stop it with Ctrl-C" not in said:
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        said += line
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert "so the cards are emulated" in said or "real cards" in said
+    assert not House(tmp_path / "d").data.running()

@@ -48,8 +48,10 @@ def up(
         spec = load(config)
     else:
         shaped = (nodes, cards, model, mig) != (1, 2, DEFAULT_MODEL, False)
-        spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port, bare=bare,
-                       real=not emulated and not shaped and real_cards())  # fmt: skip
+        real = not emulated and not shaped and real_cards()
+        if not (real or emulated or shaped):
+            print("No NVIDIA driver answers on this machine, so the cards are emulated.", flush=True)
+        spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port, bare=bare, real=real)
     raise SystemExit(asyncio.run(_foreground(spec, data)))
 
 
