@@ -74,6 +74,15 @@ static void filling_and_copying_a_large_block_touches_little(void)
     OK(cuMemcpyHtoD_v2(p + 20000 * MIB, &word, 4));
     uint64_t before = resident_kib();
     OK(cuMemcpyDtoD_v2(q, p, 30000 * MIB));
+    char *host = malloc(64 * MIB);
+    memset(host, 'x', 64 * MIB);
+    before += 64 * 1024;
+    OK(cuMemcpyDtoH_v2(host, q + 20000 * MIB - 32 * MIB, 64 * MIB));
+    CHECK(host[0] == 0 && host[32 * MIB] == 7 && host[64 * MIB - 1] == 0);
+    OK(cuMemcpyHtoD_v2(p + 100 * MIB, host, 64 * MIB));
+    before += 64 * 1024;
+    OK(cuMemcpyDtoH_v2(&word, p + 132 * MIB, 4));
+    EQUAL(word, 7);
     OK(cuMemcpyDtoH_v2(&word, q + 20000 * MIB, 4));
     EQUAL(word, 7);
     OK(cuMemsetD32_v2(p, 0xffffffff, 30000 * MIB / 4));

@@ -26,20 +26,32 @@ static bool locate(uint64_t address, enum side side, uint64_t want, char **data,
 /* Ranges from here on are not touched where that can be avoided: 70 GiB of zeros must cost nothing. */
 #define LARGE (16 * MIB)
 
-/* Only the source's touched pages are copied; the rest of the target becomes untouched too. */
+static CUresult zero_bytes(char *target, uint64_t bytes)
+{
+    static const char zeros[65536];
+    CUresult rc = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS; done += sizeof zeros)
+        rc = copy_bytes(target + done, zeros, bytes - done < sizeof zeros ? bytes - done : sizeof zeros);
+    return rc;
+}
+
+/* Only the source's touched pages are read; what lies between them is zero, and untouched in the target too if it is ours. */
 static CUresult copy_large(char *target, const char *source, uint64_t bytes)
 {
-    if (!arena_forget(target, bytes))
-        return copy_bytes(target, source, bytes);
+    bool zero_already = arena_forget(target, bytes);
     const char *at;
     uint64_t length, done = 0;
-    while (done < bytes && arena_touched(source + done, bytes - done, &at, &length)) {
-        CUresult rc = copy_bytes(target + (at - source), at, length);
-        if (rc)
-            return rc;
-        done = (uint64_t)(at - source) + length;
+    CUresult rc = CUDA_SUCCESS;
+    while (rc == CUDA_SUCCESS && done < bytes) {
+        bool some = arena_touched(source + done, bytes - done, &at, &length);
+        uint64_t next = some ? (uint64_t)(at - source) : bytes;
+        if (!zero_already)
+            rc = zero_bytes(target + done, next - done);
+        if (rc == CUDA_SUCCESS && some)
+            rc = copy_bytes(target + next, at, length);
+        done = some ? next + length : bytes;
     }
-    return CUDA_SUCCESS;
+    return rc;
 }
 
 CUresult copy_range(uint64_t to, enum side to_side, uint64_t from, enum side from_side, uint64_t bytes)
