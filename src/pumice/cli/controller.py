@@ -15,12 +15,13 @@ from pumice.adapters.kube import KubeClient
 from pumice.apps import controller
 from pumice.cli.daemon import Kubeconfig, find_access
 from pumice.cli.log_options import LogFormat, setup_logging
+from pumice.cli.upstream_flags import UpstreamCommand
 from pumice.ports.clock import SystemClock
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command(epilog="Example: pumice controller --kubeconfig ~/.kube/config")
+@app.command(epilog="Example: pumice controller --kubeconfig ~/.kube/config", cls=UpstreamCommand)
 def main(
     kubeconfig: Kubeconfig = None,
     scheduler_name: Annotated[list[str] | None, typer.Option(help="Pods with this schedulerName are ours.")] = None,

@@ -15,17 +15,16 @@ from pumice.adapters.kube import KubeClient
 from pumice.apps import scheduler
 from pumice.cli.daemon import Kubeconfig, find_access
 from pumice.cli.log_options import LogFormat, duration, setup_logging
+from pumice.cli.upstream_flags import UpstreamCommand
 from pumice.model.refusal import BadInput
 from pumice.ports.clock import SystemClock
 
 app = typer.Typer(add_completion=False)
 
-IGNORED = "Accepted for compatibility; has no effect."
-
 
 @app.command(
     epilog="Example: pumice scheduler --kubeconfig ~/.kube/config --scheduler-conf volcano-scheduler.conf",
-    context_settings={"ignore_unknown_options": False},
+    cls=UpstreamCommand,
 )
 def main(
     kubeconfig: Kubeconfig = None,
@@ -39,25 +38,19 @@ def main(
     port: Annotated[int | None, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = None,
     listen_address: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = ":8080",
     healthz_address: Annotated[str, typer.Option(help="A second address for the same pages.")] = "",
-    enable_healthz: Annotated[bool, typer.Option(help=IGNORED)] = True,
-    enable_metrics: Annotated[bool, typer.Option(help=IGNORED)] = True,
     leader_elect: Annotated[bool, typer.Option(help="Run only while holding the Lease.")] = False,
     leader_elect_resource_namespace: Annotated[str, typer.Option(help="Namespace of the Lease.")] = "volcano-system",
     leader_elect_resource_name: Annotated[str, typer.Option(help="Name of the Lease.")] = "",
     leader_elect_lease_duration: Annotated[str, typer.Option()] = "15s",
     leader_elect_renew_deadline: Annotated[str, typer.Option()] = "10s",
     leader_elect_retry_period: Annotated[str, typer.Option()] = "2s",
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a configuration that has warnings.")] = False,
+    strict: Annotated[bool, typer.Option(help="Refuse a configuration that has warnings.")] = False,
     implicit_groups: Annotated[bool, typer.Option(help="Schedule bare pods at once as groups of one.")] = True,
     events: Annotated[bool, typer.Option(help="Write events.")] = True,
     status_writes: Annotated[bool, typer.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
     bind_concurrency: Annotated[int, typer.Option(min=1, help="Bindings in flight at once.")] = 32,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
     verbosity: Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")] = 3,
-    kube_api_qps: Annotated[float, typer.Option(help=IGNORED)] = 2000,
-    kube_api_burst: Annotated[int, typer.Option(help=IGNORED)] = 2000,
-    node_worker_threads: Annotated[int, typer.Option(help=IGNORED)] = 20,
-    logtostderr: Annotated[bool, typer.Option(help=IGNORED)] = True,
 ) -> None:
     """Place pods whose schedulerName is ours: gangs, queues, and shares of cards."""
     setup_logging(log_format, verbosity)

@@ -1,0 +1,68 @@
+"""Flags as Volcano's own manifests write them, for the commands that take the place of its programs.
+
+Go programs write ``--enable-healthz=true``; click knows ``--enable-healthz`` and ``--no-enable-healthz`` only. Flags of upstream
+that have no meaning here are accepted and named once, so that a Deployment can be taken over unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
+FALSE = frozenset({"false", "False", "FALSE", "f", "F", "0"})
+
+WITHOUT_EFFECT = frozenset({
+    "master", "resync-period", "minimum-feasible-nodes", "minimum-percentage-nodes-to-find", "percentage-nodes-to-find",
+    "gate-removal-worker-num", "csi-storage", "ignored-provisioners", "resource-sync-timeout", "cache-dumper",
+    "cache-dump-dir", "plugins-dir", "enable-pprof", "priority-class", "lock-object-namespace",
+    "leader-elect-resource-lock", "ca-cert-file", "tls-cert-file", "tls-private-key-file", "feature-gates",
+    "log-flush-frequency", "alsologtostderr", "stderrthreshold", "vmodule", "log-dir", "log-file", "log_dir", "log_file",
+    "log-file-max-size", "skip-headers", "skip-log-headers", "add-dir-header", "one-output", "kube-api-qps",
+    "kube-api-burst", "node-worker-threads", "logtostderr", "enable-healthz", "enable-metrics", "scheduler-sharding-mode",
+    "scheduler-sharding-name", "worker-threads-for-podgroup", "worker-threads-for-queue", "worker-threads-for-gc",
+    "max-requeue-num", "detection-period-of-dependson-task", "controllers",
+})  # fmt: skip
+_SWITCHES = frozenset({
+    "csi-storage", "cache-dumper", "enable-pprof", "priority-class", "alsologtostderr", "logtostderr", "skip-headers",
+    "skip-log-headers", "add-dir-header", "one-output", "enable-healthz", "enable-metrics",
+})  # fmt: skip
+"""Those of them that take no separate value."""
+
+
+class UpstreamCommand(TyperCommand):
+    """A command that also reads Go's way of writing flags."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
+        switches = {option for param in self.params if getattr(param, "is_flag", False) for option in param.opts}
+        rewritten, ignored = rewrite(args, known, switches)
+        if ignored:
+            typer.echo(f"without effect here: {', '.join(ignored)}", err=True)
+        return super().parse_args(ctx, rewritten)
+
+
+def rewrite(args: Iterable[str], known: set[str], switches: set[str]) -> tuple[list[str], list[str]]:
+    """(arguments for click, flags that were left out)."""
+    kept: list[str] = []
+    ignored: list[str] = []
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        if flag.startswith("--") and flag not in known and flag[2:] in WITHOUT_EFFECT:
+            ignored.append(flag)
+            if not equals and flag[2:] not in _SWITCHES and rest and not rest[0].startswith("-"):
+                rest.pop(0)
+        elif equals and flag in switches and value in TRUE:
+            kept.append(flag)
+        elif equals and flag in switches and value in FALSE:
+            kept.append(f"--no-{flag[2:]}")
+        elif flag == "-v" and equals:
+            kept += ["-v", value]
+        else:
+            kept.append(word)
+    return kept, ignored
