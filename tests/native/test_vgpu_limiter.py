@@ -166,3 +166,14 @@ def test_a_tenant_that_comes_later_is_measured_all_the_same(clockwork: Path, tmp
     )
     assert early.share(2500) == pytest.approx(30, abs=3)
     assert late.share(2500) == pytest.approx(50, abs=3)
+
+
+@pytest.mark.parametrize("kernel_ns", [500 * US, 5 * MS])
+def test_a_tenant_beside_an_unlimited_one_never_exceeds_its_limit(
+    clockwork: Path, tmp_path: Path, kernel_ns: int
+) -> None:
+    limited, unlimited = conduct(
+        clockwork, tmp_path, 5000, f"tenant=a,limit=30,kernel={kernel_ns}", "tenant=b,limit=0,kernel=1000000,start=500"
+    )
+    assert limited.share(2000) <= 31.5
+    assert limited.share(2000) + unlimited.share(2000) > 99

@@ -68,6 +68,12 @@ static uint64_t limit_of(int device)
     return processes > limit ? 1 : limit / (processes > 0 ? processes : 1);
 }
 
+static int device_of_launch(void)
+{
+    int count = __atomic_load_n(&guest.device_count, __ATOMIC_RELAXED);
+    return count == 1 ? guest.index_of[0] : guest_current_device(&real_table);
+}
+
 void launch_tick(uint64_t now)
 {
     static int clock_chosen;
@@ -81,16 +87,13 @@ void launch_tick(uint64_t now)
         any |= gate_limit(&guest.map, guest.config.policy, device) != 0;
     __atomic_store_n(&launch_any_limit, any, __ATOMIC_RELAXED);
     gate_record(&guest.map, guest.config.record_interval_s, now);
+    int index = any ? -1 : device_of_launch();
+    if (index >= 0) /* unlimited, but neighbours want to know when they were alone */
+        activity_publish(index, policy_clock.now(), TICK_NS, false);
     if (guest.map.slot >= 0)
         __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
     __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
     errno = saved;
-}
-
-static int device_of_launch(void)
-{
-    int count = __atomic_load_n(&guest.device_count, __ATOMIC_RELAXED);
-    return count == 1 ? guest.index_of[0] : guest_current_device(&real_table);
 }
 
 /* A launch on a capturing stream becomes a node of a graph; it costs when the graph runs. */

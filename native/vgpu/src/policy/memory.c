@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <time.h>
 
-enum { UNSHARED_ATTEMPTS = 16 };
-#define SLOW_PAUSE_NS 300l
+enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };
+#define SLOW_PAUSE_NS 50000l
 #define SLOW_WAIT_MAX_NS 20000000l
 
 /* One decision at a time in this process; the record lock sees only processes. Bounded like every wait here. */
@@ -65,25 +65,25 @@ static void pause_briefly(void)
     nanosleep(&span, NULL);
 }
 
-/* Under the lock only fast requests of others can be in the air; they are over within nanoseconds unless their owner died. */
+/*
+ * Under the lock only fast requests of others can be in the air. They are over within nanoseconds, unless their owner lost
+ * the processor or its life: hence the pause, and another look for the dead now and then.
+ */
 static enum grant decide_slowly(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
-    bool swept = false;
-    for (long waited = 0; waited < SLOW_WAIT_MAX_NS; waited += SLOW_PAUSE_NS) {
+    for (int look = 0; look * SLOW_PAUSE_NS < SLOW_WAIT_MAX_NS; look++) {
         uint64_t limit = memory_limit(map, device);
         struct sums sums = sum_slots(map, device);
         if (fits(add_clipped(sums.granted, sums.fast), bytes, limit)) {
             book(map, device, type, bytes);
             return GRANTED;
         }
-        if (swept && !fits(sums.granted, bytes, limit))
+        if (look > 0 && !fits(sums.granted, bytes, limit))
             return REFUSED;
-        if (!swept) {
+        if (look % SWEEP_EVERY == 0)
             slots_sweep(map);
-            swept = true;
-        } else {
+        else
             pause_briefly();
-        }
     }
     return REFUSED;
 }
