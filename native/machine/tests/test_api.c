@@ -244,6 +244,35 @@ static void graphs_run_as_long_as_their_kernels(void)
     drop_machine();
 }
 
+static void memory_of_a_graph_can_be_freed_outside_of_it(void)
+{
+    fresh_machine("virtual=1 memory_mib=8192 context_mib=300");
+    begin(0);
+    CUstream s;
+    CUgraph g;
+    CUgraphExec e;
+    CUdeviceptr p;
+    char in[8] = "in use", out[8];
+    uint64_t base = free_now();
+    OK(cuStreamCreate(&s, 1));
+    OK(cuStreamBeginCapture_v2(s, 0));
+    OK(cuMemAllocAsync(&p, 10 * MIB, s));
+    OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&e, g, 0));
+    EQUAL(free_now(), base); /* nothing runs yet */
+    OK(cuGraphLaunch(e, s));
+    EQUAL(free_now(), base - 10 * MIB);
+    OK(cuMemcpyHtoD_v2(p, in, 8));
+    OK(cuMemcpyDtoH_v2(out, p, 8));
+    CHECK(strcmp(in, out) == 0);
+    OK(cuDeviceGraphMemTrim(0));
+    EQUAL(free_now(), base - 10 * MIB); /* in use: not to be trimmed */
+    OK(cuMemFree_v2(p));
+    OK(cuDeviceGraphMemTrim(0));
+    EQUAL(free_now(), base);
+    drop_machine();
+}
+
 static void a_forbidden_call_spoils_the_capture(void)
 {
     fresh_machine("virtual=1");
@@ -486,6 +515,7 @@ int main(void)
     apart(a_pool_costs_what_it_reserved);
     apart(physical_memory_lives_until_released_and_unmapped);
     apart(graphs_run_as_long_as_their_kernels);
+    apart(memory_of_a_graph_can_be_freed_outside_of_it);
     apart(a_forbidden_call_spoils_the_capture);
     apart(arrays_hold_bytes_and_cost_memory);
     apart(host_memory_is_not_the_cards);

@@ -1,6 +1,6 @@
 /* Linear, pitched and managed memory, and what is free. */
 #define _GNU_SOURCE
-#include "cuda.h"
+#include "pool.h"
 
 static CUresult allocate(struct context *context, CUdeviceptr *out, uint64_t bytes, enum memory_kind kind)
 {
@@ -55,8 +55,6 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int f
     return allocate(context, out, bytes, M_MANAGED);
 }
 
-CUresult pool_free_now(uint64_t address); /* pool.c */
-
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     ENTER(cuMemFree_v2);
@@ -72,6 +70,10 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     CUresult rc = context_wait(context); /* freeing waits for what may still use it */
     if (rc)
         return rc;
+    if (b.kind == M_POOL && !b.owner) { /* a graph's: free for its next run */
+        graph_memory_unuse(address);
+        return CUDA_SUCCESS;
+    }
     if (b.kind == M_POOL)
         return pool_free_now(address);
     return b.kind == M_DEVICE || b.kind == M_MANAGED ? heap_free(address, b.kind) : CUDA_ERROR_INVALID_VALUE;

@@ -51,8 +51,12 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
         return CUDA_ERROR_INVALID_VALUE;
     if (atomic_load(&s->capture))
         return capture_node(s, &(struct node){.type = N_FREE, .freed = address});
+    if (b.kind == M_POOL && !b.owner) {
+        graph_memory_unuse(address);
+        return CUDA_SUCCESS;
+    }
     if (b.kind == M_POOL)
-        return b.owner ? pool_free_now(address) : CUDA_SUCCESS; /* a graph's memory is free when its work is done */
+        return pool_free_now(address);
     return b.kind == M_DEVICE ? heap_free(address, M_DEVICE) : CUDA_ERROR_INVALID_VALUE;
 }
 
