@@ -219,3 +219,13 @@ def test_more_than_the_card_only_where_it_was_asked_for(card: Path, tmp_path: Pa
         assert total == 60 << 30
         assert free == total - CONTEXT * MIB
         assert willing.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+
+
+def test_nvidia_smi_shows_the_limit_and_takes_nothing(container: Container) -> None:
+    ran = container.run(container.machine / "bin/nvidia-smi")
+    assert ran.code == 0, ran.err
+    assert ran.err == ""
+    table = " ".join(ran.out.split())
+    assert f"0MiB / {LIMIT}MiB" in table
+    assert f"0MiB / {20 << 10}MiB" in table
+    assert read_region(container.region).total() == 0
