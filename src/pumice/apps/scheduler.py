@@ -126,6 +126,7 @@ class Scheduler:
     _conf_text: str | None = None
     _keeper: asyncio.Task[None] | None = None
     _broken_gangs: dict[tuple[str, str], None] = field(default_factory=dict)
+    _election: Election | None = None
     _lost_lease: bool = False
 
     def __post_init__(self) -> None:
@@ -163,6 +164,10 @@ class Scheduler:
                     log.info("finishing bindings in_flight=%d", self.binder.in_flight)
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self.binder.drain(), 5)
+                if self._keeper is not None and self._election is not None:
+                    self._keeper.cancel()
+                    if not self._lost_lease:
+                        await self._election.release()
         if self._lost_lease:
             raise Unavailable("the lease was lost; another scheduler leads now")
 
@@ -499,6 +504,7 @@ class Scheduler:
             retry=self.settings.retry_period,
         )  # fmt: skip
         await election.acquire()
+        self._election = election
         self._keeper = asyncio.get_running_loop().create_task(self._keep(election))
 
     async def _keep(self, election: Election) -> None:

@@ -1,0 +1,69 @@
+"""One of several schedulers leads; a lease that is not renewed passes on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.kit.faulty_cluster import faulty_cluster
+from tests.kit.virtual_time import VirtualClock, run_virtually
+
+from pumice.apps.lease import Election
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+
+
+def election(cluster: object, clock: VirtualClock, name: str) -> Election:
+    return Election(cluster, clock, random.Random(name), "volcano", "volcano-system", identity=name)  # type: ignore[arg-type]
+
+
+def test_the_second_waits_until_the_first_stops_renewing() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        first, second = election(cluster, clock, "first"), election(cluster, clock, "second")
+        await first.acquire()
+        keeping = asyncio.create_task(first.keep())
+        waiting = asyncio.create_task(second.acquire())
+        await clock.sleep(60)
+        assert not waiting.done()
+        keeping.cancel()
+        began = clock.monotonic()
+        await waiting
+        assert 12 <= clock.monotonic() - began <= 20
+        lease = await cluster.get(volcano.LEASES, "volcano", "volcano-system")
+        assert lease["spec"]["holderIdentity"] == "second"
+        assert lease["spec"]["leaseTransitions"] == 1
+
+    run_virtually(story())
+
+
+def test_a_released_lease_passes_on_at_once() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        first, second = election(cluster, clock, "first"), election(cluster, clock, "second")
+        await first.acquire()
+        await first.release()
+        began = clock.monotonic()
+        await second.acquire()
+        assert clock.monotonic() - began < 3
+
+    run_virtually(story())
+
+
+def test_a_leader_that_cannot_renew_steps_down_after_the_deadline() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        leader = election(cluster, clock, "first")
+        await leader.acquire()
+        keeping = asyncio.create_task(leader.keep())
+        await clock.sleep(30)
+        assert not keeping.done()
+        cluster.fault = lambda verb, path: ApiError(0, "Timeout", "no answer") if "/leases" in path else None
+        began = clock.monotonic()
+        await keeping
+        assert 8 <= clock.monotonic() - began <= 16
+
+    run_virtually(story())
