@@ -60,6 +60,7 @@ class Engine:
         self.placer = Placer(self.state, framework)
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
         for job in self.state.jobs.values():
+            job.sort_key = None
             self.state.activate(job)
         self.state.sleeping.clear()
         self.state.unexplained.clear()

@@ -160,7 +160,11 @@ class Framework:
     # -- orders -------------------------------------------------------------------------------------------------
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
-        return (*[key(job) for key in self._job_keys], job.order())
+        """The job's place. A job that holds nothing keeps its key until something of it changes; what a job holds is
+        weighed against the whole cluster, so such a key is worked out each time."""
+        if job.sort_key is None or job.allocated:
+            job.sort_key = (*[key(job) for key in self._job_keys], job.order())
+        return job.sort_key
 
     def queue_key(self, queue: QueueState) -> tuple[Any, ...]:
         return (*[key(queue) for key in self._queue_keys], queue.created, queue.uid, queue.name)

@@ -183,6 +183,9 @@ class Job:
     counts: list[int] = field(default_factory=lambda: [0] * len(Status))
     ready_count: int = 0
     """Tasks that are bound, on their way, or have succeeded (spec 4.4)."""
+    pending_best_effort: int = 0
+    sort_key: tuple[Any, ...] | None = None
+    """Its place among waiting jobs, kept while nothing of the job changes."""
     allocated: Vector = field(default_factory=dict)
     refusal: str = ""
     """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
@@ -216,6 +219,7 @@ class Job:
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
         self.counts[status] += sign
+        self.sort_key = None
         if status in READY_STATUSES:
             self.ready_count += sign
         change = add if sign > 0 else subtract
@@ -227,6 +231,8 @@ class Job:
                 change(self.queue.charged, task.cls.quota)
         elif status is Status.PENDING:
             change(self.queue.pending, items)
+            if task.best_effort:
+                self.pending_best_effort += sign
             if sign > 0:
                 self.pending[task.uid] = task
             else:
@@ -307,10 +313,6 @@ class Job:
         return self.count(*ALLOCATED_STATUSES)
 
     @property
-    def pending_best_effort(self) -> int:
-        return sum(1 for t in self.pending.values() if t.best_effort) if self.pending else 0
-
-    @property
     def valid_count(self) -> int:
         return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
 
@@ -364,6 +366,7 @@ def read_group(job: Job, group: PodGroup, priority: int) -> None:
     """Take over what a PodGroup object says; the phase in memory may be ahead of the object."""
     spec = group.spec
     job.group = group
+    job.sort_key = None
     job.uid = group.metadata.uid
     job.created = seconds(group.metadata.creation_timestamp)
     job.min_available = max(0, spec.min_member)

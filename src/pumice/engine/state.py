@@ -425,6 +425,7 @@ class State:
         for job in self.jobs.values():
             if job.group is not None and job.pending:
                 job.priority = self._priority(job, job.group.spec.priority_class_name)
+                job.sort_key = None
 
     def _priority(self, job: Job, name: str) -> int:
         cls = self.priority_classes.get(name)
@@ -457,6 +458,7 @@ class State:
             job.implicit = not named and self.implicit_groups
             job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
             job.priority = pod.spec.priority or 0
+            job.sort_key = None
             job.first_seen = now
             if job.implicit and owner is not None:
                 job.wait_until = now + OWNED_WAIT

@@ -19,14 +19,8 @@ def allocate(cycle: Cycle) -> None:
     for queue in cycle.queues():
         heap: Heap = []
         for job in cycle.candidates(queue):
-            if _takes_part(cycle, job):
-                untried[job] = _pending(cycle, job)
-                if untried[job]:
-                    serial += 1
-                    heap.append((framework.job_key(job), serial, job))
-                else:
-                    del untried[job]
-                    cycle.tried.setdefault(job, None)
+            serial += 1
+            heap.append((framework.job_key(job), serial, job))
         heapq.heapify(heap)
         if heap:
             waiting[queue] = heap
@@ -35,24 +29,31 @@ def allocate(cycle: Cycle) -> None:
         heap = waiting[queue]
         if framework.overused(queue):
             for _, _, job in heap:
-                _refuse(cycle, job, f"queue {queue.name} is overused")
+                if job not in untried and _takes_part(cycle, job):
+                    _refuse(cycle, job, f"queue {queue.name} is overused")
             del waiting[queue]
             continue
         _, _, job = heapq.heappop(heap)
-        tasks = untried[job]
-        cycle.tried[job] = None
-        statement = Statement(cycle, job)
-        _place(cycle, statement, tasks)
-        if statement.steps:
-            if framework.job_ready(job):
-                statement.commit()
-                if tasks:
-                    serial += 1
-                    heapq.heappush(heap, (framework.job_key(job), serial, job))
-            elif not framework.job_pipelined(job):
-                statement.discard()
         if not heap:
             del waiting[queue]
+        tasks = untried.get(job)
+        if tasks is None:
+            if not _takes_part(cycle, job):
+                continue
+            tasks = untried[job] = _pending(cycle, job)
+            cycle.tried[job] = None
+        statement = Statement(cycle, job)
+        _place(cycle, statement, tasks)
+        if not statement.steps:
+            continue
+        if framework.job_ready(job):
+            statement.commit()
+            if tasks:
+                serial += 1
+                heapq.heappush(heap, (framework.job_key(job), serial, job))
+                waiting[queue] = heap
+        elif not framework.job_pipelined(job):
+            statement.discard()
 
 
 def _takes_part(cycle: Cycle, job: Job) -> bool:

@@ -12,7 +12,10 @@ def backfill(cycle: Cycle) -> None:
     for queue in sorted(cycle.queues(), key=framework.queue_key):
         if not queue.open:
             continue
-        jobs = [job for job in cycle.candidates(queue) if not job.is_pending() and framework.job_valid(job) is None]
+        jobs = [
+            job for job in cycle.candidates(queue)
+            if job.pending_best_effort and not job.is_pending() and framework.job_valid(job) is None
+        ]  # fmt: skip
         for job in sorted(jobs, key=framework.job_key):
             tasks = [
                 t for t in job.pending.values() if t.best_effort and not t.gated and t.retry_at <= cycle.now
