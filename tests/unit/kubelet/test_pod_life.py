@@ -130,6 +130,19 @@ def test_a_command_that_is_not_there_is_a_start_error_with_an_event(on_node: OnN
     on_node(work)
 
 
+def test_where_namespaces_are_refused_an_event_says_what_the_pod_gets_instead(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        here.runtime.isolation, here.runtime.isolation_note = "none", "unshare: Operation not permitted"
+        await here.pod("p")
+        await here.settle()
+        assert (await here.status("p"))["phase"] == "Running"
+        (event,) = [e for e in await here.events("p") if e[1] == "NoMountNamespace"]
+        assert event[0] == "Warning"
+        assert "(unshare: Operation not permitted): the container gets LD_PRELOAD and host paths instead" in event[2]
+
+    on_node(work)
+
+
 def test_init_containers_run_one_after_the_other_before_the_containers(on_node: OnNode) -> None:
     async def work(here: World) -> None:
         inits = [{"name": name, "image": "i", "command": ["sleep", "10"]} for name in ("one", "two")]
