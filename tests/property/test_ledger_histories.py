@@ -14,6 +14,7 @@ from tests.kit.engine_world import ALL_PLUGINS, World
 from tests.kit.objects import group, node, pod
 from tests.kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
+from pumice.engine.place import Placer
 from pumice.engine.state import State
 from pumice.families.seam import Family
 
@@ -197,6 +198,15 @@ class Histories(RuleBasedStateMachine):
                 assert again[part] == value, part
             if not self.held_back:
                 assert sums(mine) == sums(theirs)
+
+    @invariant()
+    def what_is_remembered_of_a_class_equals_a_fresh_look(self) -> None:
+        if hasattr(self, "world"):
+            engine = self.world.engine
+            fresh = Placer(engine.state, engine.framework)
+            for cls in {task.cls for task in engine.state.tasks.values()}:
+                mine, theirs = engine.placer.choose(cls), fresh.choose(cls)
+                assert (mine and (mine.node, mine.grants)) == (theirs and (theirs.node, theirs.grants))
 
     @precondition(lambda self: hasattr(self, "world"))
     @rule()

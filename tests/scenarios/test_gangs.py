@@ -108,3 +108,18 @@ def test_a_small_pod_is_placed_although_a_gang_took_its_room_for_a_moment() -> N
     world.add(node("n1", cpu="2"), *gang(3, 3, cpu="1"), pod("late", cpu="1"))
     world.settle()
     assert world.node_of("late") == "n1"
+
+
+def test_room_that_a_discarded_gang_gave_back_is_seen_by_every_class() -> None:
+    """While a gang is tried its own pods fill n1; afterwards n1 is empty again for classes that saw it full."""
+    world = World('actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n  - name: binpack\n')
+    world.add(node("n1", cpu="2"), node("n2", cpu="3"), group("mixed", minimum=4))
+    shapes = [("a", "1"), ("b", "1"), ("c", "2"), ("d", "9")]
+    world.add(*(pod(f"mixed-{name}", group="mixed", cpu=cpu) for name, cpu in shapes))
+    world.cycle()
+    assert not any(world.node_of(f"mixed-{name}") for name, _ in shapes)
+    world.add(pod("filler", cpu="3"))
+    world.settle()
+    world.add(pod("two", cpu="2"))
+    world.settle()
+    assert (world.node_of("filler"), world.node_of("two")) == ("n2", "n1")

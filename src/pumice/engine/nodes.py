@@ -72,6 +72,8 @@ class NodeTable:
         self.total: Vector = {}
         self.version = 0
         """Raised whenever the set of nodes or a node's facts change."""
+        self.reliefs = 0
+        """Raised whenever some row may fit more than before, taking back a trial included."""
         self.releasing_rows: dict[int, int] = {}
         """Rows with something that is being released, and how many pods that is."""
         self._free: list[int] = []
@@ -144,6 +146,7 @@ class NodeTable:
         self.changes.append(row)
         if gain:
             self.gains.append(row)
+            self.reliefs += 1
 
     def charge(self, row: int, items: Iterable[tuple[int, int]], sign: int, *, gain: bool) -> None:
         """Add ``sign`` times a request (pairs of column and amount) to what is used on a row. ``gain`` says whether
@@ -151,6 +154,8 @@ class NodeTable:
         used = self.used[row]
         for column, amount in items:
             used[column] += sign * amount
+        if sign < 0:
+            self.reliefs += 1
         self.touch(row, gain=gain)
 
     def set_releasing(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:

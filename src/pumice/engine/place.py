@@ -44,8 +44,8 @@ class ClassState:
     """What is remembered of one class; the arrays have the table's capacity."""
 
     cursor: int
+    reliefs: int
     terms_version: int
-    facts_version: int
     masked: NDArray[np.float64]
     """Score where the class fits, minus infinity elsewhere."""
     chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Placer:
                 self._asleep[cls] = self.state.ledger.table.gains.end
                 self._kept.pop(cls, None)
                 return None
-            ties = np.flatnonzero(scores == best)
+            ties = (scores == best).nonzero()[0]
             if len(ties) > 1:
                 row = int(ties[rank[ties].argmin()])
             choice = self._settle(cls, kept, row)
@@ -196,6 +196,15 @@ class Placer:
             return book.family.no_devices(node)
         return book.family.fit(ask, book.view(node))
 
+    def _quick_fit(self, ask: Ask, node: str) -> Fit | None:
+        """The choice of cards, or None: a family that can leave the explanation out is asked that way."""
+        book = self.state.ledger.books[ask.family]
+        if node not in book.nodes:
+            return None
+        quick = getattr(book.family, "quick", None)
+        fit = quick(ask, book.view(node)) if quick is not None else book.family.fit(ask, book.view(node))
+        return fit if isinstance(fit, Fit) else None
+
     # -- keeping the arrays -------------------------------------------------------------------------------------
 
     def _refresh(self, cls: PodClass) -> ClassState:
@@ -212,6 +221,8 @@ class Placer:
             )
             if not whole:
                 assert changed is not None
+                if kept.reliefs == table.reliefs:  # what did not fit can only have become fuller
+                    changed = [row for row in changed if kept.masked[row] > -np.inf]
                 if len(changed) > FEW_ROWS:
                     rows = np.array(changed, np.intp)
                     kept.masked[rows] = self._evaluate(cls, rows)
@@ -220,8 +231,9 @@ class Placer:
                 elif changed:
                     self._evaluate_few(cls, kept, changed)
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
+                kept.reliefs = table.reliefs
                 return kept
-        kept = ClassState(table.changes.end, terms.version, table.version, self._evaluate(cls, None))
+        kept = ClassState(table.changes.end, table.reliefs, terms.version, self._evaluate(cls, None))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)
         if len(self._kept) > KEPT_CLASSES:
@@ -260,8 +272,8 @@ class Placer:
             score = self.framework.score(self.state, cls, row, have, used)
             grants = []
             for ask in cls.asks:
-                fit = self._fit(ask, table.name(row))
-                if isinstance(fit, Misfit):
+                fit = self._quick_fit(ask, table.name(row))
+                if fit is None:
                     break
                 grants.append(fit.grant)
                 if weight:

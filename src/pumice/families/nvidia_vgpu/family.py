@@ -86,6 +86,13 @@ class NvidiaVgpu:
         state = geometry.state(usage.group, mask_of(usage.slots))
         return state if state < 0 else geometry.number * STATES + state
 
+    def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
+        """``fit`` without the explanation: most refusals are never read."""
+        if not cards.inventory.cards:
+            return None
+        outcome = fit_node(self.name, ask.detail, cards, self._choose)
+        return outcome if isinstance(outcome, Fit) else None
+
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
         want: VgpuAsk = ask.detail
         if not cards.inventory.cards:
