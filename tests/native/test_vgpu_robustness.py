@@ -277,3 +277,32 @@ def test_signals_and_modes_of_the_program_are_left_alone(container: Container) -
     ran = container.child("hygiene.py", LIBCUDA_LOG_LEVEL="0")
     assert ran.json() == {"umask": "0o27", "handlers": [], "threads": 1, "errno": 17, "slack": "unchanged"}
     assert ran.err == ""
+
+
+def test_threads_may_do_everything_at_once(container: Container) -> None:
+    ran = container.run(
+        PROGRAMS / "threads",
+        str(3000 * MIB),
+        CUDA_DEVICE_SM_LIMIT="90",
+        GPU_CORE_UTILIZATION_POLICY="force",
+        LIBCUDA_LOG_LEVEL="0",
+    )
+    assert ran.code == 0, ran.err
+    grants, refusals = ran.json()
+    assert grants > 1000
+    assert refusals > 0
+    assert read_region(container.region).slots == ()
+
+
+def test_a_killed_launcher_does_not_hold_up_the_others(card: Path, tmp_path: Path) -> None:
+    limits = {"CUDA_DEVICE_SM_LIMIT": "50", "GPU_CORE_UTILIZATION_POLICY": "force", "CUDA_DEVICE_MEMORY_LIMIT": "8g"}
+    container = Container(card, tmp_path, limits)
+    survivor = container.start(PROGRAMS / "threads", str(8192 * MIB), LIBCUDA_LOG_LEVEL="0")
+    for _ in range(10):
+        victim = container.start(PROGRAMS / "threads", str(8192 * MIB), LIBCUDA_LOG_LEVEL="0")
+        with pytest.raises(subprocess.TimeoutExpired):
+            victim.communicate(timeout=0.05)
+        victim.kill()
+        victim.communicate()
+    _, err = survivor.communicate(timeout=30)
+    assert (survivor.returncode, err) == (0, "")

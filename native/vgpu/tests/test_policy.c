@@ -92,6 +92,21 @@ static void a_clock_that_begins_anew_stops_nobody(void)
     CHECK(budget_allows(&device, ticket));
 }
 
+static void a_damaged_balance_stops_nobody(void)
+{
+    static const int64_t damaged[][2] = {{0, INT64_MAX}, {INT64_MIN, INT64_MAX}, {INT64_MAX, 0}, {-7, 1ll << 50}, {INT64_MIN, 0}};
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        struct ext_device device;
+        memset(&device, 0, sizeof device);
+        device.last_refill_ns = time_ns - 1;
+        device.credit_ns = damaged[i][0];
+        device.charged_ns = damaged[i][1];
+        budget_refill(&device, 50, time_ns);
+        int64_t ticket = budget_charge(&device, 1000);
+        CHECK(budget_allows(&device, ticket));
+    }
+}
+
 static void a_refund_leaves_no_ticket_behind(void)
 {
     struct ext_device device;
@@ -298,6 +313,7 @@ int main(void)
     often_looking_does_not_lose_credit();
     saved_time_is_bounded();
     a_clock_that_begins_anew_stops_nobody();
+    a_damaged_balance_stops_nobody();
     a_refund_leaves_no_ticket_behind();
     the_right_to_probe_is_exclusive_and_lapses();
     costs_are_learned_from_clean_samples();

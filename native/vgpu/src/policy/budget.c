@@ -4,6 +4,7 @@
 #define CAP_WINDOW_NS 20000000ll
 #define LONGEST_GAP_NS 3600000000000ull /* a region that lay about for longer owes nothing from then */
 #define CLOCK_SKEW_NS 1000000000ull     /* further back than this the clock itself began anew */
+#define LARGEST_BALANCE_NS 3600000000000ll
 #define LEAST_EARNED_NS 100 /* keeps what rounding loses below a percent of a percent point */
 #define LONGEST_WAIT_NS 1000000000ull
 #define SHORTEST_WAIT_NS 1000ull
@@ -17,14 +18,25 @@ int64_t budget_cap(uint64_t percent)
 /* After a restart of the machine the clock begins anew, and a fresh region has none: begin with an even balance. */
 static void begin(struct ext_device *device, uint64_t last, uint64_t now)
 {
-    if (shared_swap_if(&device->last_refill_ns, &last, now))
-        shared_set(&device->credit_ns, shared_get(&device->charged_ns) + 1);
+    if (!shared_swap_if(&device->last_refill_ns, &last, now))
+        return;
+    if (shared_get(&device->charged_ns) > INT64_MAX / 2)
+        shared_set(&device->charged_ns, 0);
+    shared_set(&device->credit_ns, shared_get(&device->charged_ns) + 1);
+}
+
+/* Nobody owes or has saved an hour of GPU time: such a balance is damage, and compute limits fail open. */
+static bool balance_is_absurd(const struct ext_device *device)
+{
+    int64_t balance;
+    return __builtin_sub_overflow(shared_get(&device->credit_ns), shared_get(&device->charged_ns), &balance) ||
+           balance > LARGEST_BALANCE_NS || balance < -LARGEST_BALANCE_NS;
 }
 
 void budget_refill(struct ext_device *device, uint64_t percent, uint64_t now)
 {
     uint64_t last = shared_get(&device->last_refill_ns);
-    if (last == 0 || now + CLOCK_SKEW_NS < last || now > last + LONGEST_GAP_NS) {
+    if (balance_is_absurd(device) || last == 0 || now + CLOCK_SKEW_NS < last || now > last + LONGEST_GAP_NS) {
         begin(device, last, now);
         return;
     }
