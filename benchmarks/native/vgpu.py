@@ -47,7 +47,12 @@ class Bars:
         print(f"{'ok  ' if good else 'MISS'} {name}: {value:.3f} {bar}", file=sys.stderr, flush=True)
 
 
+ON_CARD = False  # set by gpu.py where there is a real one: its own driver is used then
+
+
 def on(card: Path, **more: str) -> dict[str, str]:
+    if ON_CARD:
+        return {**os.environ, **more}
     return {**os.environ, "LD_LIBRARY_PATH": str(machine.library_dir()), "PUMICE_MACHINE": str(card), **more}
 
 
@@ -78,11 +83,20 @@ def cost(card: Path, folder: Path, mode: str, rounds: int, limits: Mapping[str, 
     return statistics.median(native or [0.0]), statistics.median(ours)
 
 
-def calls(bars: Bars, folder: Path, rounds: int) -> None:
+def build() -> None:
+    wanted = ("vgpu", "vgpu-programs", "build/vgpu/tests/test_memory", "build/vgpu/tests/test_fuzz")
+    subprocess.run(["make", "-s", "-C", NATIVE, *wanted], check=True)
+
+
+def machines(folder: Path) -> None:
+    """One in real time and one in virtual time."""
+    machine.create(machine.machine_of("A100-SXM4-40GB"), folder / "real")
+    machine.create(machine.machine_of("A100-SXM4-40GB", virtual_time=True), folder / "virtual")
+
+
+def call_costs(bars: Bars, folder: Path, rounds: int) -> None:
+    """In virtual time the card is never the bottleneck, so what is measured of launches is processor time alone."""
     real, virtual = folder / "real", folder / "virtual"
-    machine.create(machine.machine_of("A100-SXM4-40GB"), real)
-    # In virtual time the card is never the bottleneck, so what is measured is processor time alone.
-    machine.create(machine.machine_of("A100-SXM4-40GB", virtual_time=True), virtual)
     armed = {"CUDA_DEVICE_SM_LIMIT": "99", "GPU_CORE_UTILIZATION_POLICY": "force"}
     for name, mode, limits, bar in (
         ("added ns per launch, limits off, median", "median", {}, 40.0),
@@ -233,13 +247,12 @@ def main() -> int:
     parser.add_argument("--only", help="one part by name")
     arguments = parser.parse_args()
     quick: bool = arguments.quick
-    subprocess.run(["make", "-s", "-C", NATIVE, "vgpu", "vgpu-programs", "build/vgpu/tests/test_memory",
-                    "build/vgpu/tests/test_fuzz"], check=True)  # fmt: skip
+    build()
     bars = Bars()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         parts: dict[str, Callable[[], None]] = {
-            "calls": lambda: calls(bars, folder, 2 if quick else 5),
+            "calls": lambda: call_costs(bars, folder, 2 if quick else 5),
             "start_up": lambda: start_up(bars, 100 if quick else 1000),
             "one_tenant": lambda: one_tenant(bars, folder, 3 if quick else 6),
             "in_real_time": lambda: in_real_time(bars, folder),
@@ -250,10 +263,7 @@ def main() -> int:
             "chaos": lambda: chaos(bars, folder, 200 if quick else 10_000),
             "fuzz": lambda: fuzz(bars, 10**6 if quick else 10**8),
         }
-        if arguments.only and arguments.only != "calls":
-            for time_mode in (False, True):
-                name = "virtual" if time_mode else "real"
-                machine.create(machine.machine_of("A100-SXM4-40GB", virtual_time=time_mode), folder / name)
+        machines(folder)
         for name, part in parts.items():
             if arguments.only in (None, name):
                 part()
