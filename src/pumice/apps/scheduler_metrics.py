@@ -73,6 +73,11 @@ class SchedulerMetrics:
             self.action.observe(seconds * 1000, action)
         for (plugin, hook), seconds in measures.plugins.items():
             self.plugin.observe(seconds * 1000, plugin, hook)
+        for seconds in measures.jobs:
+            self.job.observe(seconds * 1000)
+        for seconds in measures.assumed:
+            self.task.observe(seconds * 1000, "Assumed")
+        self.retries.update(measures.unready)
         self.attempts["scheduled"] += measures.placed
         self.attempts["unschedulable"] += measures.refused
 
@@ -114,6 +119,19 @@ class SchedulerMetrics:
         yield from family("volcano_unschedule_job_count", "gauge", "Jobs that cannot be scheduled", [({}, len(short))])
         yield from family("volcano_job_retry_counts", "counter", "Cycles in which a job was not ready",
                           (({"job_id": key}, count) for key, count in self.retries.items() if key in state.jobs))  # fmt: skip
+        stood = [job for job in state.jobs.values() if job.scheduled_at and job.group is not None]
+        for name, text, value in (
+            ("duration", "Milliseconds from creation until the gang stood", lambda j: (j.scheduled_at - j.created) * 1000),
+            ("start_time", "Creation of a job", lambda j: j.created),
+            ("last_time", "When the gang of a job stood", lambda j: j.scheduled_at),
+        ):
+            yield from family(f"volcano_e2e_job_scheduling_{name}", "gauge", text,
+                              (({"job_name": j.name, "queue": j.queue.name, "job_namespace": j.namespace}, value(j))
+                               for j in stood))  # fmt: skip
+        for key in self.retries.keys() - state.jobs.keys():
+            del self.retries[key]
+        for name in ("share", "weight", "weighted_share"):
+            yield from family(f"volcano_namespace_{name}", "gauge", f"{name} of a namespace (not used)", ())
         drf = next((p for p in self._engine.framework.plugins if isinstance(p, Drf)), None)
         shares = [] if drf is None else [job for job in state.jobs.values() if job.group is not None]
         yield from family("volcano_job_share", "gauge", "Dominant share of a job",

@@ -37,6 +37,12 @@ class Measures:
     total: float = 0.0
     placed: int = 0
     refused: int = 0
+    jobs: list[float] = field(default_factory=list)
+    """Seconds from creation to standing, of the jobs whose gang stood for the first time."""
+    assumed: list[float] = field(default_factory=list)
+    """Seconds from creation to decision, of the pods placed."""
+    unready: list[str] = field(default_factory=list)
+    """Keys of jobs that were tried and do not stand."""
 
 
 @dataclass(slots=True)
@@ -273,5 +279,9 @@ class Statement:
                 Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang, cycle.uuid)
             )
             cycle.measures.placed += 1
+            cycle.measures.assumed.append(max(0.0, cycle.now - task.created))
+        if not self.job.scheduled_at:
+            self.job.scheduled_at = cycle.now
+            cycle.measures.jobs.append(max(0.0, cycle.now - self.job.created))
         state.dirty[self.job] = None
         self.steps.clear()

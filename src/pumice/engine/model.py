@@ -195,6 +195,8 @@ class Job:
     inqueue: Vector = field(default_factory=_nothing)
     elastic: Vector = field(default_factory=_nothing)
     announced: tuple[str, str] = ("", "")
+    scheduled_at: float = 0.0
+    """When its gang first stood."""
     retry_at: float = 0.0
     resting: bool = False
     problem: str = ""

@@ -314,3 +314,39 @@ def test_the_page_of_metrics_has_the_names_of_the_specification() -> None:
             assert 'podName="a"' not in running.scheduler.metrics.page().decode()
 
     run_virtually(story())
+
+
+GAUGES = """e2e_job_scheduling_duration e2e_job_scheduling_start_time e2e_job_scheduling_last_time pod_preemption_victims
+unschedule_task_count unschedule_job_count job_share queue_allocated_milli_cpu queue_allocated_memory_bytes
+queue_allocated_scalar_resources queue_request_milli_cpu queue_deserved_milli_cpu queue_inqueue_milli_cpu queue_capacity_milli_cpu
+queue_real_capacity_milli_cpu queue_share queue_weight queue_overused namespace_share namespace_weight namespace_weighted_share
+vgpu_device_allocated_memory vgpu_device_allocated_cores vgpu_device_shared_number vgpu_device_memory_limit
+vgpu_device_memory_allocation_for_a_certain_pod vgpu_device_core_allocation_for_a_certain_pod"""
+COUNTERS = "schedule_attempts_total total_preemption_attempts eviction_transactions_total job_retry_counts"
+HISTOGRAMS = {
+    "e2e_scheduling_latency_milliseconds": (1, 5000, 20), "open_session_duration_milliseconds": (1, 5000, 20),
+    "e2e_job_scheduling_latency_milliseconds": (100, 120000, 30), "plugin_scheduling_latency_milliseconds": (0.1, 100, 15),
+    "action_scheduling_latency_milliseconds": (1, 2000, 20), "task_scheduling_latency_milliseconds": (50, 60000, 30),
+    "scheduling_stage_duration_milliseconds": (0.1, 500, 20),
+}  # fmt: skip
+
+
+def test_every_metric_of_the_specification_has_its_name_type_and_edges() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=2)) as running:
+            await create(running.cluster, group("g", minimum=1), pod("a", mib=4000, group="g"))
+            await running.bind_all("a")
+            await running.clock.sleep(1)
+            page = running.scheduler.metrics.page().decode()
+            for kind, names in (("gauge", GAUGES), ("counter", COUNTERS), ("histogram", " ".join(HISTOGRAMS))):
+                for name in names.split():
+                    assert f"# TYPE volcano_{name} {kind}\n" in page, name
+            for name, (low, high, count) in HISTOGRAMS.items():
+                edges = [line.split('le="')[1].split('"')[0] for line in page.splitlines()
+                         if line.startswith(f"volcano_{name}_bucket")][:count + 1]  # fmt: skip
+                if edges:
+                    assert (float(edges[0]), float(edges[count - 1]), edges[count]) == (
+                        pytest.approx(low), pytest.approx(high), "+Inf")  # fmt: skip
+            assert 'volcano_e2e_job_scheduling_last_time{job_name="g",queue="default",job_namespace="default"}' in page
+
+    run_virtually(story())

@@ -42,6 +42,7 @@ class Gang(Plugin):
                 _set(job, condition("Scheduled", "tasks in gang are ready to be scheduled", "", cycle))
             elif is_told(cycle, job) and not _only_waits_for_terminating(job):
                 would = sum(1 for t in job.pending.values() if t.trial is not None and t.trial[0] is Status.ALLOCATED)
+                cycle.measures.unready.append(job.key)
                 short = job.min_available - job.ready_count - would
                 text = f"{short}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
                 _set(job, condition("Unschedulable", "NotEnoughResources", text, cycle))
