@@ -5,8 +5,11 @@ The machine is the witness: it knows bytes and busy time of every process, whate
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import random
 import signal
 import socket
 import subprocess
@@ -19,6 +22,7 @@ from typing import Any
 import pytest
 
 from pumice import machine as machines
+from pumice.local import booking
 from pumice.machine import Machine, machine_of
 
 PUMICE = [sys.executable, "-m", "pumice"]
@@ -185,6 +189,21 @@ def test_programs_that_start_at_once_never_hold_more_than_the_card_has(here: One
     assert len(here.ps()) == 3
 
 
+def test_kills_at_any_instant_leave_whole_books_and_a_free_card(here: OneMachine) -> None:
+    dice = random.Random(7)
+    for _ in range(12):
+        program = here.start("--memory", "100%", "--", "sleep", "60")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.wait(dice.uniform(0.05, 0.5))
+        program.kill()
+        program.communicate()
+    assert here.run("--memory", "100%", "--", "true").returncode == 0
+    assert here.ps() == []
+    with booking.opened(here.directory / "run"):
+        pass
+    assert list((here.directory / "run" / "regions").iterdir()) == []
+
+
 def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
     program = here.burn("--memory", "4000", "--cores", "60", seconds=60)
     before = here.busy_share(program.pid, 1.0)
@@ -282,6 +301,32 @@ def test_memory_that_strangers_hold_is_told(here: OneMachine) -> None:
     here.machine.set_stranger_memory(0, 8000)
     assert "of the 4000 MiB only 3178 may be had" in here.run("--memory", "4000", "--", "true").stderr
     assert "may be had" not in here.run("--memory", "3000", "--", "true").stderr
+
+
+def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine) -> None:
+    here.burn("--memory", "4000", seconds=60)
+    ours, theirs = pty.openpty()
+    view = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
+                            env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
+    os.close(theirs)
+    seen = until(ours, "MEMORY IN USE")
+    assert "2 processes" in seen
+    os.write(ours, b"2")
+    assert "/4000 MiB" in until(ours, "/4000 MiB")
+    os.write(ours, b"q")
+    with contextlib.suppress(OSError):  # the other end is closed
+        while os.read(ours, 4096):
+            pass
+    assert view.wait(timeout=10) == 0
+    os.close(ours)
+
+
+def until(descriptor: int, words: str) -> str:
+    """What the terminal was sent, up to those words."""
+    seen = b""
+    while words.encode() not in seen:
+        seen += os.read(descriptor, 4096)
+    return seen.decode("utf-8", "replace")
 
 
 def test_the_users_own_emulated_machine_is_made_on_first_use(here: OneMachine) -> None:

@@ -27,7 +27,7 @@ def places(emulated: Path | None, present: Mapping[str, str] | None = None) -> l
         if not (emulated / "state").is_file():
             raise PumiceError(f"{emulated}: no emulated machine here")
         return [of_machine(emulated.resolve())]
-    return [of_cards(dict(present)), *map(of_machine, machines(present))]
+    return [of_cards(present), *map(of_machine, machines(present))]
 
 
 def wide_console() -> tuple[Console, int]:

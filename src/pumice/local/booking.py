@@ -51,8 +51,8 @@ class Booking(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The command as one short line."""
-        text = " ".join(self.command)
+        """The command as one short line, without what a terminal would take for an order."""
+        text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(self.command))
         return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -89,6 +89,19 @@ class Bookings:
     def remove(self, number: str) -> None:
         self._content.bookings[:] = [booking for booking in self.all if booking.id != number]
 
+    def sweep(self) -> None:
+        """Remove the regions that no booking has: of programs that ended, or were killed while they booked.
+
+        By what lies in our own folder, never by a path in the file: anybody may have written that.
+        """
+        kept = {Path(booking.region).parent.name for booking in self.all}
+        try:
+            found = [Path(entry.path) for entry in os.scandir(self._directory / "regions") if entry.name not in kept]
+        except OSError:
+            return
+        for folder in found:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def save(self) -> None:
         """Write beside the file and rename over it. Raises Unavailable; then nothing has changed."""
         try:
@@ -119,13 +132,11 @@ def opened(directory: Path, clock: Callable[[], float] = time.monotonic,
     with _locked(directory, clock, nap):
         content = _load(directory)
         bookings = Bookings(directory, content)
-        dead = [booking for booking in content.bookings if not holders(booking)]
-        for booking in dead:
-            bookings.remove(booking.id)
-        if dead:
+        alive = [booking for booking in content.bookings if holders(booking)]
+        if len(alive) < len(content.bookings):
+            content.bookings[:] = alive
             bookings.save()
-        for booking in dead:
-            shutil.rmtree(Path(booking.region).parent, ignore_errors=True)
+        bookings.sweep()
         yield bookings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +17,12 @@ OVERRIDE = "PUMICE_RUN_DIR"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A directory with bookings. ``machine`` is the emulated machine that they are on, None for the real cards;
-    ``note`` is a sentence when it serves this user alone."""
+    """A directory with bookings. ``machine`` is the emulated machine that they are on, None for the real cards; ``mode``
+    is what the directory gets when it is made; ``note`` is a sentence when it serves this user alone."""
 
     directory: Path
     machine: Path | None = None
+    mode: int = 0o755
     note: str = ""
 
     @property
@@ -30,9 +31,16 @@ class Place:
         return self.directory / "activity"
 
     def prepare(self) -> None:
-        """Make what is missing. A directory that everybody may write passes that on to what lies in it."""
+        """Make what is missing. A directory that everybody may write passes that on to what lies in it.
+
+        Raises Unavailable when it cannot be made, or is a link or somebody else's although it should be this user's.
+        """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            if not self.directory.exists():
+                self.directory.mkdir(parents=True, mode=self.mode)
+                self.directory.chmod(self.mode)
+            if self.note:
+                _refuse_strangers(self.directory, os.getuid())
             mode = stat.S_IMODE(self.directory.stat().st_mode) & 0o777
             for folder in (self.directory / "regions", self.neighbours):
                 with contextlib.suppress(FileExistsError):
@@ -47,33 +55,32 @@ def of_machine(machine: Path) -> Place:
     return Place(machine / "run", machine)
 
 
-def of_cards(environment: dict[str, str], shared: Sequence[Path] = SHARED, user: int | None = None) -> Place:
-    """The place for the real cards. Raises Unavailable when even the user's own cannot be had."""
+def of_cards(environment: Mapping[str, str], shared: Sequence[Path] = SHARED, user: int | None = None) -> Place:
+    """The place for the real cards. Makes nothing; raises Unavailable when the user's own belongs to somebody else."""
     if override := environment.get(OVERRIDE):
         return Place(Path(override))
     for directory in shared:
-        if _everybodys(directory):
-            return Place(directory)
+        if _writable(directory):
+            return Place(directory, mode=0o777)
     user = os.getuid() if user is None else user
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     own = Path(runtime, "pumice") if runtime and os.access(runtime, os.W_OK) else Path(f"/tmp/pumice-{user}")
-    try:
-        own.mkdir(mode=0o700, exist_ok=True)
-        facts = own.lstat()
-    except OSError as error:
-        raise Unavailable(f"{own}: no place for bookings: {error.strerror}") from error
+    with contextlib.suppress(FileNotFoundError):
+        _refuse_strangers(own, user)
+    first = shared[0] if shared else SHARED[0]
+    note = (f"{first} is not there or not yours to write, so the bookings in {own} are yours alone and programs of other "
+            f"users are not seen; `sudo install -d -m 0777 {first}` makes one for all")  # fmt: skip
+    return Place(own, mode=0o700, note=note)
+
+
+def _refuse_strangers(directory: Path, user: int) -> None:
+    facts = directory.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != user:
-        raise Unavailable(f"{own}: belongs to somebody else; name a directory of your own with {OVERRIDE}")
-    return Place(own, note=f"{shared[0]} is not there or not yours to write, so the bookings in {own} are yours alone and "
-                           f"programs of other users are not seen; `sudo install -d -m 0777 {shared[0]}` makes one for all")
+        raise Unavailable(f"{directory}: belongs to somebody else; name a directory of your own with {OVERRIDE}")
 
 
-def _everybodys(directory: Path) -> bool:
-    """Whether the directory can be written, made on the way when this user may (root, as a rule)."""
-    if not directory.exists():
-        try:
-            directory.mkdir()
-            directory.chmod(0o777)
-        except OSError:
-            return False
-    return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
+def _writable(directory: Path) -> bool:
+    """Whether this user may write the directory, or make it."""
+    if directory.exists():
+        return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
+    return directory.parent.is_dir() and os.access(directory.parent, os.W_OK | os.X_OK)

@@ -112,5 +112,5 @@ def become(booking: Booking, file: str, arguments: Sequence[str], place: Place, 
         with opened(place.directory) as bookings:
             bookings.remove(booking.id)
             bookings.save()
-        shutil.rmtree(Path(booking.region).parent, ignore_errors=True)
+            bookings.sweep()
         raise

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pumice.local import booking as bookings_module
@@ -136,6 +137,30 @@ def test_a_lock_that_is_never_given_back_ends_in_a_sentence(tmp_path: Path) -> N
     os.close(holder)
 
 
+def test_only_regions_in_our_own_folder_are_ever_removed(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "run", tmp_path / "precious"
+    ours = place / "regions" / "r7_1-1"
+    for folder in (ours, elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "vgpu.cache").write_bytes(b"")
+    put(place, booking(start=1, region=str(elsewhere / "vgpu.cache")))  # dead, and its path is a lie
+    with opened(place) as there:
+        assert there.all == []
+    assert (elsewhere / "vgpu.cache").exists()
+    assert not ours.exists()
+
+
+def test_a_command_cannot_give_orders_to_the_terminal_of_who_lists_it() -> None:
+    loud = msgspec.structs.replace(booking(), command=["train\x1b]0;owned\x07", "a\nb"])
+    assert loud.line == "train?]0;owned? a?b"
+
+
+def test_looking_makes_nothing(tmp_path: Path) -> None:
+    place = of_cards({"XDG_RUNTIME_DIR": str(tmp_path)}, shared=[tmp_path / "shared"])
+    assert living(place.directory) == []
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- who may join
 
 
@@ -203,6 +228,15 @@ def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "pumice").symlink_to("/etc")
     with pytest.raises(Unavailable, match="belongs to somebody else"):
         of_cards({"XDG_RUNTIME_DIR": str(tmp_path)}, shared=[], user=os.getuid())
+
+
+def test_a_link_that_is_put_there_meanwhile_is_not_followed(tmp_path: Path) -> None:
+    place = of_cards({"XDG_RUNTIME_DIR": str(tmp_path)}, shared=[], user=os.getuid())
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "pumice").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable, match="belongs to somebody else"):
+        place.prepare()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_plugin_in_a_closed_folder_is_found_by_the_kernels_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
