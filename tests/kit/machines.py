@@ -1,19 +1,54 @@
-"""Programs that run on an emulated machine, for tests."""
+"""Emulated machines for tests: programs that run on one, and the cards of one in this very process."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
-from pumice.machine import Machine
+import pytest
+
+from pumice.adapters.nvml import NvmlCards
+from pumice.machine import Machine, MachineError, MachineModel, create, machine_of, nvml_library
 
 
 class MachineMaker(Protocol):
     """The fixture ``make_machine``: ``make_machine("2xA100-SXM4-40GB", virtual_time=True)``."""
 
     def __call__(self, cards: str | list[str], *, virtual_time: bool = False) -> Machine: ...
+
+
+@contextmanager
+def cards_of(model: MachineModel | str) -> Iterator[tuple[Machine, NvmlCards]]:
+    """A new emulated machine (``"2xTesla-T4"`` or a model), and its cards as this process meets them through NVML.
+
+    One at a time: NVML looks for its machine when the first of its users begins. Skips where the libraries are not built.
+    """
+    try:
+        nvml_library()
+    except MachineError as error:
+        pytest.skip(str(error))
+    model = machine_of(model) if isinstance(model, str) else model
+    before = os.environ.get("PUMICE_MACHINE")
+    with tempfile.TemporaryDirectory(prefix="pumice") as folder, create(model, Path(folder) / "m") as machine:
+        os.environ["PUMICE_MACHINE"] = str(machine.directory)
+        try:
+            cards = NvmlCards()
+        finally:
+            os.environ.pop("PUMICE_MACHINE")
+            if before is not None:
+                os.environ["PUMICE_MACHINE"] = before
+        try:
+            met = [card.uuid for card in cards.facts()]
+            assert met == [card.uuid for card in model.cards], "somebody in this process still uses another machine"
+            yield machine, cards
+        finally:
+            cards.close()
 
 
 class Programs:

@@ -1,7 +1,7 @@
 """API server, scheduler, controllers, kubelet twin and device plugin in one process, in virtual time.
 
 Every daemon takes clock, dice and transport as arguments, so hours of a cluster with faults pass in seconds. The plugin and
-the kubelet still speak gRPC over a real socket; the cards are plain values and containers have no processes.
+the kubelet still speak gRPC over a real socket, the cards are an emulated machine's, and containers have no processes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 
 from tests.kit.auditor import audit
 from tests.kit.direct_cluster import DirectCluster, memory_cluster
+from tests.kit.machines import cards_of
 from tests.kit.virtual_time import VirtualClock, run_virtually
-from tests.unit.node.world import TestCards
 
+from pumice.adapters.nvml import NvmlCards
 from pumice.apps import controller, device_plugin, scheduler
 from pumice.cluster import first_objects
 from pumice.cluster.controllers import shell
@@ -26,22 +27,21 @@ from pumice.cluster.kubelet import twin
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.runtime.hollow import HollowRuntime
 from pumice.cluster.spec import uniform
-from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import Json, Resource
 
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
-MIB = 2**20
 Daemon = Callable[[asyncio.Event, asyncio.Event], Awaitable[None]]
 
 
 class House:
     """Every daemon by name; each can be killed (cancelled where it stands) and started again."""
 
-    def __init__(self, kube: DirectCluster, clock: VirtualClock, directory: Path, seed: int) -> None:
+    def __init__(
+        self, kube: DirectCluster, clock: VirtualClock, directory: Path, cards: NvmlCards, seed: int
+    ) -> None:
         self.kube, self.clock, self.dice = kube, clock, random.Random(seed)
         self.runtime = HollowRuntime(clock)
         node = KubeletSettings("n1", directory / "n1", directory, address="127.0.0.1", cpu="64", memory="256Gi", pods=200)
-        cards = TestCards(*(CardFacts(i, f"GPU-{i}", "NVIDIA A100-SXM4-40GB", 40960 * MIB, minor=i) for i in range(2)))
         (directory / "libvgpu.so").write_bytes(b"\x7fELF")
         plugin = device_plugin.Settings("n1", device_plugin_dir=node.plugin_dir, hook_path=directory / "hook",
                                         lock_dir=directory / "lock", library=directory / "libvgpu.so")
@@ -98,17 +98,18 @@ def share(name: str, memory: int, cores: int, seconds: int) -> Json:
 
 
 def in_a_house(work: Callable[[House], Awaitable[None]], seed: int = 0) -> None:
-    async def main(directory: Path) -> None:
+    async def main(directory: Path, cards: NvmlCards) -> None:
         clock = VirtualClock()
-        house = House(await memory_cluster(clock), clock, directory, seed)
+        house = House(await memory_cluster(clock), clock, directory, cards, seed)
         try:
             await house.start_all()
             await work(house)
         finally:
             await house.end()
 
-    with tempfile.TemporaryDirectory(prefix="pumice") as folder:  # a socket path has at most 107 bytes
-        run_virtually(main(Path(folder)), patience=0.003)
+    folder = tempfile.TemporaryDirectory(prefix="pumice")  # a socket path has at most 107 bytes
+    with folder as directory, cards_of("2xA100-SXM4-40GB") as (_, cards):
+        run_virtually(main(Path(directory), cards), patience=0.003)
 
 
 def test_a_pod_gets_its_share_from_create_to_env_in_virtual_time() -> None:

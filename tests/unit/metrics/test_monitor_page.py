@@ -9,9 +9,10 @@ from dataclasses import replace
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.machines import Programs, cards_of
 from tests.unit.metrics.region_files import Proc, region_bytes, write
-from tests.unit.node.build import CARDS, NODE, A, B, container, gives, pod_object
-from tests.unit.node.world import LittleCluster, TestCards, until
+from tests.unit.node.build import NODE, A, B, container, gives, pod_object, two_cards
+from tests.unit.node.world import LittleCluster, until
 
 from pumice.apps import monitor
 from pumice.metrics.exposition import Family, render
@@ -19,6 +20,7 @@ from pumice.model.refusal import BadInput
 from pumice.ports.clock import SystemClock
 
 MIB = 1 << 20
+RESERVED = two_cards().cards[0].reserved
 
 
 class FixedClock(SystemClock):
@@ -26,8 +28,10 @@ class FixedClock(SystemClock):
         return 1760000010.0
 
 
-def play(tmp_path, test, *pods, **settings):
-    async def run() -> None:
+def play(tmp_path, test, *pods, at_work=lambda machine: None, **settings):
+    """``at_work``: what happened on the machine before the page is asked for."""
+
+    async def run(cards) -> None:
         cluster = LittleCluster()
         cluster.put("nodes", {"metadata": {"name": NODE}})
         for pod in pods:
@@ -37,7 +41,7 @@ def play(tmp_path, test, *pods, **settings):
         port = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(
             monitor.run(given, cluster=cluster, clock=FixedClock(), dice=random.Random(1), stop=stop, ready=ready,
-                        cards=TestCards(*CARDS), bound=port)
+                        cards=cards, bound=port)
         )  # fmt: skip
         try:
             await asyncio.wait_for(ready.wait(), 10)
@@ -54,7 +58,9 @@ def play(tmp_path, test, *pods, **settings):
             stop.set()
             await asyncio.wait_for(task, 10)
 
-    asyncio.run(run())
+    with cards_of(two_cards(virtual_time=True)) as (machine, cards):
+        at_work(machine)
+        asyncio.run(run(cards))
 
 
 def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -72,7 +78,8 @@ def test_cards_and_containers_are_told_as_upstream_names_them(tmp_path):
 
     async def look(page, cluster):
         seen = samples(await page())
-        host = [({"deviceidx": str(i), "deviceuuid": u, "zone": "vGPU"}, 4096.0 * MIB) for i, u in enumerate((A, B))]
+        used = (RESERVED, RESERVED + 4096)
+        host = [({"deviceidx": str(i), "deviceuuid": uuid, "zone": "vGPU"}, used[i] * MIB) for i, uuid in enumerate((A, B))]
         assert seen["HostGPUMemoryUsage"] == host
         assert [value for _, value in seen["HostCoreUtilization"]] == [10, 20]
         labels = {"podnamespace": "ns1", "podname": "p", "ctrname": "train", "vdeviceid": "0", "deviceuuid": A,
@@ -96,7 +103,13 @@ def test_cards_and_containers_are_told_as_upstream_names_them(tmp_path):
         assert 'Device_memory_desc_of_container{context="10",ctrname="train",data="90"' in text
         assert "_total" not in text
 
-    play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"))
+    def at_work(machine):
+        machine.set_stranger_memory(1, 4096)
+        for card, kernels in enumerate((10, 20)):  # of the last second
+            Programs(machine).burn("--device", str(card), "--kernels", str(kernels), "--kernel-ms", "10")
+        machine.clock.advance(99_999_999)  # to the end of one of the tenths of a second that busy time is kept in
+
+    play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"), at_work=at_work)
 
 
 def test_a_container_that_has_not_touched_its_card_shows_its_limit(tmp_path):
@@ -138,7 +151,7 @@ def test_a_broken_region_is_counted_and_harms_nobody_else(tmp_path):
 def test_an_address_that_is_not_ours_is_one_line(tmp_path):
     settings = monitor.Settings(NODE, hook_path=tmp_path, address="192.0.2.1", port=0)
     running = monitor.run(settings, cluster=LittleCluster(), clock=FixedClock(), dice=random.Random(1),
-                          stop=asyncio.Event(), cards=TestCards())  # fmt: skip
+                          stop=asyncio.Event())
     with pytest.raises(BadInput, match=r"monitor: cannot listen on 192\.0\.2\.1"):
         asyncio.run(running)
 

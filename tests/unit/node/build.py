@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
+from pumice.machine import MachineModel, machine_of
 from pumice.node.answer import Handout
 from pumice.node.desk import Desk
+from pumice.node.hollow import facts
 from pumice.node.inventory import share
 from pumice.node.pods import NodePod
 from pumice.node.sharing import MIB, Sharing
@@ -24,7 +27,13 @@ def card(index: int, uuid: str, name: str = "Tesla V100-SXM2-32GB", mib: int = 3
     return CardFacts(index, uuid, name, mib * MIB, minor=more.pop("minor", index), **more)
 
 
-CARDS = (card(0, A), card(1, B))
+def two_cards(*, virtual_time: bool = False) -> MachineModel:
+    """The machine of the fixtures: two V100, A and B."""
+    model = machine_of("2xTesla-V100-SXM2-32GB", name=NODE, virtual_time=virtual_time)
+    return replace(model, cards=tuple(replace(c, uuid=uuid) for c, uuid in zip(model.cards, (A, B), strict=True)))
+
+
+CARDS = facts(two_cards().cards)
 
 
 def container(name: str, number: int = 0, memory: int = 0, cores: int = 0, **more: Any) -> dict[str, Any]:

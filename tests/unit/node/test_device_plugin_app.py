@@ -15,23 +15,27 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
-from tests.unit.node.build import CARDS, NODE, A, B, container, gives, pod_object
-from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, TestCards, until
+from tests.kit.machines import cards_of
+from tests.unit.node.build import NODE, A, B, container, gives, pod_object, two_cards
+from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, until
 
+from pumice.adapters.nvml import NvmlCards
 from pumice.apps import device_plugin
+from pumice.machine import FaultModel, Machine
 from pumice.model.refusal import BadInput
-from pumice.ports.cards import CardEvent
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 
 NUMBER = names.VGPU_NUMBER
+CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "GPU is lost": how a sick card is tested
 
 
 @dataclass
 class World:
     cluster: LittleCluster
     kubelet: FakeKubelet
-    cards: TestCards
+    machine: Machine
+    cards: NvmlCards
     settings: device_plugin.Settings
     root: Path
 
@@ -58,7 +62,7 @@ class World:
 
 
 def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
-    async def play() -> None:
+    async def play(machine: Machine, cards: NvmlCards) -> None:
         with tempfile.TemporaryDirectory(prefix="pumice") as folder:  # a socket path has at most 107 bytes
             root = Path(folder)
             (root / "plugins").mkdir()
@@ -66,7 +70,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
             cluster = LittleCluster()
             cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
             world = World(
-                cluster, FakeKubelet(root / "plugins"), TestCards(*CARDS),
+                cluster, FakeKubelet(root / "plugins"), machine, cards,
                 device_plugin.Settings(
                     NODE, device_plugin_dir=root / "plugins", hook_path=root / "hook", lock_dir=root / "lock",
                     library=root / "lib.so", node_config=root / "none.json",
@@ -79,7 +83,8 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
                 await world.kubelet.stop()
 
     def run() -> None:
-        asyncio.run(play())
+        with cards_of(two_cards()) as (machine, cards):
+            asyncio.run(play(machine, cards))
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
@@ -212,8 +217,9 @@ async def test_a_kubelet_that_comes_later_is_found(world):
 async def test_a_sick_card_is_told_to_everybody_and_recovers(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        world.cards.well = False
-        world.cards.pending = [CardEvent(A, 79), CardEvent(B, 31)]
+        world.machine.set_fault(CANNOT_BE_FOUND)
+        world.machine.raise_xid(0, 79)
+        world.machine.raise_xid(1, 31)  # an error of a program, not of the card
         devices = await world.kubelet.until(NUMBER, lambda d: not all(d.values()))
         assert {unit for unit, healthy in devices.items() if not healthy} == {f"{A}-{i}" for i in range(10)}
         await until(lambda: ",false," in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
@@ -221,6 +227,11 @@ async def test_a_sick_card_is_told_to_everybody_and_recovers(world):
         world.cluster.put("pods", pod_object("p", gives(A)))
         with pytest.raises(grpc.aio.AioRpcError, match=f"card {A} is unhealthy"):
             await world.kubelet.allocate(NUMBER, 1)
+        world.machine.clear_faults()
+        await world.kubelet.until(NUMBER, lambda d: all(d.values()))
+        await until(lambda: ",false," not in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
+        await until(lambda: world.cluster.objects["nodes", NODE]["status"]["allocatable"][names.VGPU_MEMORY] == "65536")
+        await until(lambda: world.cluster.events[-1]["reason"] == "CardRecovered")
 
 
 @in_a_world

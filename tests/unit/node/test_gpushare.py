@@ -11,16 +11,17 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.kit.machines import cards_of
 from tests.unit.node.build import NODE, card, pod, pod_object
-from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, TestCards, until
+from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, until
 
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.apps import gpushare_plugin
+from pumice.machine import FaultModel
 from pumice.model.refusal import BadInput
 from pumice.node.effects import PatchPod, PatchStatus
 from pumice.node.gpushare import ASSIGNED, Legacy, Shared, ShareDesk, Unshared
 from pumice.node.inventory import worst_size
-from pumice.ports.cards import CardEvent
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
 
@@ -164,17 +165,17 @@ def test_what_the_vgpu_plugin_left_is_taken_away_once_it_is_gone():
 
 
 @asynccontextmanager
-async def legacy_world(*cards, **changes):
-    with tempfile.TemporaryDirectory(prefix="pumice") as folder:
+async def legacy_world(model, **changes):
+    with tempfile.TemporaryDirectory(prefix="pumice") as folder, cards_of(model) as (machine, cards):
         root = Path(folder)
-        cluster, kubelet, machine = LittleCluster(), FakeKubelet(root), TestCards(*cards)
+        cluster, kubelet = LittleCluster(), FakeKubelet(root)
         cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {"gpu": "2026-08-20T10:00:00Z"}}, "status": {}})
         await kubelet.start()
         stop, ready = asyncio.Event(), asyncio.Event()
         settings = replace(gpushare_plugin.Settings(NODE, device_plugin_dir=root), **changes)
         task = asyncio.create_task(
             gpushare_plugin.run(settings, cluster=cluster, clock=FastClock(), dice=random.Random(1), stop=stop,
-                                ready=ready, cards=machine)
+                                ready=ready, cards=cards)
         )  # fmt: skip
         waiter = asyncio.create_task(ready.wait())
         try:
@@ -191,8 +192,7 @@ async def legacy_world(*cards, **changes):
 
 def test_two_pods_share_a_card_as_the_guide_shows():
     async def play():
-        cards = (card(0, "GPU-a", mib=11178), card(1, "GPU-b", mib=11178))
-        async with legacy_world(*cards) as (cluster, kubelet, machine):
+        async with legacy_world("2xGeForce-GTX-1080-Ti") as (cluster, kubelet, machine):
             devices = await kubelet.until(names.GPU_MEMORY, lambda d: len(d) == 22356)
             assert all(devices.values())
             assert cluster.objects["nodes", NODE]["status"]["capacity"] == {names.GPU_NUMBER: "2"}
@@ -208,7 +208,8 @@ def test_two_pods_share_a_card_as_the_guide_shows():
             await until(lambda: "gpu" not in cluster.notes("nodes", NODE))
             with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 1024"):
                 await kubelet.allocate(names.GPU_MEMORY, 1024, [f"1-{i}" for i in range(1024)])
-            machine.well, machine.pending = False, [CardEvent("GPU-b", 79)]
+            machine.set_fault(FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0))  # so it stays sick
+            machine.raise_xid(1, 79)
             await until(lambda: cluster.notes("nodes", NODE).get(names.NODE_GPU_UNHEALTHY_IDS) == "1")
             await kubelet.until(names.GPU_MEMORY, lambda d: sum(d.values()) == 11178)
 
@@ -217,8 +218,7 @@ def test_two_pods_share_a_card_as_the_guide_shows():
 
 def test_a_list_that_the_kubelet_would_drop_names_the_factor_to_set():
     async def play():
-        big = [card(i, f"GPU-{i}", mib=81920) for i in range(8)]
-        async with legacy_world(*big):
+        async with legacy_world("8xA100-SXM4-80GB"):
             pass
 
     with pytest.raises(BadInput, match=r"takes 4194304; set --gpu-memory-factor to at least 4"):

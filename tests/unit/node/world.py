@@ -13,7 +13,6 @@ import grpc
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
-from pumice.ports.cards import CardEvent, CardFacts, CardReading
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
 
@@ -33,6 +32,9 @@ def merge(target: Any, patch: Any) -> Any:
 
 class FastClock(SystemClock):
     """Time that passes fifty times as fast, for pauses of seconds."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() * 50
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / 50)
@@ -112,35 +114,6 @@ class LittleCluster:
         yield WatchEvent("SYNCED", b"")
         while True:
             yield await queue.get()
-
-
-class TestCards:
-    """Cards for tests of the apps alone: given facts, errors on demand. NVML itself is met on the emulated machine."""
-
-    __test__ = False
-
-    def __init__(self, *facts: CardFacts) -> None:
-        self.listed = list(facts)
-        self.pending: list[CardEvent] = []
-        self.well = True
-
-    def facts(self) -> tuple[CardFacts, ...]:
-        return tuple(self.listed)
-
-    def readings(self) -> tuple[CardReading, ...]:
-        return tuple(CardReading(c.index, c.uuid, c.memory // 8, c.memory, 10 * (c.index + 1)) for c in self.listed)
-
-    def subscribe(self, uuids: Any) -> dict[str, str]:
-        return {}
-
-    def events(self) -> tuple[CardEvent, ...]:
-        found, self.pending = tuple(self.pending), []
-        return found
-
-    def answers(self, uuid: str) -> bool:
-        return self.well
-
-    def close(self) -> None: ...
 
 
 class FakeKubelet(rpc.RegistrationServicer):
