@@ -49,8 +49,15 @@ def bound_pod(index: int, node_index: int, card: int) -> dict[str, Any]:
     return obj
 
 
-def page_bytes(objects: list[dict[str, Any]]) -> bytes:
-    return json.dumps({"kind": "List", "metadata": {"resourceVersion": "1000000"}, "items": objects}).encode()
+def pages(objects: list[dict[str, Any]], size: int = 2000) -> list[bytes]:
+    """A list in pages, as kube-apiserver serves it to clients that ask for them."""
+    found = []
+    for start in range(0, max(1, len(objects)), size):
+        metadata = {"resourceVersion": "1000000"}
+        if start + size < len(objects):
+            metadata["continue"] = str(len(found) + 1)
+        found.append(json.dumps({"kind": "List", "metadata": metadata, "items": objects[start : start + size]}).encode())
+    return found
 
 
 async def serve(port: int, nodes: int, pods: int, beats: float) -> None:
@@ -64,8 +71,8 @@ async def serve(port: int, nodes: int, pods: int, beats: float) -> None:
     pending = pod("newcomer", mib=8000, cores=10, cards=1)
     pending["metadata"]["resourceVersion"] = "999999"
     tables = {
-        "nodes": page_bytes(node_objects), "pods": page_bytes([*running, pending]),
-        "queues": page_bytes([queue("default"), queue("root")]), "": page_bytes([]),
+        "nodes": pages(node_objects), "pods": pages([*running, pending]),
+        "queues": pages([queue("default"), queue("root")]), "": pages([]),
     }  # fmt: skip
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -78,7 +85,8 @@ async def serve(port: int, nodes: int, pods: int, beats: float) -> None:
             return web.json_response({"metadata": {}})
         table = LISTS.get(request.path, "")
         if "watch" not in request.query:
-            return web.Response(body=tables[table], content_type="application/json")
+            page = int(request.query.get("continue", "0"))
+            return web.Response(body=tables[table][page], content_type="application/json")
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
         await stream.prepare(request)
         number = 0
@@ -125,6 +133,7 @@ async def cold_start(nodes: int, pods: int, idle_seconds: float) -> dict[str, An
             binding = json.loads(await asyncio.wait_for(server.stdout.readline(), 120))
             expected = f"n{(pods - 1) // SHARES // 8:05d}" if pods % SHARES else f"n{pods // SHARES // 8:05d}"
             assert binding["node"] == expected, (binding, expected)
+            starting = cpu_of(child.pid)
             await asyncio.sleep(2)
             peak, resident = memory(child.pid, "VmHWM"), memory(child.pid, "VmRSS")
             cpu = cpu_of(child.pid)
@@ -135,7 +144,8 @@ async def cold_start(nodes: int, pods: int, idle_seconds: float) -> dict[str, An
                 process.terminate()
                 await process.wait()
     return {"server": "static aiohttp server", "nodes": nodes, "bound_pods": pods,
-            "first_decision_s": round(binding["at"] - began, 2), "resident_mib": resident, "peak_mib": peak,
+            "first_decision_s": round(binding["at"] - began, 2),
+            "first_decision_cpu_s": round(starting, 2), "resident_mib": resident, "peak_mib": peak,
             "idle_core_percent_at_50_heartbeats_per_s": round(idle * 100, 2)}  # fmt: skip
 
 
@@ -229,7 +239,8 @@ def main(argv: list[str] | None = None) -> None:
         options.lives = min(options.lives, 40_000)
     result = {"start": asyncio.run(cold_start(options.nodes, options.pods, 5 if options.quick else 30)),
               "growth": growth(options.lives), "metrics_page": metrics_page(),
-              "goals": {"first_decision_s": 4, "resident_mib": 250, "idle_percent": 2, "growth_percent": 2, "metrics_page_ms": 50}}  # fmt: skip
+              "goals": {"first_decision_s": 4, "resident_mib": 250, "idle_percent": 2, "growth_percent": 2,
+                        "metrics_page_ms": 50}}  # fmt: skip
     save("bs5_start", result, keep=options.save)
 
 
