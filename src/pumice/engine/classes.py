@@ -69,7 +69,8 @@ class PodClass:
     asks: tuple[Ask, ...]
     refusals: tuple[Refusal, ...]
     constraints: Constraints
-    quota: tuple[tuple[str, int], ...] = ()
+    demand: tuple[tuple[str, int], ...] = ()
+    """What its queue is charged, in the vector's units: the request, with cards counted as many as they are (D-39)."""
     users: int = 0
     state: Any = None
     """What the placer remembers of this class (its own type); None when it was never asked or is asleep."""
@@ -112,13 +113,12 @@ class Classes:
         if found is None:
             if len(self._known) > 50_000:
                 self._known = {k: c for k, c in self._known.items() if c.users}
-            quota: dict[str, int] = {}
+            demand = dict(request.items)
             for family in self.families:
                 for ask in asks:
                     if ask.family == family.name:
-                        quota.update(family.quota(ask))
-            found = PodClass(self._next, key, request, asks, refusals, constraints,
-                             tuple(sorted(quota.items())))  # fmt: skip
+                        demand.update((name, amount * 1000) for name, amount in family.quota(ask).items() if amount)
+            found = PodClass(self._next, key, request, asks, refusals, constraints, tuple(demand.items()))
             self._known[key] = found
             self._next += 1
         return found

@@ -134,8 +134,6 @@ class QueueState:
     pending: Vector = field(default_factory=dict)
     inqueue: Vector = field(default_factory=dict)
     elastic: Vector = field(default_factory=dict)
-    charged: Vector = field(default_factory=dict)
-    """Effective device demand of the allocated tasks on top of ``allocated`` (D-39)."""
 
     @property
     def open(self) -> bool:
@@ -225,12 +223,10 @@ class Job:
         if status in READY_STATUSES:
             self.ready_count += sign
         change = add if sign > 0 else subtract
-        items = task.request.items
+        items = task.cls.demand
         if status in ALLOCATED_STATUSES:
             change(self.allocated, items)
             change(self.queue.allocated, items)
-            if task.cls.quota:
-                change(self.queue.charged, task.cls.quota)
         elif status is Status.PENDING:
             change(self.queue.pending, items)
             if task.best_effort:
@@ -264,10 +260,7 @@ class Job:
         apply(self.queue.inqueue, self.inqueue.items())
         apply(self.queue.elastic, self.elastic.items())
         for task in self.pending.values():
-            apply(self.queue.pending, task.request.items)
-        for task in self.tasks.values():
-            if task.status in ALLOCATED_STATUSES and task.cls.quota:
-                apply(self.queue.charged, task.cls.quota)
+            apply(self.queue.pending, task.cls.demand)
 
     def settle(self) -> None:
         """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
@@ -281,7 +274,7 @@ class Job:
                 inqueue = exceeded(self.min_resources, self.allocated)
                 for task in self.pending.values():
                     if task.gated:
-                        inqueue = exceeded(inqueue, dict(task.request.items))
+                        inqueue = exceeded(inqueue, dict(task.cls.demand))
         if self.allocated:
             elastic = exceeded(self.allocated, self.min_resources or {})
             elastic.pop("pods", None)

@@ -176,8 +176,6 @@ def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:
         for other in state.queues.values():
             if other is queue or queue in state.ancestors(other):
                 add(total, other.allocated.items())
-                for resource, amount in other.charged.items():
-                    total[resource] = amount * 1000
         total = {n: v for n, v in total.items() if v}
         if total != queue.written:
             queue.written = total

@@ -61,7 +61,7 @@ class Proportion(Plugin):
         if part is None:
             return True
         allocated, deserved = queue.allocated, part.deserved
-        return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in task.request.items if n != PODS)
+        return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in task.cls.demand if n != PODS)
 
     def job_enqueueable(self, job: Job) -> int:
         queue = job.queue
