@@ -283,6 +283,22 @@ static void a_closed_descriptor_does_not_make_us_dead(void)
     region_forget(&first);
 }
 
+static void what_a_leaving_process_still_wrote_is_swept(void)
+{
+    struct config config = config_for("residue.cache", 1000);
+    struct region_map first, second;
+    region_attach(&first, &config);
+    region_attach(&second, &config);
+    slot_leave(&first);
+    CHECK(memory_reserve(&first, 0, MEMORY_DATA, 5000) == GRANTED); /* its books are closed, and it ends */
+    CHECK_EQUAL(first.region->procs[0].used[0].total, 0);
+    region_forget(&first);
+    second.region->procs[0].used[0].total = 700; /* a thread that was in the middle of booking */
+    CHECK(memory_reserve(&second, 0, MEMORY_DATA, 1000) == GRANTED);
+    CHECK_EQUAL(second.region->procs[0].used[0].total, 0);
+    region_forget(&second);
+}
+
 static void slots_are_reused_lowest_first_and_never_move(void)
 {
     struct config config = config_for("slots.cache", 0);
@@ -372,6 +388,7 @@ int main(void)
     a_mark_that_lies_hides_nobody();
     the_dead_give_back_at_the_next_request();
     a_closed_descriptor_does_not_make_us_dead();
+    what_a_leaving_process_still_wrote_is_swept();
     slots_are_reused_lowest_first_and_never_move();
     the_thousand_and_twenty_fifth_process_is_limited_alone();
     books_never_go_below_zero();

@@ -20,7 +20,8 @@ struct region_map {
     bool shared;            /* region lies in the container's file */
     bool ext_shared;        /* the extension does too */
     size_t mapped_bytes;
-    int slot; /* this process's own, -1 without one */
+    int slot;    /* this process's own, -1 without one */
+    int leaving; /* the slot is given back: other threads may still run, and book nothing more */
     dev_t device;
     ino_t inode;
     char path[4096];
@@ -33,6 +34,12 @@ void region_forget(struct region_map *map);
 
 /* A descriptor that surely still is the region's file, even if the program closed and reused ours; -1 when there is none. */
 int region_fd(struct region_map *map);
+
+/* Whether this process has books to keep. */
+static inline bool region_has_books(const struct region_map *map)
+{
+    return map->slot >= 0 && !__atomic_load_n(&map->leaving, __ATOMIC_RELAXED);
+}
 
 static inline bool region_has_magic(const struct region *region)
 {

@@ -117,18 +117,32 @@ static void lower_mark(struct region *region)
     }
 }
 
+/* A thread that was booking while its process left may have written into the slot after it was emptied. */
+static bool has_residue(const struct region_map *map, int slot)
+{
+    uint64_t residue = 0;
+    for (int device = 0; device < REGION_DEVICES; device++)
+        residue |= shared_get(&map->region->procs[slot].used[device].total) | shared_get(&map->ext->slots[slot].pending[device].fast);
+    return residue != 0 && shared_get(&map->region->procs[slot].pid) == 0;
+}
+
+static bool wants_clearing(struct region_map *map, int slot)
+{
+    return slot_is_dead(map, slot) || has_residue(map, slot);
+}
+
 int slots_sweep(struct region_map *map)
 {
     int emptied = 0;
     int fd = region_fd(map);
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
-        if (!slot_is_dead(map, slot))
+        if (!wants_clearing(map, slot))
             continue;
         /* The dead owner's lock is ours to take; whoever else sweeps or claims it finds it busy. */
         enum lock_verdict verdict = fd >= 0 && map->ext_shared ? lock_try(fd, LOCK_ALIVE(slot), 1) : LOCK_BROKEN;
         if (verdict == LOCK_BUSY)
             continue;
-        if (slot_is_dead(map, slot)) {
+        if (wants_clearing(map, slot)) {
             slot_clear(map, slot);
             emptied++;
         }
@@ -198,7 +212,7 @@ void slot_leave(struct region_map *map)
 {
     if (map->slot < 0 || shared_get(&map->region->procs[map->slot].pid) != getpid())
         return;
+    __atomic_store_n(&map->leaving, 1, __ATOMIC_SEQ_CST);
     slot_clear(map, map->slot);
-    map->slot = -1;
     lower_mark(map->region);
 }

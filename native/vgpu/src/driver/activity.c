@@ -94,7 +94,7 @@ static void show(int device, uint64_t now, uint64_t until)
 
 void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown)
 {
-    if (guest.map.slot < 0)
+    if (!region_has_books(&guest.map))
         return;
     uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
     if (end < now)
@@ -108,7 +108,7 @@ void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown)
 void activity_answered(int device, uint64_t now)
 {
     uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
-    if (guest.map.slot < 0)
+    if (!region_has_books(&guest.map))
         return;
     end = end > now ? end : now;
     __atomic_store_n(&guest.map.ext->slots[guest.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
@@ -119,6 +119,6 @@ void activity_answered(int device, uint64_t now)
 
 uint64_t activity_ask(int device, uint64_t now, uint64_t limit)
 {
-    struct arbiter *node = guest.config.arbiter && guest.map.slot >= 0 ? node_file(device) : NULL;
+    struct arbiter *node = guest.config.arbiter && region_has_books(&guest.map) ? node_file(device) : NULL;
     return node == NULL ? 0 : arbiter_ask(node, now, (uint32_t)limit);
 }

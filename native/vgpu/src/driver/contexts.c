@@ -43,7 +43,7 @@ static uint64_t measured_bytes(int device)
     if (rc != NVML_SUCCESS)
         return 0;
     /* The driver reports the pid of our own namespace (open kernel modules) or of the host, which the monitor writes. */
-    struct region_slot *own = guest.map.slot >= 0 ? &guest.map.region->procs[guest.map.slot] : NULL;
+    struct region_slot *own = region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
     unsigned host = own != NULL ? (unsigned)shared_get(&own->hostpid) : 0, here = (unsigned)getpid();
     for (unsigned i = 0; i < count; i++) {
         if (list[i].pid != here && (host == 0 || list[i].pid != host))
@@ -57,7 +57,7 @@ static uint64_t measured_bytes(int device)
 
 static uint64_t booked_by_us(int device)
 {
-    return guest.map.slot < 0 ? 0 : shared_get(&guest.map.region->procs[guest.map.slot].used[device].total);
+    return !region_has_books(&guest.map) ? 0 : shared_get(&guest.map.region->procs[guest.map.slot].used[device].total);
 }
 
 static uint64_t context_cost(int device)

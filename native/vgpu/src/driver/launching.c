@@ -90,7 +90,7 @@ void launch_tick(uint64_t now)
     int index = any ? -1 : device_of_launch();
     if (index >= 0) /* unlimited, but neighbours want to know when they were alone */
         activity_publish(index, policy_clock.now(), TICK_NS, false);
-    if (guest.map.slot >= 0)
+    if (region_has_books(&guest.map))
         __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
     __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
     errno = saved;

@@ -32,7 +32,7 @@ static void publish(uint64_t span_ns)
         int64_t busy = __atomic_exchange_n(&busy_ns[device], 0, __ATOMIC_RELAXED);
         uint64_t percent = busy <= 0 || span_ns == 0 ? 0 : (uint64_t)busy * 100 / span_ns;
         int slot = guest.map.slot;
-        if (slot >= 0)
+        if (region_has_books(&guest.map))
             __atomic_store_n(&guest.map.region->procs[slot].device_util[device].sm_util, percent > 100 ? 100 : percent,
                              __ATOMIC_RELAXED);
     }

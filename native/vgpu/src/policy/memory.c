@@ -133,7 +133,7 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
 {
     if (bytes > INT64_MAX)
         return REFUSED;
-    if (map->slot < 0) /* leaving: the process ends and its books are closed */
+    if (!region_has_books(map)) /* the process ends */
         return GRANTED;
     if (map->shared && !map->ext_shared)
         return reserve_unshared(map, device, type, bytes);
@@ -151,7 +151,7 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
 
 void memory_charge(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
-    if (map->slot >= 0)
+    if (region_has_books(map))
         book(map, device, type, bytes);
 }
 
@@ -166,7 +166,7 @@ static uint64_t take(uint64_t *word, uint64_t bytes)
 
 void memory_release(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
-    if (map->slot < 0)
+    if (!region_has_books(map))
         return;
     struct region_slot *own = &map->region->procs[map->slot];
     uint64_t of_type = take(field_of(&own->used[device], type), bytes);
