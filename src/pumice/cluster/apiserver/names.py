@@ -52,6 +52,19 @@ def bad_subdomain(text: str) -> str:
     return "" if _SUBDOMAIN.fullmatch(text) else DNS_SUBDOMAIN
 
 
+def bad_port_name(text: str) -> str:
+    """A name of a port as IANA has them."""
+    if len(text) > 15:
+        return "must be no more than 15 characters"
+    if not re.fullmatch(r"[a-z0-9-]+", text):
+        return "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+    if not re.search("[a-z]", text):
+        return "must contain at least one letter (a-z)"
+    if "--" in text:
+        return "must not contain consecutive hyphens"
+    return "must not begin or end with a hyphen" if text.startswith("-") or text.endswith("-") else ""
+
+
 def bad_path_segment(text: str) -> str:
     """RBAC and a few other names are only kept out of URL syntax."""
     if text in (".", ".."):

@@ -97,6 +97,8 @@ class Objects:
         else:
             metadata.pop("generation", None)
         strategy.default(value)
+        # The client owns what it sent and its defaults; what the server adds from here on belongs to nobody.
+        self._manage(kind, value, None, options, "")
         if kind.status and kind.id != ("", "Node"):
             value.pop("status", None)
         strategy.prepare_create(value)
@@ -110,7 +112,6 @@ class Objects:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
         if self.storage.get(kind.storage, namespace, metadata["name"]) is not None:
             raise already_exists(kind.group, kind.plural, metadata["name"])
-        self._manage(kind, value, None, options, "")
         if not options.dry_run:
             self.storage.put(kind.storage, namespace, metadata["name"], value, expect=0)
         return value

@@ -14,6 +14,7 @@ from pumice.cluster.apiserver.names import bad_label_value, bad_qualified, bad_s
 Json = dict[str, Any]
 Problems = list[FieldProblem]
 ANNOTATIONS_LIMIT = 256 * 1024
+_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")  # those without a domain
 
 
 class Strategy:
@@ -79,7 +80,10 @@ def validate_metadata(metadata: Json, namespaced: bool, bad_name: Callable[[str]
         problems.append(FieldProblem("FieldValueTooLong", "metadata.annotations", detail, ""))
     for i, finalizer in enumerate(metadata.get("finalizers") or []):
         if why := bad_qualified(finalizer):
-            problems.append(invalid_value(f"metadata.finalizers[{i}]", finalizer, why))
+            problems.append(invalid_value("metadata.finalizers", finalizer, why))
+        if "/" not in finalizer and finalizer not in _FINALIZERS:
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            problems.append(invalid_value(f"metadata.finalizers[{i}]", finalizer, detail))
     problems += _owners(metadata.get("ownerReferences") or [])
     return problems
 

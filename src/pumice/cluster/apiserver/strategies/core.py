@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, forbidden_value, invalid_value, required, unsupported
-from pumice.cluster.apiserver.names import bad_1035_label, bad_label, bad_path_segment, bad_qualified
+from pumice.cluster.apiserver.names import bad_1035_label, bad_label, bad_path_segment, bad_port_name, bad_qualified
 from pumice.cluster.apiserver.strategies.base import Strategy, at
+from pumice.wire.quantity import parse_quantity
 
 Json = dict[str, Any]
 
@@ -17,10 +18,13 @@ class NamespaceStrategy(Strategy):
     bad_name = staticmethod(bad_label)
     selectable = frozenset(("metadata.name", "status.phase", "name"))
 
+    def default(self, value: Json) -> None:
+        if name := value["metadata"].get("name"):
+            value["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+
     def prepare_create(self, value: Json) -> None:
         value.setdefault("spec", {})["finalizers"] = ["kubernetes"]
         value["status"] = {"phase": "Active"}
-        value["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = value["metadata"]["name"]
 
     def prepare_update(self, value: Json, old: Json) -> None:
         value["spec"] = old.get("spec", {})  # finalizers leave by the subresource finalize only
@@ -115,18 +119,18 @@ class ServiceStrategy(Strategy):
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
         spec.setdefault("internalTrafficPolicy", "Cluster")
-        if spec["type"] != "ExternalName":
-            spec.setdefault("ipFamilyPolicy", "SingleStack")
-            spec.setdefault("ipFamilies", ["IPv4"])
         for port in spec.get("ports") or []:
             port.setdefault("protocol", "TCP")
             port.setdefault("targetPort", port.get("port"))
 
     def prepare_create(self, value: Json) -> None:
         value["status"] = {"loadBalancer": {}}
+        if value["spec"]["type"] != "ExternalName":
+            value["spec"].setdefault("ipFamilyPolicy", "SingleStack")
+            value["spec"].setdefault("ipFamilies", ["IPv4"])
 
     def prepare_update(self, value: Json, old: Json) -> None:
-        for field in ("clusterIP", "clusterIPs"):
+        for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if not value["spec"].get(field) and old["spec"].get(field):
                 value["spec"][field] = old["spec"][field]
 
@@ -142,6 +146,14 @@ class ServiceStrategy(Strategy):
             if not 1 <= port.get("port", 0) <= 65535:
                 detail = "must be between 1 and 65535, inclusive"
                 problems.append(invalid_value(f"spec.ports[{i}].port", port.get("port", 0), detail))
+            target = port.get("targetPort")
+            if isinstance(target, int) and not 1 <= target <= 65535:
+                detail = "must be between 1 and 65535, inclusive"
+                problems.append(invalid_value(f"spec.ports[{i}].targetPort", target, detail))
+            if isinstance(target, str) and (why := bad_port_name(target)):
+                problems.append(invalid_value(f"spec.ports[{i}].targetPort", target, why))
+            if port["protocol"] not in ("SCTP", "TCP", "UDP"):
+                problems.append(unsupported(f"spec.ports[{i}].protocol", port["protocol"], ("SCTP", "TCP", "UDP")))
             if len(ports) > 1 and not port.get("name"):
                 problems.append(required(f"spec.ports[{i}].name"))
         return problems
@@ -220,6 +232,23 @@ class ClaimStrategy(ReturnedStrategy):
 
     def prepare_create(self, value: Json) -> None:
         value["status"] = {"phase": "Pending"}
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        spec, problems = value["spec"], []
+        if not spec.get("accessModes"):
+            problems.append(required("spec.accessModes", "at least 1 access mode is required"))
+        for mode in spec.get("accessModes") or []:
+            if mode not in _MODES:
+                problems.append(unsupported("spec.accessModes", mode, _MODES))
+        storage = at(spec, "resources.requests.storage")
+        if storage is None:
+            problems.append(required("spec.resources[storage]"))
+        elif parse_quantity(storage) <= 0:
+            problems.append(invalid_value("spec.resources[storage]", storage, "must be greater than zero"))
+        return problems
+
+
+_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
 class VolumeStrategy(ReturnedStrategy):

@@ -12,9 +12,9 @@ from pumice.cluster.apiserver.strategies.podspec import (
     containers,
     default_pod_spec,
     default_requests,
-    quality,
     validate_pod_spec,
 )
+from pumice.cluster.apiserver.strategies.resources import quality
 
 Json = dict[str, Any]
 
@@ -45,6 +45,7 @@ class PodStrategy(Strategy):
         if spec.get("schedulingGates"):
             value["status"]["conditions"] = [
                 {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                 "lastTransitionTime": value["metadata"]["creationTimestamp"],
                  "message": "Scheduling is blocked due to non-empty scheduling gates"}
             ]  # fmt: skip
 

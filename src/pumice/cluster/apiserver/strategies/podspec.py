@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
-from pumice.cluster.apiserver.names import bad_label, bad_qualified, bad_subdomain
+from pumice.cluster.apiserver.names import bad_label, bad_port_name, bad_qualified, bad_subdomain
 from pumice.cluster.apiserver.strategies.base import validate_labels
-from pumice.wire.quantity import parse_quantity
+from pumice.cluster.apiserver.strategies.resources import validate_resources
 
 Json = dict[str, Any]
 Problems = list[FieldProblem]
@@ -21,7 +21,6 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 OPERATORS = ("Exists", "Equal")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-STANDARD = frozenset(("cpu", "memory", "ephemeral-storage", "storage"))
 
 
 def containers(spec: Json) -> Iterator[tuple[str, Json]]:
@@ -127,11 +126,6 @@ def validate_pod_spec(spec: Json, path: str = "spec") -> Problems:
     volumes = _validate_volumes(spec, path, problems)
     for where, container in containers(spec):
         problems += _validate_container(container, f"{path}.{where}", volumes, where.startswith("ephemeral"))
-    grace = spec.get("terminationGracePeriodSeconds")
-    if grace is not None and grace < 0:
-        problems.append(
-            invalid_value(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
-        )
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and deadline < 1:
         detail = "must be between 1 and 2147483647, inclusive"
@@ -143,7 +137,64 @@ def validate_pod_spec(spec: Json, path: str = "spec") -> Problems:
     problems += validate_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
     for i, toleration in enumerate(spec.get("tolerations") or []):
         problems += _validate_toleration(toleration, f"{path}.tolerations[{i}]")
+    if spec.get("hostname") and (why := bad_label(spec["hostname"])):
+        problems.append(invalid_value(f"{path}.hostname", spec["hostname"], why))
+    for i, constraint in enumerate(spec.get("topologySpreadConstraints") or []):
+        problems += _validate_spread(constraint, f"{path}.topologySpreadConstraints[{i}]")
+    problems += _validate_node_affinity(spec, f"{path}.affinity.nodeAffinity")
+    for i, gate in enumerate(spec.get("schedulingGates") or []):
+        if why := bad_qualified(gate.get("name", "")):
+            problems.append(invalid_value(f"{path}.schedulingGates[{i}]", gate.get("name", ""), why))
     problems += _duplicates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
+    return problems
+
+
+def _validate_spread(constraint: Json, path: str) -> Problems:
+    problems: Problems = []
+    if constraint.get("maxSkew", 0) <= 0:
+        problems.append(invalid_value(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))
+    if not constraint.get("topologyKey"):
+        problems.append(required(f"{path}.topologyKey", "can not be empty"))
+    if constraint.get("whenUnsatisfiable") not in _UNSATISFIABLE:
+        problems.append(
+            unsupported(f"{path}.whenUnsatisfiable", constraint.get("whenUnsatisfiable", ""), _UNSATISFIABLE)
+        )
+    return problems
+
+
+_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+_NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+
+def _validate_node_affinity(spec: Json, path: str) -> Problems:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    path += ".requiredDuringSchedulingIgnoredDuringExecution"
+    asked = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if asked is None:
+        return []
+    terms = asked.get("nodeSelectorTerms") or []
+    problems = [] if terms else [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
+    for i, term in enumerate(terms):
+        for j, expression in enumerate(term.get("matchExpressions") or []):
+            problems += _validate_expression(expression, f"{path}.nodeSelectorTerms[{i}].matchExpressions[{j}]")
+    return problems
+
+
+def _validate_expression(expression: Json, path: str) -> Problems:
+    operator, values = expression.get("operator", ""), expression.get("values") or []
+    problems: Problems = []
+    if operator in ("In", "NotIn") and not values:
+        problems.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+    elif operator in ("Exists", "DoesNotExist") and values:
+        detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        problems.append(FieldProblem("FieldValueForbidden", f"{path}.values", detail))
+    elif operator in ("Gt", "Lt") and len(values) != 1:
+        detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+        problems.append(required(f"{path}.values", detail))
+    elif operator not in _NODE_OPERATORS:
+        problems.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
+    if why := bad_qualified(expression.get("key", "")):
+        problems.append(invalid_value(f"{path}.key", expression.get("key", ""), why))
     return problems
 
 
@@ -189,6 +240,15 @@ def _volume_order(source: str) -> int:
     return _VOLUMES.index(source) if source in _VOLUMES else len(_VOLUMES)
 
 
+_REFERENCES = {"hostPath": "path", "configMap": "name", "secret": "secretName", "persistentVolumeClaim": "claimName"}
+
+
+def _missing_reference(volume: Json, source: str) -> str:
+    """The field that names what the volume holds, when it is missing."""
+    field = _REFERENCES.get(source, "")
+    return field if field and not (volume[source] or {}).get(field) else ""
+
+
 def _validate_volumes(spec: Json, path: str, problems: Problems) -> set[str]:
     names: set[str] = set()
     for i, volume in enumerate(spec.get("volumes") or []):
@@ -204,9 +264,11 @@ def _validate_volumes(spec: Json, path: str, problems: Problems) -> set[str]:
             problems.append(
                 FieldProblem("FieldValueForbidden", f"{where}.{second}", "may not specify more than 1 volume type")
             )
-        if sources[:1] == ["hostPath"] and not volume["hostPath"].get("path"):
-            problems.append(required(f"{where}.hostPath.path"))
-        names.add(name)
+        missing = _missing_reference(volume, sources[0]) if sources else ""
+        if missing:
+            problems.append(required(f"{where}.{sources[0]}.{missing}"))
+        elif name:
+            names.add(name)  # a mount of a volume that is wrong is wrong too
     return names
 
 
@@ -239,7 +301,22 @@ def _validate_container(container: Json, path: str, volumes: set[str], ephemeral
         problems += _validate_port(port, f"{path}.ports[{i}]")
     if not ephemeral:
         problems += validate_resources(container.get("resources") or {}, f"{path}.resources")
+    if ".initContainers[" in path and container.get("restartPolicy") != "Always":
+        detail = "may not be set for init containers without restartPolicy=Always"
+        for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
+            if container.get(field) is not None:
+                problems.append(FieldProblem("FieldValueForbidden", f"{path}.{field}", detail))
+    for field in ("livenessProbe", "readinessProbe", "startupProbe"):
+        problems += _validate_probe(container.get(field) or {}, f"{path}.{field}")
     return problems
+
+
+def _validate_probe(probe: Json, path: str) -> Problems:
+    return [
+        invalid_value(f"{path}.{field}", probe[field], "must be greater than or equal to 0")
+        for field in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+        if probe.get(field, 0) < 0
+    ]
 
 
 def _validate_variable(variable: Json, path: str) -> Problems:
@@ -265,6 +342,8 @@ def _validate_port(port: Json, path: str) -> Problems:
         number = port.get(field)
         if number and not 1 <= number <= 65535:
             problems.append(invalid_value(f"{path}.{field}", number, "must be between 1 and 65535, inclusive"))
+    if port.get("name") and (why := bad_port_name(port["name"])):
+        problems.append(invalid_value(f"{path}.name", port["name"], why))
     if port.get("protocol", "TCP") not in ("TCP", "UDP", "SCTP"):
         problems.append(unsupported(f"{path}.protocol", port["protocol"], ("SCTP", "TCP", "UDP")))
     return problems
@@ -290,67 +369,3 @@ def _validate_toleration(toleration: Json, path: str) -> Problems:
         detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
         problems.append(invalid_value(f"{path}.effect", toleration.get("effect", ""), detail))
     return problems
-
-
-def is_extended(name: str) -> bool:
-    """``example.com/gpu``: a resource of one's own, counted in whole units."""
-    return "/" in name and not name.startswith("requests.") and "kubernetes.io/" not in name
-
-
-def validate_resources(resources: Json, path: str) -> Problems:
-    """Names, signs, integers, and requests against limits."""
-    problems: Problems = []
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for field, values in (("limits", limits), ("requests", requests)):
-        for name, text in values.items():
-            where = f"{path}.{field}[{name}]"
-            problems += _validate_resource_name(name, where)
-            value = parse_quantity(text)
-            if value < 0:
-                problems.append(invalid_value(where, str(text), "must be greater than or equal to 0"))
-            if is_extended(name) and value.denominator != 1:
-                problems.append(invalid_value(where, str(text), "must be an integer"))
-    for name, text in requests.items():
-        if name in limits:
-            limit = parse_quantity(limits[name])
-            if is_extended(name) and parse_quantity(text) != limit:
-                detail = f"must be equal to {name} limit of {limits[name]}"
-                problems.append(invalid_value(f"{path}.requests", str(text), detail))
-            elif parse_quantity(text) > limit:
-                detail = f"must be less than or equal to {name} limit of {limits[name]}"
-                problems.append(invalid_value(f"{path}.requests", str(text), detail))
-        elif is_extended(name):
-            detail = "Limit must be set for non overcommitable resources"
-            problems.append(required(f"{path}.limits", detail))
-    return problems
-
-
-def _validate_resource_name(name: str, path: str) -> Problems:
-    if why := bad_qualified(name):
-        return [invalid_value(path, name, why)]
-    if "/" not in name and name not in STANDARD and not name.startswith(("hugepages-", "attachable-volumes-")):
-        return [invalid_value(path, name, "must be a standard resource type or fully qualified")]
-    return []
-
-
-def quality(spec: Json) -> str:
-    """The QoS class, from cpu and memory of all containers ("Configure Quality of Service for Pods")."""
-    requests: dict[str, Any] = {}
-    limits_everywhere = True
-    for _, container in containers({k: v for k, v in spec.items() if k != "ephemeralContainers"}):
-        resources = container.get("resources") or {}
-        limits = resources.get("limits") or {}
-        for name, text in {**(resources.get("requests") or {})}.items():
-            if name in ("cpu", "memory") and parse_quantity(text) > 0:
-                requests[name] = True
-        for name in ("cpu", "memory"):
-            limit = limits.get(name)
-            if limit is None or parse_quantity(limit) == 0:
-                limits_everywhere = False
-            else:
-                requests[name] = True
-                asked = (resources.get("requests") or {}).get(name, limit)
-                limits_everywhere = limits_everywhere and parse_quantity(asked) == parse_quantity(limit)
-    if not requests:
-        return "BestEffort"
-    return "Guaranteed" if limits_everywhere else "Burstable"

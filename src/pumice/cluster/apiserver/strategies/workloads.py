@@ -49,14 +49,19 @@ class WorkloadStrategy(Strategy):
         if policy is not None and policy not in self.fixed_policy:
             problems.append(unsupported(f"{self.template}.spec.restartPolicy", policy, self.fixed_policy))
         problems += validate_pod_spec(template.get("spec") or {}, f"{self.template}.spec")
+        if self.fixed_policy == ("Always",) and at(template, "spec.activeDeadlineSeconds") is not None:
+            detail = f"activeDeadlineSeconds in {value['kind']} is not Supported"
+            problems.append(FieldProblem("FieldValueForbidden", f"{self.template}.spec.activeDeadlineSeconds", detail))
         return problems
 
     def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
         selector = at(value, "spec.selector")
         if not selector or not (selector.get("matchLabels") or selector.get("matchExpressions")):
             if selector is None:
-                return [required("spec.selector"), invalid_value("spec.template.metadata.labels",
-                        at(template, "metadata.labels") or {}, "`selector` does not match template `labels`")]  # fmt: skip
+                have = at(template, "metadata.labels") or {}
+                detail = "`selector` does not match template `labels`"
+                mismatch = invalid_value("spec.template.metadata.labels", have, detail)
+                return [mismatch] if value["kind"] == "DaemonSet" else [required("spec.selector"), mismatch]
             return [invalid_value("spec.selector", selector, f"empty selector is invalid for {value['kind'].lower()}")]
         labels = at(template, "metadata.labels") or {}
         if not matches_selector(selector, labels):
@@ -88,7 +93,7 @@ class DeploymentStrategy(WorkloadStrategy):
         problems = super().validate(value)
         kind = at(value, "spec.strategy.type")
         if kind not in ("Recreate", "RollingUpdate"):
-            problems.append(unsupported("spec.strategy.type", kind, ("Recreate", "RollingUpdate")))
+            problems.append(unsupported("spec.strategy", at(value, "spec.strategy"), ("Recreate", "RollingUpdate")))
         elif kind == "Recreate" and at(value, "spec.strategy.rollingUpdate") is not None:
             detail = "may not be specified when strategy `type` is 'Recreate'"
             problems.append(FieldProblem("FieldValueForbidden", "spec.strategy.rollingUpdate", detail))
@@ -122,11 +127,15 @@ class StatefulSetStrategy(WorkloadStrategy):
         value["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
+_GENERATION = "deprecated.daemonset.template.generation"  # how apps/v1 shows a field of the kind's first version
+
+
 class DaemonSetStrategy(WorkloadStrategy):
     replicas = None
 
     def default(self, value: Json) -> None:
         super().default(value)
+        value["metadata"].setdefault("annotations", {}).setdefault(_GENERATION, "1")
         spec = value["spec"]
         spec.setdefault("revisionHistoryLimit", 10)
         update = spec.setdefault("updateStrategy", {})
@@ -135,6 +144,11 @@ class DaemonSetStrategy(WorkloadStrategy):
             rolling = update.setdefault("rollingUpdate", {})
             rolling.setdefault("maxUnavailable", 1)
             rolling.setdefault("maxSurge", 0)
+
+    def prepare_update(self, value: Json, old: Json) -> None:
+        count = int((old["metadata"].get("annotations") or {}).get(_GENERATION, "1"))
+        count += at(value, "spec.template") != at(old, "spec.template")
+        value["metadata"].setdefault("annotations", {})[_GENERATION] = str(count)
 
     def prepare_create(self, value: Json) -> None:
         counters = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
@@ -165,10 +179,25 @@ class JobStrategy(WorkloadStrategy):
         if spec.get("manualSelector"):
             return
         labels = spec.setdefault("template", {}).setdefault("metadata", {}).setdefault("labels", {})
-        name = value["metadata"]["name"]
+        name = value["metadata"].get("name", "")
         labels |= {"controller-uid": uid, "job-name": name,
                    "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}  # fmt: skip
         spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+        if not value["metadata"].get("labels"):
+            value["metadata"]["labels"] = dict(labels)
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        return super().validate(value) + [
+            invalid_value(f"spec.{field}", value["spec"][field], "must be greater than or equal to 0")
+            for field in (
+                "parallelism",
+                "completions",
+                "backoffLimit",
+                "activeDeadlineSeconds",
+                "ttlSecondsAfterFinished",
+            )
+            if (value["spec"].get(field) or 0) < 0
+        ]
 
     def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
         return super().validate_update(value, old) + [
