@@ -3,9 +3,8 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 dlsym_fn loader_real_dlsym;
 dlvsym_fn loader_real_dlvsym;
@@ -51,7 +50,7 @@ static uint32_t gnu_hash_of(const char *name)
 static bool is_definition(const struct symbols *symbols, uint32_t index, const char *name)
 {
     const ElfW(Sym) *symbol = &symbols->table[index];
-    return symbol->st_shndx != SHN_UNDEF && strcmp(symbols->strings + symbol->st_name, name) == 0;
+    return symbol->st_shndx != SHN_UNDEF && same_text(symbols->strings + symbol->st_name, name);
 }
 
 static const ElfW(Sym) * find_by_gnu_hash(const struct symbols *symbols, const char *name)
@@ -80,44 +79,43 @@ static const ElfW(Sym) * find_by_old_hash(const struct symbols *symbols, const c
     return NULL;
 }
 
-static void *find_in(const struct dl_phdr_info *object, const char *name)
+static void *find_in(const struct link_map *object, const char *name)
 {
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
-            continue;
-        struct symbols symbols =
-            symbols_of(object->dlpi_addr, (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr));
-        if (symbols.table == NULL || symbols.strings == NULL)
-            return NULL;
-        const ElfW(Sym) *symbol = symbols.gnu_hash != NULL   ? find_by_gnu_hash(&symbols, name)
-                                  : symbols.old_hash != NULL ? find_by_old_hash(&symbols, name)
-                                                             : NULL;
-        return symbol != NULL ? (void *)(object->dlpi_addr + symbol->st_value) : NULL;
-    }
-    return NULL;
+    struct symbols symbols = symbols_of(object->l_addr, object->l_ld);
+    if (symbols.table == NULL || symbols.strings == NULL)
+        return NULL;
+    const ElfW(Sym) *symbol = symbols.gnu_hash != NULL   ? find_by_gnu_hash(&symbols, name)
+                              : symbols.old_hash != NULL ? find_by_old_hash(&symbols, name)
+                                                         : NULL;
+    return symbol != NULL ? (void *)(object->l_addr + symbol->st_value) : NULL;
 }
 
-static int look_at_object(struct dl_phdr_info *object, size_t size, void *data)
+/* Before glibc 2.34 the functions live in libdl. */
+static bool may_hold_dlsym(const struct link_map *object)
 {
-    (void)size;
-    (void)data;
-    const char *slash = object->dlpi_name == NULL ? NULL : strrchr(object->dlpi_name, '/');
-    const char *file = slash != NULL ? slash + 1 : object->dlpi_name;
-    /* Before glibc 2.34 the functions live in libdl. */
-    if (file == NULL || (strncmp(file, "libc.so", 7) != 0 && strncmp(file, "libc-2", 6) != 0 && strncmp(file, "libdl", 5) != 0))
-        return 0;
-    void *dlsym_found = find_in(object, "dlsym"), *dlvsym_found = find_in(object, "dlvsym");
-    if (dlvsym_found != NULL)
-        loader_real_dlvsym = (dlvsym_fn)dlvsym_found;
-    if (dlsym_found != NULL)
-        __atomic_store_n(&loader_real_dlsym, (dlsym_fn)dlsym_found, __ATOMIC_RELEASE);
-    return 0;
+    const char *file = object->l_name != NULL ? object->l_name : "";
+    for (const char *at = file; *at != '\0'; at++)
+        if (*at == '/')
+            file = at + 1;
+    return begins_with(file, "libc.so") || begins_with(file, "libc-2") || begins_with(file, "libdl");
 }
 
+/*
+ * The loader's own list of objects, as debuggers read it: calling a function for it, such as dl_iterate_phdr, would call a
+ * sanitizer's. What we look for was there before the program began, so the front of the list does not change under us.
+ */
 void loader_prepare(void)
 {
-    if (__atomic_load_n(&loader_real_dlsym, __ATOMIC_ACQUIRE) == NULL)
-        dl_iterate_phdr(look_at_object, NULL);
+    if (__atomic_load_n(&loader_real_dlsym, __ATOMIC_ACQUIRE) != NULL)
+        return;
+    for (const struct link_map *object = _r_debug.r_map; object != NULL; object = object->l_next) {
+        void *found = may_hold_dlsym(object) ? find_in(object, "dlsym") : NULL;
+        if (found == NULL)
+            continue;
+        loader_real_dlvsym = (dlvsym_fn)find_in(object, "dlvsym");
+        __atomic_store_n(&loader_real_dlsym, (dlsym_fn)found, __ATOMIC_RELEASE);
+        return;
+    }
 }
 
 void *loader_symbol(void *handle, const char *name)

@@ -1,4 +1,5 @@
 /* Finding a hook: by name, by the address of what it stands for, by base name and version. */
+#include "driver/loader.h"
 #include "driver/real.h"
 
 #include <string.h>
@@ -44,7 +45,7 @@ const struct hook *hook_by_name(const char *name)
     if (!__atomic_load_n(&by_name_ready, __ATOMIC_ACQUIRE))
         build_names();
     for (unsigned at = hash_of(name); by_name[at] != 0; at = (at + 1) % BUCKETS)
-        if (strcmp(hooks[by_name[at] - 1].name, name) == 0)
+        if (same_text(hooks[by_name[at] - 1].name, name))
             return &hooks[by_name[at] - 1];
     return NULL;
 }
