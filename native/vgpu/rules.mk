@@ -9,6 +9,9 @@ VGPU_OBJ := $(VGPU_SRC:$(VGPU_DIR)/src/%.c=$(VGPU_OUT)/obj/%.o)
 VGPU_CPPFLAGS := -D_GNU_SOURCE -I$(VGPU_DIR)/include -I$(VGPU_DIR)/src
 VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition -ftls-model=initial-exec
 
+# What looks up symbols may run before a sanitizer's runtime is ready for it.
+VGPU_EARLY := symbols loader lookup real
+
 # What the unit tests link: everything that includes no CUDA header.
 VGPU_POLICY_SRC := $(wildcard $(VGPU_DIR)/src/core/*.c $(VGPU_DIR)/src/policy/*.c $(VGPU_DIR)/src/book/*.c)
 VGPU_UNIT := $(patsubst $(VGPU_DIR)/tests/%.c,%,$(wildcard $(VGPU_DIR)/tests/test_*.c))
@@ -17,7 +20,7 @@ VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/
 
 $(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/rules.mk $(VGPU_DIR)/hooks.def $(VGPU_DIR)/src/driver/needs.def
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -include core/old_glibc.h -MMD -MP -c $< -o $@
+	$(CC) $(VGPU_CFLAGS) $(if $(filter $(VGPU_EARLY),$(*F)),,$(SANITIZE)) $(VGPU_CPPFLAGS) -include core/old_glibc.h -MMD -MP -c $< -o $@
 
 $(VGPU_OUT)/exports.map: $(VGPU_DIR)/exports.map.in $(VGPU_DIR)/hooks.def
 	@mkdir -p $(@D)
@@ -25,7 +28,7 @@ $(VGPU_OUT)/exports.map: $(VGPU_DIR)/exports.map.in $(VGPU_DIR)/hooks.def
 
 # A file that a process has mapped is never written into: the new one takes its name.
 $(VGPU_LIB): $(VGPU_OBJ) $(VGPU_OUT)/exports.map
-	$(CC) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-z,defs -Wl,-z,now -Wl,-z,nodelete -Wl,-soname,libvgpu.so $(VGPU_OBJ) -o $@.new \
+	$(CC) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map $(if $(SANITIZE),$(SANITIZE),-Wl,-z,defs) -Wl,-z,now -Wl,-z,nodelete -Wl,-soname,libvgpu.so $(VGPU_OBJ) -o $@.new \
 	  -Wl,--push-state,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0 -Wl,--pop-state
 	mv -f $@.new $@
 
@@ -51,6 +54,19 @@ vgpu-programs: $(VGPU_PROGRAMS)
 # Under a sanitizer these are the same tests: the policy links without the driver's half.
 vgpu-test: $(VGPU_UNIT:%=$(VGPU_OUT)/tests/%)
 	@set -e; for t in $^; do LIBCUDA_LOG_LEVEL=0 timeout 300 $$t; done
+# Under a sanitizer the whole library runs too: eight threads on a small machine, its own runtime preloaded before ours.
+ifneq ($(SANITIZE),)
+.PHONY: vgpu-whole
+VGPU_WHOLE := $(abspath $(VGPU_OUT))/whole
+vgpu-whole: $(VGPU_LIB) $(VGPU_OUT)/programs/threads $(M_LIBS) $(BUILD)/machine/tests/create
+	@rm -rf $(VGPU_WHOLE) && $(BUILD)/machine/tests/create $(VGPU_WHOLE)
+	@PUMICE_MACHINE=$(VGPU_WHOLE) LD_LIBRARY_PATH=$(abspath $(BUILD)/machine) ASAN_OPTIONS=detect_leaks=0 LIBCUDA_LOG_LEVEL=0 \
+	  CUDA_DEVICE_MEMORY_SHARED_CACHE=$(VGPU_WHOLE)/r.cache CUDA_DEVICE_MEMORY_LIMIT=2g CUDA_DEVICE_SM_LIMIT=90 \
+	  LD_PRELOAD="$(shell $(CC) -print-file-name=lib$(SANITIZER).so) $(abspath $(VGPU_LIB))" \
+	  timeout 300 $(VGPU_OUT)/programs/threads 2147483648
+	@echo "ok   the whole library under $(SANITIZER)"
+TESTS += vgpu-whole
+endif
 vgpu-install: $(VGPU_LIB)
 	@mkdir -p $(PREFIX)/vgpu
 	install -m 755 $(VGPU_LIB) $(PREFIX)/vgpu/libvgpu.so.new
