@@ -80,6 +80,7 @@ static void filling_and_copying_a_large_block_touches_little(void)
     OK(cuMemcpyDtoH_v2(host, q + 20000 * MIB - 32 * MIB, 64 * MIB));
     CHECK(host[0] == 0 && host[32 * MIB] == 7 && host[64 * MIB - 1] == 0);
     OK(cuMemcpyHtoD_v2(p + 100 * MIB, host, 64 * MIB));
+    free(host);
     before += 64 * 1024;
     OK(cuMemcpyDtoH_v2(&word, p + 132 * MIB, 4));
     EQUAL(word, 7);
