@@ -17,6 +17,7 @@ BENCHMARKS = {
     "decide": ("benchmarks.bs1_decide", "BS1: placing in process, by nodes and request shapes, against a plain rescan"),
     "end-to-end": ("benchmarks.bs2_end_to_end", "BS2 to BS4, BS7: bursts, latency, gangs, hopeless pods over an API server"),
     "start": ("benchmarks.bs5_start", "BS5, BS6: start with many nodes and pods, memory, growth, idle"),
+    "allocate": ("benchmarks.node_allocate", "The NVIDIA device plugin: preferred ids and Allocate over the real gRPC socket"),
     "backbone": ("benchmarks.backbone", "The whole house: pumice up, one pod, 1,000 pods on hollow nodes"),
 }
 
