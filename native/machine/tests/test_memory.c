@@ -326,7 +326,7 @@ static void *hold_on(void *arg)
 static void a_process_whose_first_thread_is_gone_is_alive(void)
 {
     fresh_machine("");
-    int held[2], quit[2];
+    static int held[2], quit[2]; /* not on the stack that the first thread takes with it */
     char byte;
     CHECK(pipe(held) == 0 && pipe(quit) == 0);
     if (child() == 0) {
