@@ -196,6 +196,8 @@ def test_a_process_without_environment_is_limited_by_the_region_beside_the_libra
 def test_two_regions_beside_the_library_are_no_answer(card: Path, tmp_path: Path) -> None:
     library = shutil.copy(LIBRARY, tmp_path / "libvgpu.so")
     container = Container(card, tmp_path, LIMIT)
+    common = Path("/tmp/cudevshr.cache")  # where a process without any hint keeps its region, as upstream's does
+    was_there = common.exists()
     with Holder(container):
         shutil.copy(container.region, tmp_path / "other.cache")
         with Holder(
@@ -206,7 +208,8 @@ def test_two_regions_beside_the_library_are_no_answer(card: Path, tmp_path: Path
             LIBCUDA_LOG_LEVEL="0",
         ) as alone:
             assert alone.ask("info")[1] == 1 << 30
-    Path("/tmp/cudevshr.cache").unlink(missing_ok=True)
+    if not was_there:
+        common.unlink(missing_ok=True)
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------
@@ -306,3 +309,23 @@ def test_a_killed_launcher_does_not_hold_up_the_others(card: Path, tmp_path: Pat
         victim.communicate()
     _, err = survivor.communicate(timeout=30)
     assert (survivor.returncode, err) == (0, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+def test_a_process_of_another_pid_namespace_is_not_taken_for_dead(container: Container) -> None:
+    with Holder(container) as first:
+        inner = container.start("unshare", "-pf", "--kill-child", *python("holder.py"), LIBCUDA_LOG_LEVEL="0")
+        assert inner.stdin is not None
+        assert inner.stdout is not None
+        assert inner.stdout.readline() == '"ready"\n'
+        inner.stdin.write(f"alloc {1000 * MIB}\n")
+        inner.stdin.flush()
+        assert inner.stdout.readline() == "0\n"
+        before = read_region(container.region).total()
+        assert first.ask(f"alloc {3000 * MIB}") == OUT_OF_MEMORY  # looks for the dead
+        assert read_region(container.region).total() == before
+        assert 1 in [slot.pid for slot in read_region(container.region).live]  # as it is called over there
+        inner.kill()
+        inner.communicate()
+        free, _ = first.ask("info")
+        assert first.ask(f"alloc {free + 500 * MIB}") == 0

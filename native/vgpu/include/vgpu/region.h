@@ -139,7 +139,6 @@ struct region_ext {
 
 /* Record locks: byte ranges of the file that are locked, never written. */
 #define LOCK_SLOTS (REGION_EXT_OFFSET + 64)
-#define LOCK_STARTUP (REGION_EXT_OFFSET + 65)
 #define LOCK_ALIVE(slot) (REGION_EXT_OFFSET + 4096 + (uint64_t)(slot) * 320)
 /* The range an upstream process locks while it creates or checks the region. */
 #define LOCK_UPSTREAM_BYTES REGION_V1_BYTES

@@ -12,7 +12,6 @@
 enum record_kind {
     RECORD_NONE,
     RECORD_LINEAR,  /* key: device pointer */
-    RECORD_MANAGED_FALLBACK,
     RECORD_ARRAY,   /* key: array or mipmapped array handle */
     RECORD_HANDLE,  /* key: VMM handle; references and mappings count */
     RECORD_MAPPING, /* key: mapped address; owner: the handle */

@@ -41,9 +41,4 @@ static inline bool region_has_books(const struct region_map *map)
     return map->slot >= 0 && !__atomic_load_n(&map->leaving, __ATOMIC_RELAXED);
 }
 
-static inline bool region_has_magic(const struct region *region)
-{
-    return shared_get(&region->initialized_flag) == REGION_MAGIC;
-}
-
 #endif

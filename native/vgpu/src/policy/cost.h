@@ -20,7 +20,7 @@ struct cost {
     uint32_t outstanding; /* measured launches without an answer yet */
     uint32_t since_sample;
     uint32_t patience_lost; /* once waited too long for a first answer: never again */
-    uint32_t pad;
+    uint32_t pad; /* the next word is aligned */
     uint64_t last_sampled_ns;
 };
 
