@@ -141,6 +141,7 @@ def validate_pod_spec(spec: Json, path: str = "spec") -> Problems:
         problems.append(invalid_value(f"{path}.hostname", spec["hostname"], why))
     for i, constraint in enumerate(spec.get("topologySpreadConstraints") or []):
         problems += _validate_spread(constraint, f"{path}.topologySpreadConstraints[{i}]")
+    problems += _validate_ids(spec.get("securityContext") or {}, f"{path}.securityContext")
     problems += _validate_node_affinity(spec, f"{path}.affinity.nodeAffinity")
     for i, gate in enumerate(spec.get("schedulingGates") or []):
         if why := bad_qualified(gate.get("name", "")):
@@ -306,9 +307,18 @@ def _validate_container(container: Json, path: str, volumes: set[str], ephemeral
         for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
             if container.get(field) is not None:
                 problems.append(FieldProblem("FieldValueForbidden", f"{path}.{field}", detail))
+    problems += _validate_ids(container.get("securityContext") or {}, f"{path}.securityContext")
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         problems += _validate_probe(container.get(field) or {}, f"{path}.{field}")
     return problems
+
+
+def _validate_ids(context: Json, path: str) -> Problems:
+    return [
+        invalid_value(f"{path}.{field}", context[field], "must be between 0 and 2147483647, inclusive")
+        for field in ("runAsUser", "runAsGroup", "fsGroup")
+        if not 0 <= context.get(field, 0) <= 2147483647
+    ]
 
 
 def _validate_probe(probe: Json, path: str) -> Problems:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
+from pumice.cluster.apiserver.names import bad_label_value
 from pumice.cluster.apiserver.selectors import matches_selector
 from pumice.cluster.apiserver.strategies.base import Strategy, at, validate_labels
 from pumice.cluster.apiserver.strategies.podspec import default_pod_spec, validate_pod_spec
@@ -44,7 +45,7 @@ class WorkloadStrategy(Strategy):
             problems.append(invalid_value("spec.replicas", replicas, "must be greater than or equal to 0"))
         template = at(value, self.template) or {}
         problems += self.validate_selector(value, template)
-        problems += validate_labels(at(template, "metadata.labels") or {}, f"{self.template}.metadata.labels")
+        problems += validate_labels(at(template, "metadata.labels") or {}, f"{self.template}.labels")
         policy = at(template, "spec.restartPolicy")
         if policy is not None and policy not in self.fixed_policy:
             problems.append(unsupported(f"{self.template}.spec.restartPolicy", policy, self.fixed_policy))
@@ -183,7 +184,7 @@ class JobStrategy(WorkloadStrategy):
         labels |= {"controller-uid": uid, "job-name": name,
                    "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}  # fmt: skip
         spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-        if not value["metadata"].get("labels"):
+        if not value["metadata"].get("labels") and not bad_label_value(name):
             value["metadata"]["labels"] = dict(labels)
 
     def validate(self, value: Json) -> list[FieldProblem]:
