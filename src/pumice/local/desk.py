@@ -69,6 +69,17 @@ class Desk:
             raise Refused(self._why(request, card, without))
         return fit
 
+    def resize(self, request: Request, booking: Booking) -> Grant:
+        """The grant of a living booking under new limits on its own card. To hold less needs nobody's leave: a program that
+        joined without a core limit keeps its place although all compute was given away since. Raises as ``place``."""
+        (held,) = self._ledger.holdings[booking.id].grants[0].pieces
+        memory = request.memory or booking.total * request.percent // 100
+        if 0 < memory <= held.memory and (request.cores or 100) <= (held.cores or 100):
+            cores = request.cores if request.cores or not held.cores else held.cores
+            piece = replace(held, memory=memory, asked=memory, cores=cores)
+            return Grant(self._family.name, NODE, ((piece,),))
+        return self.place(request, booking.id, without=booking.id)
+
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
         return self._family.annotations(grant, now_ns)
 

@@ -31,7 +31,7 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
         if current is None:
             raise BadInput(f"{booking.id}: the program has ended")
         desk = Desk(facts, bookings.all)
-        grant = desk.place(request, current.id, without=current.id)
+        grant = desk.resize(request, current)
         changed = msgspec.structs.replace(current, annotations=desk.annotations(grant, now_ns))
         held = used(current)
         if changed.device.memory * MIB < held and not force:

@@ -189,6 +189,18 @@ def test_a_share_makes_room_for_itself_when_it_changes() -> None:
     assert desk.place(Request(memory=15360, cores=100, card=CARDS[0].uuid), "r1", without="r1")
 
 
+def test_to_hold_less_needs_nobodys_leave() -> None:
+    first, second = booking("r1", request=Request(memory=5000)), booking("r2", request=Request(memory=5000, cores=100 - 1))
+    desk = Desk(CARDS[:1], [first, second, booking("r3", request=Request(memory=100, cores=1))])
+    card = first.device.uuid
+    with pytest.raises(Refused):
+        desk.place(Request(memory=4000, card=card), "r1", without="r1")  # a newcomer without a core limit may not join now
+    assert desk.resize(Request(memory=4000, card=card), first).pieces[0].memory == 4000
+    assert desk.resize(Request(percent=10, cores=30, card=card), first).pieces[0].cores == 30
+    with pytest.raises(Refused):
+        desk.resize(Request(memory=5001, card=card), first)
+
+
 def test_a_card_in_mig_mode_takes_nobody() -> None:
     desk = Desk([replace(CARDS[0], mig=True), CARDS[1]], ())
     with pytest.raises(Refused, match="in MIG mode"):
