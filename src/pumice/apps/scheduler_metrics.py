@@ -8,12 +8,12 @@ that node's cards changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pumice.engine.cards import FamilyBook, NodeBook
 from pumice.engine.cycle import Plan
 from pumice.engine.engine import Engine
-from pumice.engine.model import QueueState, Status, Task
+from pumice.engine.model import Job, QueueState, Status, Task
 from pumice.engine.observe import Histogram, escape, exponential, family, number
 from pumice.engine.plugins.drf import Drf
 from pumice.engine.plugins.proportion import Proportion
@@ -120,11 +120,12 @@ class SchedulerMetrics:
         yield from family("volcano_job_retry_counts", "counter", "Cycles in which a job was not ready",
                           (({"job_id": key}, count) for key, count in self.retries.items() if key in state.jobs))  # fmt: skip
         stood = [job for job in state.jobs.values() if job.scheduled_at and job.group is not None]
-        for name, text, value in (
+        moments: tuple[tuple[str, str, Callable[[Job], float]], ...] = (
             ("duration", "Milliseconds from creation until the gang stood", lambda j: (j.scheduled_at - j.created) * 1000),
             ("start_time", "Creation of a job", lambda j: j.created),
             ("last_time", "When the gang of a job stood", lambda j: j.scheduled_at),
-        ):
+        )
+        for name, text, value in moments:
             yield from family(f"volcano_e2e_job_scheduling_{name}", "gauge", text,
                               (({"job_name": j.name, "queue": j.queue.name, "job_namespace": j.namespace}, value(j))
                                for j in stood))  # fmt: skip
