@@ -21,3 +21,15 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped where it must run: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """`make soak` keeps what it found: each test with its outcome, its seconds and what it recorded."""
+    if config.getoption("-m") != "soak" or not terminalreporter.stats.get("passed"):
+        return
+    from benchmarks.report import save
+
+    reports = [r for key in ("passed", "failed") for r in terminalreporter.stats.get(key, ()) if r.when == "call"]
+    save("soak", {"tests": [{"test": r.nodeid, "outcome": r.outcome, "seconds": round(r.duration, 1),
+                             **dict(r.user_properties)} for r in reports]}, keep=True)  # fmt: skip
