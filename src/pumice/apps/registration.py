@@ -16,6 +16,8 @@ from pumice.ports.clock import Clock
 
 log = logging.getLogger("pumice.kubelet")
 
+SOCKET_LOOK_SECONDS = 1.0
+
 
 @dataclass(slots=True)
 class Registration:
@@ -43,13 +45,23 @@ class Registration:
                 try:
                     if await self._registered(presence.started, clock):
                         pause = 1.0
-                        await first(presence.started.wait(), self.endpoint.lost.wait())
+                        await first(presence.started.wait(), self.endpoint.lost.wait(), self._socket_gone(clock))
                     else:
                         await first(presence.started.wait(), clock.sleep(pause))
                         pause = min(2 * pause, 30.0)
                 finally:
                     self.done.clear()
                     await self.endpoint.stop()
+
+    async def _socket_gone(self, clock: Clock) -> None:
+        """Return when our socket file is no longer there.
+
+        Another plugin of the resource takes the name over when it starts and removes it when it ends; the kubelet then has
+        nobody, and tells the one that was there before nothing. While the other runs, its file stands here: we wait.
+        """
+        while self.endpoint.path.exists():
+            await clock.sleep(SOCKET_LOOK_SECONDS)
+        log.info("our socket is gone, registering again endpoint=%s", self.endpoint.name)
 
     async def _registered(self, restarted: asyncio.Event, clock: Clock) -> bool:
         if not self.kubelet.exists():

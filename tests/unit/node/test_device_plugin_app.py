@@ -199,6 +199,15 @@ async def test_the_end_of_the_stream_means_register_again(world):
 
 
 @in_a_world
+async def test_a_plugin_that_ends_and_takes_our_socket_along_leaves_the_node_to_us_again(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        (world.root / "plugins/nvidia-vgpu-number.sock").unlink()  # what another plugin of this resource does at its end
+        await until(lambda: world.kubelet.registered == [NUMBER, NUMBER])
+        assert (world.root / "plugins/nvidia-vgpu-number.sock").exists()
+
+
+@in_a_world
 async def test_a_kubelet_that_comes_later_is_found(world):
     await world.kubelet.stop()
     (world.root / "plugins/kubelet.sock").unlink(missing_ok=True)
