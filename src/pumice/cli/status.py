@@ -59,7 +59,8 @@ def _parts(facts: dict[str, Any]) -> Table:
     table.add_column("Where")
     table.add_row("process", f"pid {facts['pid']}")
     table.add_row("API server", str(facts["server"]))
-    table.add_row("scheduler", f"http://{facts['scheduler']}/metrics")
+    if "scheduler" in facts:
+        table.add_row("scheduler", f"http://{facts['scheduler']}/metrics")
     for name, address in dict(facts.get("monitors") or {}).items():
         table.add_row(f"monitor of {name}", f"http://{address}/metrics")
     return table
