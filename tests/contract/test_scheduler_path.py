@@ -73,6 +73,9 @@ class Scene:
         for pod in (await self.kube.list(PODS, self.namespace))["items"]:
             with contextlib.suppress(ApiError):
                 await self.kube.delete(PODS, pod["metadata"]["name"], self.namespace, grace=0)
+        for group in (await self.kube.list(POD_GROUPS, self.namespace))["items"]:  # no garbage collector runs here
+            with contextlib.suppress(ApiError):
+                await self.kube.delete(POD_GROUPS, group["metadata"]["name"], self.namespace)
         for name in self.nodes:
             await self.kube.delete(NODES, name)
 
