@@ -43,7 +43,8 @@ e2e: setup ## real etcd, kube-apiserver, kubelet and containerd with our schedul
 	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e tests/contract/kubelet -m e2e --timeout 300
 
 demo: setup ## play the examples on a cluster of this machine (CONTROL_PLANE=kube: on the real control plane)
-	@$(BIN)/python examples/demo.py --control-plane $(CONTROL_PLANE)
+	@if [ "$(CONTROL_PLANE)" = kube ]; then export KUBEBUILDER_ASSETS=$$(tests/kube/build.sh | tail -n 1); fi; \
+	$(BIN)/python examples/demo.py --control-plane $(CONTROL_PLANE)
 
 clean: ## remove what was built
 	rm -rf $(VENV) native/build src/pumice/_native build dist
