@@ -189,3 +189,13 @@ def test_negative_and_huge_requests_wait_with_a_reason(amount: str) -> None:
     assert (world.node_of("odd"), world.node_of("fine")) == ("", "n1")
     text = world.condition("odd")["message"]
     assert "negative" in text or "Insufficient cpu" in text
+
+
+def test_pods_that_run_already_are_no_work_for_a_cycle() -> None:
+    """After a restart, bound pods without a PodGroup must not be looked at in every cycle."""
+    world = World()
+    world.add(node("n1", pods=1000, cpu="1000"), *(pod(f"p{i}", cpu="1", nodeName="n1") for i in range(50)))
+    assert not any(queue.active for queue in world.engine.state.queues.values())
+    world.add(pod("new", cpu="1"))
+    world.engine.cycle(world.now, budget=0.0)
+    assert world.engine.state.ledger.holdings[world.pods["default/new"]["metadata"]["uid"]].node == "n1"

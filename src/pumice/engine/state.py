@@ -487,7 +487,7 @@ class State:
     def activate(self, job: Job) -> None:
         """Let the job take part in the next cycle, unless its PodGroup is still to come."""
         self.waiting.pop(job, None)
-        if (job.group is not None or job.implicit) and (job.pending or job.is_pending()):
+        if (job.pending and job.implicit) or (job.group is not None and (job.pending or job.is_pending())):
             job.queue.active[job] = None
 
     def wait(self, job: Job, until: float) -> None:

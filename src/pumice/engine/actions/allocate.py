@@ -8,6 +8,9 @@ from typing import Any
 from pumice.engine.cycle import CHUNK, Cycle, Statement
 from pumice.engine.model import Job, QueueState, Status, Task
 
+LEAST_JOBS = 32
+"""Jobs tried in every cycle, however long it took to get here: a cycle always gets somewhere."""
+
 Heap = list[tuple[Any, int, Job]]
 
 
@@ -19,12 +22,17 @@ def allocate(cycle: Cycle) -> None:
     for queue in cycle.queues():
         heap: Heap = []
         for job in cycle.candidates(queue):
+            if not job.pending:
+                cycle.tried.setdefault(job, None)
+                continue
             serial += 1
             heap.append((framework.job_key(job), serial, job))
         heapq.heapify(heap)
         if heap:
             waiting[queue] = heap
-    while waiting and not cycle.out_of_time():
+    least = LEAST_JOBS
+    while waiting and (least > 0 or not cycle.out_of_time()):
+        least -= 1
         queue = next(iter(waiting)) if len(waiting) == 1 else min(waiting, key=framework.queue_key)
         heap = waiting[queue]
         if framework.overused(queue):
