@@ -199,3 +199,16 @@ def test_pods_that_run_already_are_no_work_for_a_cycle() -> None:
     world.add(pod("new", cpu="1"))
     world.engine.cycle(world.now, budget=0.0)
     assert world.engine.state.ledger.holdings[world.pods["default/new"]["metadata"]["uid"]].node == "n1"
+
+
+def test_the_echo_of_a_queues_own_status_wakes_nobody() -> None:
+    world = World()
+    world.add(node("n1", cards=2, mib=8000), pod("a", mib=1000), pod("b", mib=1000))
+    world.settle()
+    world.add({**world.queues["default"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-memory": "2000"}}})
+    world.engine.cycle(world.now)
+    world.add({**world.queues["default"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-memory": "1000"}}})
+    assert not world.engine.state.dirty
+    assert not world.engine.has_work(world.now)
+    world.add({**world.queues["default"], "spec": {"weight": 7}})
+    assert world.engine.has_work(world.now)

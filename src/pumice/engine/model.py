@@ -134,6 +134,8 @@ class QueueState:
     pending: Vector = field(default_factory=dict)
     inqueue: Vector = field(default_factory=dict)
     elastic: Vector = field(default_factory=dict)
+    meaning: object = None
+    """Spec and state as last read: what else changes in the object is our own writing."""
 
     @property
     def open(self) -> bool:

@@ -378,6 +378,10 @@ class State:
             self.problems[f"Queue {name}"] = state.problem
         else:
             self.problems.pop(f"Queue {name}", None)
+        meaning = (queue.spec, queue.status.state)
+        if state.meaning == meaning:
+            return  # only the echo of the allocation that we wrote ourselves
+        state.meaning = meaning
         for job in state.jobs:
             self._touch(job)
         self.wake_waiting()
@@ -387,7 +391,7 @@ class State:
         self.problems.pop(f"Queue {name}", None)
         state = self.queues.get(name)
         if state is not None:
-            state.present = False
+            state.present, state.meaning = False, None
             if not state.jobs:
                 del self.queues[name]
 
