@@ -12,6 +12,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
+from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.state import State
@@ -24,24 +25,7 @@ from tests.kit.objects import queue
 
 Json = dict[str, Any]
 
-ALL_PLUGINS = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: conformance
-- plugins:
-  - name: drf
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
+ALL_PLUGINS = SCHEDULER_CONF  # what a new cluster is given
 DEVICES_ONLY = """\
 actions: "enqueue, allocate, backfill"
 tiers:

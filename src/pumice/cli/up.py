@@ -109,7 +109,7 @@ def _log_to(path: Path) -> None:
 
 def _detached(data: DataDir, arguments: list[str]) -> None:
     """Start ``pumice up`` in a session of its own and wait until it says ready, or hand on its one line of error."""
-    out = data.root.parent / f".{data.root.name}.up.out"
+    out = data.logs / "up.out"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.touch()
