@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pumice.machine.native import MachineError, library_dir
+from pumice.machine.native import MachineError
 
 DEFAULT = "2xGeForce-GTX-1080-Ti"
 
@@ -39,9 +39,14 @@ def machines(present: Mapping[str, str]) -> list[Path]:
 
 def machine_environment(directory: Path, present: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that meets this machine's driver instead of a real one."""
-    front = {"LD_LIBRARY_PATH": str(library_dir()), "PATH": f"{directory}/bin"}
-    joined = {name: ":".join(filter(None, (first, present.get(name, "")))) for name, first in front.items()}
-    return {**present, **joined, "PUMICE_MACHINE": str(directory)}
+    from pumice.machine import open_machine
+
+    with open_machine(directory) as machine:
+        front = machine.environment()
+    joined = {
+        name: ":".join(filter(None, (front[name], present.get(name, "")))) for name in ("LD_LIBRARY_PATH", "PATH")
+    }
+    return {**present, **front, **joined}
 
 
 def _home(present: Mapping[str, str]) -> Path:

@@ -296,8 +296,9 @@ def container_env(machine: str) -> dict[str, str]:
     """What every container of an emulated node finds in its environment, so that it meets the emulated driver."""
     if not machine:
         return {}
-    return {"PUMICE_MACHINE": machine, "LD_LIBRARY_PATH": str(machines.library_dir()),
-            "PATH": f"{machine}/bin:{os.environ.get('PATH', '/usr/bin:/bin')}"}  # fmt: skip
+    with machines.open_machine(machine) as opened:
+        front = opened.environment()
+    return front | {"PATH": f"{front['PATH']}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
 
 
 def vgpu_library() -> os.PathLike[str] | str:

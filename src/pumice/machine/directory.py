@@ -23,7 +23,7 @@ from types import TracebackType
 from pumice.machine import layout
 from pumice.machine.fill import MIB, fill_state
 from pumice.machine.model import FaultModel, MachineModel
-from pumice.machine.native import MachineError, control, library_dir
+from pumice.machine.native import MachineError, control, library_path
 from pumice.machine.witness import Witness, read_witness
 
 
@@ -183,7 +183,7 @@ class Machine:
         """What a program needs to live on this machine; PATH and LD_LIBRARY_PATH are to be put in front."""
         return {
             "PUMICE_MACHINE": str(self.directory.resolve()),
-            "LD_LIBRARY_PATH": str(library_dir()),
+            "LD_LIBRARY_PATH": library_path(int(self.state.cuda_version)),
             "PATH": str(self.directory.resolve() / "bin"),
         }
 

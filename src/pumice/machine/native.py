@@ -34,6 +34,22 @@ def library_dir() -> Path:
     )
 
 
+def library_path(cuda: int) -> str:
+    """What stands first in ``LD_LIBRARY_PATH`` of a program on a machine whose driver knows CUDA ``cuda`` (12020 is 12.2).
+
+    A program that asks ``dlsym`` must not find names that came after its driver: ``driver-VERSION/`` folders hold the
+    library with the names known up to that version, and the oldest that still knows ``cuda`` is put in front.
+    """
+    folder = library_dir()
+    older = sorted(
+        (int(found.name.removeprefix("driver-")), found)
+        for found in folder.glob("driver-[0-9]*")
+        if found.name.removeprefix("driver-").isdigit()
+    )
+    front = [str(found) for version, found in older if version >= cuda][:1]
+    return ":".join([*front, str(folder)])
+
+
 @cache
 def nvml_library() -> ctypes.CDLL:
     """The machine's NVML, loaded for everybody in this process.

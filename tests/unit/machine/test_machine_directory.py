@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,18 @@ def test_strangers_take_no_more_than_the_card_has(tmp_path: Path) -> None:
             machine.set_stranger_memory(0, 11179)
         with pytest.raises(MachineError, match="card 1: the machine has cards 0 to 0"):
             machine.lose_card(1)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "found"),
+    [("11.4", [True, False, False]), ("12.4", [True, True, False]), ("13.0", [True, True, True])],
+)
+def test_a_program_on_the_machine_finds_no_name_that_its_driver_does_not_know(
+    tmp_path: Path, cuda: str, found: list[bool]
+) -> None:
+    with create(load_model(f'cuda: "{cuda}"\ncards: [{{preset: L4}}]\n'), tmp_path) as machine:
+        environment = {**os.environ, **machine.environment()}
+    ask = "import ctypes, sys; cuda = ctypes.CDLL('libcuda.so.1'); print([hasattr(cuda, name) for name in sys.argv[1:]])"
+    command = [sys.executable, "-c", ask, "cuMemAlloc_v2", "cuLibraryLoadData", "cuMemGetMemPool"]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
+    assert answer.stdout.strip() == str(found)
