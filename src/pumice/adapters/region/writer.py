@@ -1,4 +1,4 @@
-"""Making a region before anybody uses it, and changing the limits of a living one.
+"""Making a region before anybody uses it, and what may be changed in a living one: its limits and a monitor's feedback.
 
 What is written here is what ``libvgpu.so`` writes when it is the first (native/vgpu/src/core/region_format.c); it joins a
 file that it finds whole. Living processes look at their limits anew at each allocation and within 20 ms of launching.
@@ -13,7 +13,7 @@ from typing import Final
 
 from pumice.adapters.region.extension import BYTES, FILE_BYTES, MAGIC, OFFSET, VERSION
 from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
-from pumice.adapters.region.reader import V12, read_region
+from pumice.adapters.region.reader import V0, V12, read_region
 from pumice.model.refusal import Unavailable
 from pumice.ports.region import MAX_DEVICES
 
@@ -63,3 +63,23 @@ def set_limits(path: Path, memory: int, cores: int) -> None:
             os.close(descriptor)
     except OSError as error:
         raise Unavailable(f"{path}: the limits cannot be changed: {error.strerror}") from error
+
+
+def write_feedback(path: str | Path, recent: int | None = None, limited: bool | None = None) -> None:
+    """What a monitor says to a region of any layout: ``recent_kernel`` and ``utilization_switch``; None leaves a field as it is.
+
+    A launch of the same moment may be forgotten by this; the library repeats itself half a second later.
+    Raises BadRegion or Unavailable.
+    """
+    layout = V0 if read_region(path).version == V0.version else V12
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if limited is not None:
+                os.pwrite(descriptor, struct.pack("<i", limited), layout.trailer + 4)
+            if recent is not None:
+                os.pwrite(descriptor, struct.pack("<i", recent), layout.trailer + 8)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise Unavailable(f"{path}: the feedback cannot be written: {error.strerror}") from error

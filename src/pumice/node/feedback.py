@@ -1,0 +1,62 @@
+"""Who waits for whom on a card: the feedback of a monitor, one pure round of it (spec hami-core 12, nvidia-device-plugin 19).
+
+The library tells of a launch by setting ``recent`` to 2; each round counts that down, so a tenant stays active for one to two
+rounds after its last launch. While somebody more important is active on one of its cards, a tenant's launches wait.
+A round must be longer than the half second within which the library repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+WAIT: Final = -1
+"""``recent_kernel`` of a tenant whose launches wait."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """What a region says, or is to say: the cards that it may use, priority (0 high), ``recent_kernel``, and whether its core
+    limit is in force (``utilization_switch``)."""
+
+    uuids: tuple[str, ...]
+    priority: int
+    recent: int
+    limited: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a round writes to a region; None leaves the field as it is."""
+
+    recent: int | None = None
+    limited: bool | None = None
+
+
+def feedback(tenants: Mapping[K, Tenant], *, lift_limits: bool = True) -> dict[K, Word]:
+    """One round: what is to be written to whom, nothing for those to whom nothing changes.
+
+    ``lift_limits``: a tenant who is alone at work on its cards runs without its core limit, as upstream's monitors have it.
+    All cards of a tenant count, not the first that somebody works on (upstream's Volcano).
+    """
+    counted = {key: max(tenant.recent - 1, 0) if tenant.recent > 0 else tenant.recent for key, tenant in tenants.items()}
+    active: dict[str, Counter[int]] = {}
+    for key, tenant in tenants.items():
+        if counted[key] > 0:
+            for uuid in set(tenant.uuids):
+                active.setdefault(uuid, Counter())[tenant.priority] += 1
+    words = {key: _word(tenant, counted[key], active, lift_limits) for key, tenant in tenants.items()}
+    return {key: word for key, word in words.items() if word != Word()}
+
+
+def _word(tenant: Tenant, recent: int, active: Mapping[str, Counter[int]], lift_limits: bool) -> Word:
+    here = [active[uuid] for uuid in tenant.uuids if uuid in active]
+    waits = any(priority < tenant.priority for counts in here for priority in counts)
+    crowded = waits or any(counts[tenant.priority] > 1 for counts in here)
+    recent = WAIT if waits else max(recent, 0)
+    limited = crowded if lift_limits else True
+    return Word(recent if recent != tenant.recent else None, limited if limited != tenant.limited else None)

@@ -1,0 +1,80 @@
+"""One round of a monitor's feedback, and that it reaches the region (spec hami-core 12, nvidia-device-plugin 19 and 22)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.metrics.region_files import region_bytes, write
+
+from pumice.adapters.region import read_region
+from pumice.adapters.region.writer import write_feedback
+from pumice.node.feedback import WAIT, Tenant, Word, feedback
+
+A, B = "GPU-a", "GPU-b"
+
+
+def after(tenants: dict[str, Tenant], **options: bool) -> dict[str, Tenant]:
+    """The tenants once a round's words are written."""
+    words = feedback(tenants, **options)
+    found = {}
+    for key, tenant in tenants.items():
+        word = words.get(key, Word())
+        found[key] = Tenant(tenant.uuids, tenant.priority, tenant.recent if word.recent is None else word.recent,
+                            tenant.limited if word.limited is None else word.limited)  # fmt: skip
+    return found
+
+
+def test_the_less_important_waits_while_the_more_important_works() -> None:
+    now = after({"high": Tenant((A,), 0, 2), "low": Tenant((A,), 1, 2)})
+    assert now == {"high": Tenant((A,), 0, 1, limited=False), "low": Tenant((A,), 1, WAIT)}
+    now = after(now)  # nobody launched since
+    assert now == {"high": Tenant((A,), 0, 0, limited=False), "low": Tenant((A,), 1, 0, limited=False)}
+
+
+def test_equals_do_not_wait_and_keep_their_limits() -> None:
+    now = after({"one": Tenant((A,), 1, 2, limited=False), "other": Tenant((A,), 1, 2)})
+    assert now == {"one": Tenant((A,), 1, 1), "other": Tenant((A,), 1, 1)}
+
+
+def test_nobody_waits_for_work_on_another_card() -> None:
+    now = after({"high": Tenant((A,), 0, 2), "low": Tenant((B,), 1, 2)})
+    assert now["low"].recent == 1
+
+
+def test_one_shared_card_of_several_is_enough_to_wait() -> None:
+    tenants = {"high": Tenant((B,), 0, 2), "low": Tenant((A, B), 1, 2), "other": Tenant((A,), 1, 2)}
+    assert after(tenants)["low"].recent == WAIT
+    assert after(tenants)["other"].recent == 1
+
+
+def test_limits_that_are_to_hold_are_never_lifted() -> None:
+    now = after({"alone": Tenant((A,), 1, 2, limited=False)}, lift_limits=False)
+    assert now == {"alone": Tenant((A,), 1, 1)}
+
+
+tenant = st.builds(Tenant, st.lists(st.sampled_from([A, B, "GPU-c"]), max_size=3).map(tuple), st.integers(0, 1),
+                   st.integers(-3, 5), st.booleans())  # fmt: skip
+
+
+@given(st.dictionaries(st.integers(0, 5), tenant))
+def test_the_most_important_never_wait_and_silence_frees_everybody(tenants: dict[int, Tenant]) -> None:
+    now = tenants
+    for _ in range(6):
+        now = after(now)
+        assert all(found.recent >= 0 for found in now.values() if found.priority == 0)
+    assert all(found.recent == 0 for found in now.values())
+    assert feedback(now) == {}
+
+
+@pytest.mark.parametrize("version", ["0", "1.1", "1.2"])
+def test_feedback_reaches_a_region_of_every_layout_and_changes_nothing_else(version: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.cache", region_bytes(version, last=7))
+    before = read_region(path)
+    write_feedback(path, recent=WAIT, limited=False)
+    region = read_region(path)
+    assert (region.recent_kernel, region.utilization_switch) == (WAIT, 0)
+    write_feedback(path, recent=before.recent_kernel, limited=True)
+    assert read_region(path) == before
