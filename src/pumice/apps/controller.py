@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from pumice.apps.http import Handler, served
+from pumice.apps.http import Handler, host_and_port, served
 from pumice.apps.lease import Election
-from pumice.apps.scheduler import host_and_port
 from pumice.apps.tasks import run_until
 from pumice.controllers import podgroup, queue
 from pumice.engine.observe import family

@@ -38,3 +38,11 @@ async def served(routes: Mapping[str, Handler], address: str, port: int, name: s
         yield bound
     finally:
         await runner.cleanup()
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """``:8080`` or ``127.0.0.1:8080``. Raises BadInput."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise BadInput(f"{address!r} is no address; write for example 127.0.0.1:8080 or :8080")
+    return host or "0.0.0.0", int(port)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from pumice.engine.cards import FamilyBook, NodeBook
+from pumice.engine.cards import FamilyBook
+from pumice.engine.node_book import NodeBook
 from pumice.engine.cycle import Plan
 from pumice.engine.engine import Engine
 from pumice.engine.model import Job, QueueState, Status, Task

@@ -244,7 +244,7 @@ def test_the_configuration_follows_its_configmap_and_a_broken_one_changes_nothin
                 await write_conf(running, broken)
                 await running.clock.sleep(2)
                 assert running.scheduler.engine.conf.actions == ("enqueue", "allocate")
-            assert running.scheduler.metrics.bad_configurations == 3
+            assert running.scheduler.configuration.refused == 3
             await write_conf(running, CONF)
             await running.bind_all("idle")
 

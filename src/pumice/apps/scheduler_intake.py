@@ -1,0 +1,158 @@
+"""What the scheduler hears: watches in, changes of the engine's state out (spec volcano-core 5).
+
+An event changes the state at once and synchronously. What cannot be read is set aside, counted and logged; the watch goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pumice.engine.engine import Engine
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
+from pumice.wire import volcano
+from pumice.wire.objects import ConfigMap, Node, Pod, decode
+from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+
+log = logging.getLogger("pumice.scheduler")
+
+ABSENT_KIND_RETRY = 10.0
+
+Handler = Callable[[WatchEvent], None]
+
+
+@dataclass(slots=True)
+class Intake:
+    """The watches of one scheduler. ``wake`` is set when there is something for a cycle to do."""
+
+    cluster: Cluster
+    clock: Clock
+    engine: Engine
+    wake: asyncio.Event
+    unsynced: set[str] = field(default_factory=set)
+    """Names of the lists that are not complete yet."""
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    """Every list is complete: decisions may be made."""
+    set_aside: int = 0
+    """Events whose object could not be read."""
+
+    def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
+        """One endless watch per kind, each of which is waited for before the first decision."""
+        state = self.engine.state
+        kinds: list[tuple[str, Resource, Handler]] = [
+            ("nodes", volcano.NODES, self._on_node),
+            ("namespaces", volcano.NAMESPACES, self._on_namespace),
+            ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class),
+            ("queues", volcano.QUEUES, self._on_queue),
+            ("podgroups", volcano.POD_GROUPS, self._on_group),
+            ("pods", volcano.PODS, self._on_pod),
+        ]
+        if volumes:
+            kept = state.volumes
+            kinds += [
+                ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, self._on_json(kept.put_claim, kept.drop_claim)),
+                ("volumes", volcano.PERSISTENT_VOLUMES, self._on_json(kept.put_volume, kept.drop_volume)),
+                ("storageclasses", volcano.STORAGE_CLASSES, self._on_json(kept.put_class, kept.drop_class)),
+            ]
+        self.unsynced.update(name for name, _, _ in kinds)
+        return [self.watch(name, resource, handle) for name, resource, handle in kinds]
+
+    async def watch(
+        self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = ""
+    ) -> None:
+        """Watch one kind for ever."""
+        while True:
+            try:
+                async for event in self.cluster.watch(resource, namespace, field_selector=field_selector):
+                    if event.type == "SYNCED":
+                        self._is_synced(name)
+                    elif event.type != "BOOKMARK":
+                        self._take(name, handle, event)
+            except ApiError as error:
+                # A kind that is not installed (no CRDs, no storage API) is empty, and looked for again now and then.
+                if error.code != 404:
+                    log.error("cannot watch %s: %s", name, error)
+                else:
+                    self._is_synced(name)
+                await self.clock.sleep(ABSENT_KIND_RETRY)
+
+    async def watch_configmap(self, name: str, where: str, take: Callable[[dict[str, str] | None], None]) -> None:
+        """Hand over the data of the ConfigMap ``where`` (namespace/name) whenever it changes; None when it is gone."""
+        namespace, _, wanted = where.partition("/")
+
+        def handle(event: WatchEvent) -> None:
+            found = decode(ConfigMap, event.raw)
+            if found.metadata.name == wanted:
+                take(None if event.type == "DELETED" else found.data)
+
+        await self.watch(name, volcano.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
+
+    def _take(self, name: str, handle: Handler, event: WatchEvent) -> None:
+        try:
+            handle(event)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.set_aside += 1
+            log.warning("object set aside kind=%s cause=%s", name, error)
+        if self.engine.stirred:
+            self.wake.set()
+
+    def _is_synced(self, name: str) -> None:
+        self.unsynced.discard(name)
+        if not self.unsynced:
+            self.synced.set()
+        self.wake.set()
+
+    # -- kinds --------------------------------------------------------------------------------------------------
+
+    def _on_pod(self, event: WatchEvent) -> None:
+        pod = decode(Pod, event.raw)
+        if event.type == "DELETED":
+            self.engine.state.drop_pod(pod)
+        else:
+            self.engine.state.put_pod(pod, self.clock.now())
+
+    def _on_node(self, event: WatchEvent) -> None:
+        node = decode(Node, event.raw)
+        if event.type == "DELETED":
+            self.engine.state.drop_node(node.metadata.name)
+        else:
+            self.engine.state.put_node(node)
+
+    def _on_group(self, event: WatchEvent) -> None:
+        group = decode(PodGroup, event.raw)
+        if event.type == "DELETED":
+            self.engine.state.drop_group(group)
+        else:
+            self.engine.state.put_group(group)
+
+    def _on_queue(self, event: WatchEvent) -> None:
+        queue = decode(Queue, event.raw)
+        if event.type == "DELETED":
+            self.engine.state.drop_queue(queue.metadata.name, queue.metadata.uid)
+        else:
+            self.engine.state.put_queue(queue)
+
+    def _on_namespace(self, event: WatchEvent) -> None:
+        meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
+        self.engine.state.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
+
+    def _on_priority_class(self, event: WatchEvent) -> None:
+        cls = decode(PriorityClass, event.raw)
+        if event.type == "DELETED":
+            self.engine.state.drop_priority_class(cls.metadata.name)
+        else:
+            self.engine.state.put_priority_class(cls)
+
+    def _on_json(self, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
+        def handle(event: WatchEvent) -> None:
+            obj = msgspec.json.decode(event.raw)
+            (drop if event.type == "DELETED" else put)(obj)
+            self.engine.state.storage_changed()
+
+        return handle

@@ -1,0 +1,74 @@
+"""What follows from the answer to a Binding: the engine is told, and a gang that cannot stand whole is evicted whole."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from pumice.apps.binder import Outcome
+from pumice.apps.scheduler_metrics import SchedulerMetrics
+from pumice.apps.status_writer import StatusWriter
+from pumice.engine.effects import Bind, Event, Evict, PodCondition
+from pumice.engine.engine import Engine
+from pumice.engine.model import Status
+from pumice.ports.clock import Clock
+from pumice.wire import volcano
+
+log = logging.getLogger("pumice.scheduler")
+
+BROKEN_GANG = "its gang could not be bound as a whole"
+REMEMBERED_GANGS = 1000
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Takes each Binding's outcome once (``apps.binder.Binder.done``)."""
+
+    engine: Engine
+    metrics: SchedulerMetrics
+    writer: StatusWriter
+    clock: Clock
+    wake: asyncio.Event
+    _broken_gangs: dict[tuple[str, str], None] = field(default_factory=dict)
+
+    def take(self, effect: Bind, outcome: Outcome, error: str) -> None:
+        engine = self.engine
+        if outcome is Outcome.BOUND:
+            self._bound(effect)
+        elif outcome is Outcome.FAILED:
+            text = f"failed to bind to node {effect.node}: {error}"
+            engine.bind_failed(effect.uid, self.clock.now())
+            self.metrics.attempts["error"] += 1
+            self.writer.put(PodCondition(effect.uid, effect.namespace, effect.name, "SchedulerError", text))
+        elif outcome is Outcome.GONE:
+            engine.bind_failed(effect.uid, self.clock.now() + 1)  # the watch will say that it is gone
+        if effect.gang and outcome in (Outcome.FAILED, Outcome.GONE):
+            self._give_up_gang(effect)
+        self.wake.set()
+
+    def _bound(self, effect: Bind) -> None:
+        task = self.engine.bound(effect.uid)
+        self.metrics.bound(task, self.clock.now())
+        text = f"Successfully assigned {effect.namespace}/{effect.name} to {effect.node}"
+        self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Normal", "Scheduled", text))
+        if (effect.gang, effect.attempt) in self._broken_gangs:
+            self._evict(effect.uid, effect.namespace, effect.name)
+
+    def _give_up_gang(self, effect: Bind) -> None:
+        """A member could not be bound: the members that could are evicted, so that no partial gang holds cards."""
+        job = self.engine.state.jobs.get(effect.gang)
+        if job is None or job.ready_count >= job.min_available:
+            return
+        self._broken_gangs[effect.gang, effect.attempt] = None
+        if len(self._broken_gangs) > REMEMBERED_GANGS:
+            self._broken_gangs.pop(next(iter(self._broken_gangs)))
+        for task in list(job.tasks.values()):
+            if task.status in (Status.BOUND, Status.RUNNING):
+                self._evict(task.uid, task.namespace, task.name)
+        self.writer.put(Event("PodGroup", volcano.SCHEDULING_API, job.namespace, job.name, job.uid, "Normal", "Evict",
+                              BROKEN_GANG))  # fmt: skip
+
+    def _evict(self, uid: str, namespace: str, name: str) -> None:
+        log.warning("evicting pod=%s/%s reason=%s", namespace, name, BROKEN_GANG)
+        self.writer.put(Evict(uid, namespace, name, BROKEN_GANG))

@@ -1,0 +1,29 @@
+"""The scheduler's pages: /metrics, /healthz, /readyz and /explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from pumice.apps.explain_page import ExplainPage
+from pumice.apps.http import Handler
+from pumice.metrics.exposition import CONTENT_TYPE
+
+
+def pages(metrics: Callable[[], bytes], waiting_for: Callable[[], list[str]], explain: ExplainPage) -> dict[str, Handler]:
+    """Handlers by path. ``waiting_for`` names what is missing until decisions may be made; empty: ready."""
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        missing = waiting_for()
+        if not missing:
+            return web.Response(text="ok")
+        return web.Response(status=503, text=f"waiting for: {', '.join(missing)}")
+
+    return {"/metrics": show_metrics, "/healthz": healthz, "/readyz": readyz, "/explain": explain.answer}
