@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from driver import alloc, call, cuda, free, info, must, ptr, say, size_t, start, u64
+from driver import alloc, call, cuda, info, must, ptr, say, size_t, start, u64
 
 MIB = 1 << 20
 BLOCK = 64 * MIB
