@@ -8,49 +8,18 @@ node the number of its state. Both are changed by the same two functions, ``char
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine.node_book import NO_MARKS, CardFacts, CardUse, NodeBook
 from pumice.families.seam import Ask, Columns, Family, Inventory, Marks, NodeCards
-from pumice.model.cards import Grant, Mode, Piece, Slot, Usage
-from pumice.model.refusal import Refusal
+from pumice.model.cards import Grant, Mode
 
-NO_MARKS = Marks()
-
-CardFacts = tuple[int, int, bool, bool, int]
-CardUse = tuple[int, int, int, int]
 State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 """Everything of a node's cards that the arrays hold, hashable."""
-
-
-@dataclass(slots=True)
-class NodeBook:
-    """One node's cards. ``marks`` maps pod uid to its marks, ``doubts`` to what its annotations claim and cannot be true:
-    such a card takes no new pods while the pod is there (D-25)."""
-
-    name: str
-    inventory: Inventory
-    usages: list[Usage]
-    marks: dict[str, Marks] = field(default_factory=dict)
-    doubts: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
-    by_uuid: dict[str, int] = field(default_factory=dict)
-    facts: tuple[CardFacts, ...] = ()
-    used: list[CardUse] = field(default_factory=list)
-    version: int = 0
-    """Raised by every change of usage (rendered metrics are kept by it)."""
-
-    def quarantined(self) -> dict[int, str]:
-        """Card index to the first doubt about it; a doubt that names no card of ours closes them all."""
-        found: dict[int, str] = {}
-        for doubts in self.doubts.values():
-            for doubt in doubts:
-                place = self.by_uuid.get(doubt.field)
-                for index in range(len(self.usages)) if place is None else (place,):
-                    found.setdefault(index, doubt.text)
-        return found
 
 
 class FamilyBook:
@@ -80,8 +49,7 @@ class FamilyBook:
             return True
         if old is not None and old.inventory == inventory and self._rows.get(name) == row:
             return False
-        book = NodeBook(name, inventory, [Usage() for _ in inventory.cards])
-        book.by_uuid = {card.uuid: place for place, card in enumerate(inventory.cards)}
+        book = NodeBook.empty(name, inventory)
         self.nodes[name], self._rows[name] = book, row
         self.fit_rows(rows)
         book.used = [(0, 0, 0, -1)] * len(inventory.cards)
@@ -95,28 +63,8 @@ class FamilyBook:
             self._set_state(row, None)
 
     def view(self, name: str, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
-        """One node as ``Family.fit`` sees it. ``without`` and ``plus`` make the future view of pipelining: as if those
-        pods were gone and those grants there."""
-        book = self.nodes[name]
-        if without or plus:
-            book = _future(book, without, plus or {})
-        exclusive: dict[int, frozenset[int]] = {}
-        groups: dict[int, frozenset[str]] = {}
-        if book.marks:
-            for place, usage in enumerate(book.usages):
-                marks = [(uid, book.marks[uid]) for uid in usage.holders if uid in book.marks]
-                rules = frozenset(rule for _, mark in marks for rule in mark.rules)
-                held = frozenset(
-                    mark.group
-                    for uid, mark in marks
-                    if mark.group and any(p.memory or p.cores for p in usage.holders[uid])
-                )
-                index = book.inventory.cards[place].index
-                if rules:
-                    exclusive[index] = rules
-                if held:
-                    groups[index] = held
-        return NodeCards(name, book.inventory, book.usages, exclusive, groups, book.quarantined() if book.doubts else {})
+        """One node as ``Family.fit`` sees it; see ``NodeBook.view``."""
+        return self.nodes[name].view(without=without, plus=plus)
 
     # -- usage --------------------------------------------------------------------------------------------------
 
@@ -125,26 +73,17 @@ class FamilyBook:
         book = self.nodes.get(grant.node)
         if book is None:
             return
-        by_card = _by_card(book, grant)
-        for place, pieces in by_card.items():
-            _book(book.usages[place], uid, pieces)
-        if by_card and marks != NO_MARKS:
-            book.marks[uid] = marks
-        if grant.doubts:
-            book.doubts[uid] = grant.doubts
-        if by_card or grant.doubts:
-            self._write(book, by_card, facts=bool(grant.doubts))
+        places = book.charge(uid, grant, marks)
+        if places or grant.doubts:
+            self._write(book, places, facts=bool(grant.doubts))
 
     def discharge(self, uid: str, grant: Grant) -> None:
         """The exact reverse of ``charge``."""
         book = self.nodes.get(grant.node)
         if book is None:
             return
-        places = [place for place, usage in enumerate(book.usages) if uid in usage.holders]
-        for place in places:
-            _unbook(book.usages[place], uid)
-        book.marks.pop(uid, None)
-        self._write(book, places, facts=book.doubts.pop(uid, None) is not None)
+        places, doubted = book.discharge(uid)
+        self._write(book, places, facts=doubted)
 
     # -- arrays -------------------------------------------------------------------------------------------------
 
@@ -284,51 +223,6 @@ class FamilyBook:
             found = self._types[name] = len(self._types)
             self.columns = replace(self.columns, types=tuple(self._types))
         return found
-
-
-def _by_card(book: NodeBook, grant: Grant) -> dict[int, tuple[Piece, ...]]:
-    found: dict[int, tuple[Piece, ...]] = {}
-    for piece in grant.pieces:
-        place = book.by_uuid.get(piece.uuid)
-        if place is not None:
-            found[place] = (*found.get(place, ()), piece)
-    return found
-
-
-def _book(usage: Usage, uid: str, pieces: tuple[Piece, ...]) -> None:
-    usage.holders[uid] = (*usage.holders.get(uid, ()), *pieces)
-    for piece in pieces:
-        usage.shares += 1
-        usage.memory += piece.memory
-        usage.cores += piece.cores
-        if piece.slot is not None:
-            usage.slots.add(piece.slot.number)
-            usage.group = piece.slot.group
-
-
-def _unbook(usage: Usage, uid: str) -> None:
-    for piece in usage.holders.pop(uid):
-        usage.shares -= 1
-        usage.memory -= piece.memory
-        usage.cores -= piece.cores
-    slots: list[Slot] = [p.slot for held in usage.holders.values() for p in held if p.slot is not None]
-    usage.slots = {slot.number for slot in slots}
-    usage.group = slots[-1].group if slots else ""  # an emptied card is free for any geometry again (D-22)
-
-
-def _future(book: NodeBook, without: Iterable[str], plus: Mapping[str, Grant]) -> NodeBook:
-    usages = [
-        Usage(u.shares, u.memory, u.cores, u.group, set(u.slots), dict(u.holders)) for u in book.usages
-    ]
-    copy = NodeBook(book.name, book.inventory, usages, dict(book.marks), dict(book.doubts), book.by_uuid)
-    for uid in without:
-        for usage in usages:
-            if uid in usage.holders:
-                _unbook(usage, uid)
-    for uid, grant in plus.items():
-        for place, pieces in _by_card(copy, grant).items():
-            _book(usages[place], uid, pieces)
-    return copy
 
 
 def _empty_columns(rows: int, cards: int) -> Columns:

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from pumice.engine.cards import NO_MARKS
 from pumice.engine.ledger import Features
+from pumice.engine.node_book import NO_MARKS
 from pumice.engine.resources import Request, pod_request
 from pumice.engine.selectors import Requirement, Requirements, parse_label_selector, parse_node_term
 from pumice.engine.terms import PodTerm, WeightedTerm

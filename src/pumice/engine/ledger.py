@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from pumice.engine.cards import NO_MARKS, FamilyBook
+from pumice.engine.cards import FamilyBook
+from pumice.engine.node_book import NO_MARKS
 from pumice.engine.nodes import NodeTable
 from pumice.engine.resources import Request
 from pumice.engine.terms import PodTerm, TermIndex, WeightedTerm

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from pumice.engine.cards import NO_MARKS
+from pumice.engine.node_book import NO_MARKS
 from pumice.engine.resources import Request, Vector, add, exceeded, subtract, vector
 from pumice.families.seam import Marks
 from pumice.wire.names import SCHEDULER_NAME

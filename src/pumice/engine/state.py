@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pumice.engine.cards import NO_MARKS
 from pumice.engine.classes import Classes, PodClass
 from pumice.engine.ledger import Hold, Holding, Ledger
 from pumice.engine.model import (
@@ -24,6 +23,7 @@ from pumice.engine.model import (
     read_group,
     task_status,
 )
+from pumice.engine.node_book import NO_MARKS
 from pumice.engine.volumes import Volumes
 from pumice.families.seam import Family
 from pumice.families.settings import Settings

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pumice.model.cards import Card, Grant, Usage
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire.objects import Node, Pod
+
+if TYPE_CHECKING:  # deciding for one node needs no arrays, and `pumice run` should not wait for them
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import nearest
 
-Score = TypeVar("Score", float, NDArray[np.float64])
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Score = TypeVar("Score", float, "NDArray[np.float64]")
 Rule = tuple[tuple[str, str], ...]
 """Label pairs that a pod must all carry to match (section 13)."""
 

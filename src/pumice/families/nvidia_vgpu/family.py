@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk, constraints_of, containers_of
 from pumice.families.nvidia_vgpu.fit import Draft, fit_node, hopeless
@@ -14,7 +11,6 @@ from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, mask_of, tangled
 from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
-from pumice.families.nvidia_vgpu.vector import rank_nodes
 from pumice.families.rules import matching_rules
 from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
 from pumice.families.settings import Settings
@@ -23,6 +19,10 @@ from pumice.model.refusal import Misfit, Refusal
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.nvidia_vgpu import group_key, render_binding
 from pumice.wire.objects import Node, Pod
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ASKS_REMEMBERED = 100_000
 
@@ -104,6 +104,8 @@ class NvidiaVgpu:
         return explain_node(want, cards, draft, hopeless(want, cards, self._choose))
 
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        from pumice.families.nvidia_vgpu.vector import rank_nodes
+
         want: VgpuAsk = ask.detail
         return rank_nodes(want, columns, self.catalogue, self._choose)
 
