@@ -52,14 +52,25 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_a_damaged_or_older_region_is_made_anew_and_limits_hold(container: Container, content: bytes) -> None:
-    container.region.write_bytes(content)
-    with Holder(container) as holder:
+LIES = {
+    "garbage of the right size",
+    "an upstream file that lost its magic",
+    "a head without a body",
+    "a version of the future",
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_damaged_or_older_region_is_made_anew_and_limits_hold(container: Container, name: str) -> None:
+    container.region.write_bytes(UNREADABLE[name])
+    with Holder(container, LIBCUDA_LOG_LEVEL="1") as holder:
         assert is_limited(holder)
         region = read_region(container.region)
         assert (region.version, region.size) == ((1, 2), FILE_BYTES)
         assert len(region.live) == 1
+        lines = holder.end().splitlines()
+    assert len(lines) == (name in LIES)  # an older layout, or a creation cut short, is nothing to complain of
+    assert not lines or f"{container.region}: its magic, version or size lies" in lines[0]
 
 
 @pytest.mark.parametrize("kind", ["foreign file", "symbolic link", "directory", "fifo", "no folder"])
@@ -102,7 +113,8 @@ def test_a_full_disk_costs_one_line_and_limits_hold(container: Container, small_
     region = str(small_disk / "r.cache")
     with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as holder:
         assert is_limited(holder)
-        assert "No space left on device" in holder.end()
+        (line,) = holder.end().splitlines()
+    assert "No space left on device" in line
 
 
 def test_a_read_only_disk_costs_one_line_and_limits_hold(container: Container, small_disk: Path) -> None:
@@ -110,7 +122,8 @@ def test_a_read_only_disk_costs_one_line_and_limits_hold(container: Container, s
     region = str(small_disk / "r.cache")
     with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as holder:
         assert is_limited(holder)
-        assert "Read-only file system" in holder.end()
+        (line,) = holder.end().splitlines()
+    assert "Read-only file system" in line
 
 
 def as_nobody() -> None:
@@ -139,7 +152,9 @@ def test_the_region_of_another_user_is_used_where_it_may_be(mode: int, shared: b
                 text=True,
             )
             assert ran.stdout.split() == [str(OUT_OF_MEMORY), "0"], ran.stderr
-            assert ("Permission denied" in ran.stderr) != shared
+            lines = ran.stderr.splitlines()
+            assert len(lines) == (not shared)
+            assert not lines or "Permission denied" in lines[0]
     finally:
         shutil.rmtree(folder)
 
@@ -154,6 +169,9 @@ def test_the_region_of_another_user_is_used_where_it_may_be(mode: int, shared: b
         ({"CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_MEMORY_LIMIT_0": "1g"}, 1024, ""),
         ({"CUDA_DEVICE_MEMORY_LIMIT_1": "1g"}, 1024, ""),  # card 0 was not meant to be seen: it fails closed
         ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": "lots"}, 1024, "CUDA_DEVICE_SM_LIMIT=lots"),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": "-1"}, 1024, "CUDA_DEVICE_SM_LIMIT=-1"),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": ""}, 1024, ""),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": "101"}, 1024, ""),  # as good as none
     ],
 )
 def test_bad_limits_fail_closed_for_memory_and_open_for_cores(
@@ -162,16 +180,50 @@ def test_bad_limits_fail_closed_for_memory_and_open_for_cores(
     container = Container(card, tmp_path, limits)
     with Holder(container, LIBCUDA_LOG_LEVEL="1") as holder:
         assert holder.ask("info")[1] == total_mib * MIB
-        assert read_region(container.region).sm_limit[0] == 100
+        assert read_region(container.region).sm_limit[0] >= 100
         lines = holder.end().splitlines()
     assert len(lines) == bool(complaint)
     assert not lines or complaint in lines[0]
 
 
+@pytest.mark.parametrize(("text", "complaints"), [("-1", 1), ("3gg", 1), ("99999999999g", 1), ("", 0), ("0", 0)])
+def test_a_memory_limit_that_says_nothing_is_none_and_a_bad_one_says_so(
+    card: Path, tmp_path: Path, text: str, complaints: int
+) -> None:
+    with (
+        Holder(Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": text}), LIBCUDA_LOG_LEVEL="1") as holder,
+        Holder(Container(card, tmp_path), LD_PRELOAD="<unset>") as native,
+    ):
+        assert holder.ask("info")[1] == native.ask("info")[1]
+        lines = holder.end().splitlines()
+    assert [f"CUDA_DEVICE_MEMORY_LIMIT={text} is not a limit" in line for line in lines] == [True] * complaints
+
+
+def test_more_visible_cards_than_limits_leave_no_card_unlimited(tmp_path: Path) -> None:
+    machine.create(machine.machine_of("2xA100-SXM4-40GB"), tmp_path / "m")
+    container = Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT_0": "2g"})
+    with Holder(container, device=1, LIBCUDA_LOG_LEVEL="1") as holder:
+        free, total = holder.ask("info")
+        assert total == 2 << 30
+        assert holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+        assert [first[0] for first in (holder.ask("nvml 0")[0], holder.ask("nvml 1")[0])] == [2 << 30] * 2
+
+
+def test_a_region_that_cannot_be_had_does_not_stop_the_launches(card: Path, tmp_path: Path) -> None:
+    limits = {"CUDA_DEVICE_MEMORY_LIMIT": "8g", "CUDA_DEVICE_SM_LIMIT": "90", "GPU_CORE_UTILIZATION_POLICY": "force"}
+    container = Container(card, tmp_path, limits)
+    container.region.mkdir()
+    ran = container.run(PROGRAMS / "threads", str(8 << 30), LIBCUDA_LOG_LEVEL="1")
+    assert ran.code == 0, ran.err
+    (line,) = ran.err.splitlines()
+    assert "limits hold for this process alone" in line
+
+
 def test_a_later_environment_does_not_change_the_limit(container: Container) -> None:
     with Holder(container), Holder(container, CUDA_DEVICE_MEMORY_LIMIT="30g") as second:
         assert second.ask("info")[1] == 3000 * MIB
-        assert "the region's memory limit" in second.end()
+        (line,) = second.end().splitlines()
+    assert "the region's memory limit" in line
 
 
 # ---- a lost environment ---------------------------------------------------------------------------------------------

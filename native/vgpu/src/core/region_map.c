@@ -117,10 +117,18 @@ static struct region_limits limits_for(int fd, const struct region_probe *probe,
     return limits;
 }
 
+/* Neither new nor an older layout: what is there says that it is a region and is none. Zeros are a creation cut short. */
+static bool head_lies(int fd, const struct region_probe *probe)
+{
+    uint32_t first = 0;
+    return probe->layout < 0 && pread(fd, &first, sizeof first, 0) == (ssize_t)sizeof first && first != 0;
+}
+
 static const char *create_region(struct region_map *map, const struct region_probe *probe, const struct config *config)
 {
     if (probe->kind == KIND_OLDER && region_older_is_live(map->fd, probe->layout))
         return "it has an older layout and processes that still use it";
+    bool lied = head_lies(map->fd, probe);
     struct region_limits limits = limits_for(map->fd, probe, config);
     off_t bytes = probe->bytes > (off_t)REGION_FILE_BYTES ? probe->bytes : (off_t)REGION_FILE_BYTES;
     if (!reserve_blocks(map->fd, bytes, probe->bytes))
@@ -130,6 +138,8 @@ static const char *create_region(struct region_map *map, const struct region_pro
     bool same_layout = probe->bytes >= (off_t)REGION_FILE_BYTES;
     region_format_ext(map->ext, same_layout ? still_lives : NULL, &map->fd);
     region_format(map->region, &limits, same_layout ? still_lives : NULL, &map->fd);
+    if (lied)
+        log_error("region %s: its magic, version or size lies; it is made anew", map->path);
     return NULL;
 }
 
