@@ -63,8 +63,10 @@ def find_assets(environ: Mapping[str, str] = os.environ) -> Path:
 
 async def start(assets: Path, data: Path, logs: Path, pki: Pki, *, clock: Clock, address: str = "127.0.0.1",
                 port: int = 0, users: Sequence[str] = (), controller_manager: bool = True,
-                admission: Sequence[str] = ()) -> KubeControlPlane:
+                admission: Sequence[str] = (), api_flags: Sequence[str] = ()) -> KubeControlPlane:
     """Start everything and wait until /readyz says ok. ``users`` are further lines of the token file.
+
+    ``api_flags`` are further flags of kube-apiserver.
 
     Raises Unavailable with the tail of the failing component's log.
     """
@@ -95,7 +97,7 @@ async def start(assets: Path, data: Path, logs: Path, pki: Pki, *, clock: Clock,
             f"--service-account-signing-key-file={pki.service_account_key}",
             f"--enable-admission-plugins={','.join(['NodeRestriction', *admission])}",
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-            "--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP,Hostname",
+            "--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP,Hostname", *api_flags,
         ])  # fmt: skip
         await _until_ready(plane, pki, clock)
         if controller_manager:

@@ -1,0 +1,70 @@
+"""Bursts and steady arrivals, measured by the server's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from benchmarks.end_to_end.contenders import Contender
+from benchmarks.end_to_end.load import check, clean, create_pods, make_pod
+from benchmarks.end_to_end.server import Server
+
+SETTLE = 1.0
+"""Seconds after the last Binding in which late writes (events, status) are still counted to the burst."""
+Figures = dict[str, float]
+
+
+async def burst(server: Server, contender: Contender, count: int, name: str, *, warm_up: int = 200) -> Figures:
+    """All pods at once at a fresh process of this scheduler; checked; everything is deleted afterwards."""
+    async with contender as running:
+        warm = await one_burst(server, running, f"{name}-warm", warm_up)
+        await asyncio.sleep(SETTLE)
+        server.log.read()
+        server.log.mark()
+        running.mark()
+        names = await one_burst(server, running, name, count)
+        await asyncio.sleep(SETTLE)
+        server.log.read()
+        result = rates(server, names)
+        result["cpu_ms_per_pod"] = running.cpu_since_mark() / count * 1000
+        result["peak_rss_mib"] = running.peak_mib()
+        result["api_writes_per_pod"] = server.log.writes[running.agent] / count
+    await check(server.kube, names | warm, cards=contender.chooses_cards)
+    await clean(server.kube)
+    return result
+
+
+async def one_burst(server: Server, contender: Contender, name: str, count: int, seconds: float = 180) -> set[str]:
+    pods = [make_pod(f"{name}-{i}", i, scheduler=contender.schedules) for i in range(count)]
+    names = await create_pods(server.kube, pods)
+    await server.log.until_bound(names, seconds)
+    return names
+
+
+def rates(server: Server, names: set[str]) -> Figures:
+    """From the first create received to the last Binding answered."""
+    log = server.log
+    first, last = min(log.asked[name] for name in names), max(log.bound[name] for name in names)
+    created = max(log.created[name] for name in names)
+    return {"pods_per_s": len(names) / (last - first), "created_per_s": len(names) / (created - first),
+            "behind_creation_s": max(0.0, last - created)}  # fmt: skip
+
+
+async def steady(server: Server, name: str, scheduler: str, rate: float, count: int) -> list[float]:
+    """Delays in ms from a create answered to its Binding answered, at ``rate`` pods a second, sorted."""
+    start = time.monotonic()
+    names = set()
+    for i in range(count):
+        await asyncio.sleep(max(0.0, start + i / rate - time.monotonic()))
+        names |= await create_pods(server.kube, [make_pod(f"{name}-{i}", i, scheduler=scheduler)])
+    await server.log.until_bound(names, 120)
+    return server.log.delays_ms(names)
+
+
+def percentiles(delays: Sequence[float]) -> Figures:
+    """p50 and p99 by nearest rank, and the longest, of sorted values."""
+    return {"p50_ms": delays[len(delays) // 2], "p99_ms": delays[min(len(delays) - 1, int(len(delays) * 0.99))],
+            "max_ms": delays[-1]}  # fmt: skip
+
+
