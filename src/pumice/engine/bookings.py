@@ -176,6 +176,13 @@ class Bookings(Groups):
             job.join(task)
         self._notice_terms(cls)
 
+    def _revise(self, task: Task, pod: Pod) -> None:
+        """A placed pod may be resized in place, or labelled anew: others see that."""
+        features = self.classes.features(pod)
+        if features is not task.features or self.classes.request(pod) != task.request:
+            task.features = features
+            self._reclass(task, pod)
+
     def _notice_terms(self, cls: PodClass) -> None:
         """Once somebody minds other pods' labels, labels must tell classes apart."""
         constraints = cls.constraints

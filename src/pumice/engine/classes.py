@@ -58,6 +58,11 @@ class Constraints:
         """Whether placing another pod somewhere can change the verdict of many nodes."""
         return bool(self.affinity or self.anti_affinity or self.preferred_pods or self.spread)
 
+    @property
+    def awaits_pods(self) -> bool:
+        """Whether another pod's coming can let this one in: one to be near, or one that evens out the spread."""
+        return bool(self.affinity) or any(rule.hard for rule in self.spread)
+
 
 @dataclass(slots=True, eq=False)
 class PodClass:

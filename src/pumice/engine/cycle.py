@@ -41,6 +41,8 @@ class Measures:
     """Seconds from creation to standing, of the jobs whose gang stood for the first time."""
     assumed: list[float] = field(default_factory=list)
     """Seconds from creation to decision, of the pods placed."""
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    """Predicate and Scoring: seconds of each pass over many nodes."""
     unready: list[str] = field(default_factory=list)
     """Keys of jobs that were tried and do not stand."""
 
@@ -76,11 +78,14 @@ class Cycle:
     """Gangs that were tried and taken back: they wait for whatever is released."""
     explained: dict[Job, None] = field(default_factory=dict)
     """Jobs some of whose pods got their reason in this cycle."""
+    standing: list[Statement] = field(default_factory=list)
+    """Gangs that stand in part on what is being released: what they took is kept from others until the cycle ends."""
     _started: float = 0.0
     _whys: dict[PodClass, tuple[int, str]] = field(default_factory=dict)
 
     def run(self, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
         self._started = begin = self.tick()
+        self.placer.tick, self.placer.stages = self.tick, self.measures.stages
         self._open()
         self.measures.open = self.tick() - begin
         for name, action in actions:
@@ -98,7 +103,11 @@ class Cycle:
 
     def _open(self) -> None:
         state = self.state
+        self.placer.fallen.clear()
         state.wake_due(self.now)
+        for job in self.placer.standing:  # they take their part again before others see it
+            if job.key in state.jobs:
+                state.activate(job)
         self._wake()
         for job in state.dirty:
             job.settle()
@@ -110,9 +119,13 @@ class Cycle:
     def _wake(self) -> None:
         """Offer what was released to the classes that sleep, as far as the time allows; the others come next cycle."""
         state, begin = self.state, self.tick()
-        end = state.ledger.table.gains.end
+        end = self.placer.news
         if state.woken_at == end:
             return
+        if self.placer.arrived():
+            for job in list(state.waiting):
+                if any(task.cls.constraints.awaits_pods for task in job.pending.values()):
+                    state.activate(job)
         for cls in list(state.sleeping):
             if self.placer.is_asleep(cls):
                 state.sleeping[cls] = state.sleeping.pop(cls)  # to the end of the row
@@ -135,13 +148,31 @@ class Cycle:
             task = state.tasks.get(uid)
             if task is not None and task.status is Status.PIPELINED and task.job is not None:
                 task.job.move(task, Status.PENDING)
+        self._let_go()
         for job in self.tried:
             self._put_to_rest(job)
+        if self.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
+            self.placer.reconsider(self.placer.fallen)
         if not self.out_of_time():
             for queue in state.queues.values():
                 for job in [job for job in queue.active if job not in self.tried]:
                     state.wait(job, self.now + RETRY_BLOCKED)  # no action of this configuration looks at it
         state.dirty.clear()
+
+    def _let_go(self) -> None:
+        """Take back what standing gangs hold. Nothing of it reached the world, and no Binding may rest on it. Rows of gangs
+        that stand no longer are offered to whoever sleeps."""
+        table, before = self.state.ledger.table, self.placer.standing
+        now = {statement.job: statement.take_back() for statement in reversed(self.standing)}
+        for job, rows in before.items():
+            if job in now:
+                continue
+            if job.key in self.state.jobs and job not in self.tried:
+                now[job] = rows  # no time for it in this cycle
+                continue
+            for row in rows:
+                table.touch(row, gain=True)
+        self.placer.standing = now
 
     def _put_to_rest(self, job: Job) -> None:
         """A job that was tried leaves the active set until something that it waits for happens."""
@@ -157,7 +188,7 @@ class Cycle:
             state.sleep(job, asleep)
         elif job in self.blocked:
             state.wait(job, self.now + RETRY_BLOCKED)
-        elif job in self.discarded:
+        elif job in self.discarded or job in self.placer.standing:
             state.wait(job, self.now + RETRY_GANG)
         elif any(t.retry_at > self.now for t in pending):
             job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
@@ -260,6 +291,25 @@ class Statement:
             self.job.move(task, Status.PENDING)
             self.cycle.framework.removed(task)
         self.steps.clear()
+
+    def stand(self) -> None:
+        """Neither committed nor discarded: the gang would be whole once something is released (spec 8)."""
+        for task, _, choice in self.steps:
+            task.trial = (task.status, choice.node)
+        self.cycle.standing.append(self)
+
+    def take_back(self) -> frozenset[int]:
+        """The end of the cycle for a gang that stands in part. Returns the rows on which it had room."""
+        rows = set()
+        for task, receipt, choice in reversed(self.steps):
+            if task.status is Status.ALLOCATED:
+                self.cycle.state.ledger.undo(receipt)
+                self.job.move(task, Status.PENDING)
+                rows.add(choice.row)
+            task.node = ""
+            self.cycle.framework.removed(task)
+        self.steps.clear()
+        return frozenset(rows)
 
     def commit(self) -> None:
         """Hand the allocated tasks to the binder; promises (pipelined) stay until the cycle ends."""

@@ -13,6 +13,7 @@ from uuid import UUID
 from pumice.engine.actions import ACTIONS
 from pumice.engine.cycle import Cycle, Plan
 from pumice.engine.framework import Framework
+from pumice.engine.ledger import Hold
 from pumice.engine.model import Job, Status, Task
 from pumice.engine.place import Placer
 from pumice.engine.plugins import make, without_effect
@@ -99,7 +100,7 @@ class Engine:
             state.dirty
             or state.unexplained
             or (state.released and state.waiting)
-            or (state.sleeping and state.ledger.table.gains.end != state.woken_at)
+            or ((state.sleeping or state.waiting) and self.placer.news != state.woken_at)
             or any(queue.active and queue.present for queue in state.queues.values())
         )
 
@@ -121,9 +122,14 @@ class Engine:
     def bind_failed(self, uid: str, now: float) -> Task | None:
         """The Binding was refused: the pod is pending again and its cards are free; it is tried again with back-off."""
         task = self.state.tasks.get(uid)
-        if task is None or task.status not in (Status.BINDING, Status.ALLOCATED) or task.job is None:
-            return None
+        holding = self.state.ledger.holdings.get(uid)
+        if task is None or task.job is None or holding is None or holding.state is not Hold.ASSUMED:
+            return None  # the watch has said since that it runs there, or that it is gone
         job: Job = task.job
+        if task.status is not Status.BINDING:  # it is being deleted without ever having had a node
+            self.state.ledger.release(uid)
+            self.state.wake_waiting()
+            return None
         self.state.ledger.release(uid)
         job.move(task, Status.PENDING)
         task.node = ""

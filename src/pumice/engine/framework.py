@@ -236,10 +236,13 @@ class Framework:
 def _vote(tiers: Sequence[Sequence[Callable[..., Any]]], job: Job) -> bool:
     """Any negative vote rejects; a tier with a positive one permits without asking later tiers; all abstaining permits."""
     for tier in tiers:
-        votes = [vote(job) for vote in tier]
-        if any(vote < 0 for vote in votes):
-            return False
-        if any(vote > 0 for vote in votes):
+        permitted = False
+        for vote in tier:  # the first negative vote ends it: who votes no has also said why
+            answer = vote(job)
+            if answer < 0:
+                return False
+            permitted |= answer > 0
+        if permitted:
             return True
     return True
 

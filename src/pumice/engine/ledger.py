@@ -103,7 +103,8 @@ class Ledger:
         if old is not None:
             if old.state is Hold.TERMINATING:
                 holding.state = Hold.TERMINATING
-            if (old.node, old.grants, old.request) == (holding.node, holding.grants, holding.request):
+            new = (holding.node, holding.grants, holding.request, holding.features)
+            if (old.node, old.grants, old.request, old.features) == new:
                 old.state = holding.state
                 if old.marks != holding.marks:
                     self.regrant(old.uid, old.grants, holding.marks)
@@ -212,6 +213,9 @@ class Ledger:
         self._cards(holding, -1)
         holding.grants, holding.marks = grants, marks
         self._cards(holding, 1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self.table.touch(row, gain=True)
 
     def _put_inventory(self, book: FamilyBook, name: str, row: int, node: Node) -> None:
         if not book.put(name, row, book.family.inventory(node), self.table.capacity):

@@ -7,14 +7,16 @@ when the class falls asleep or is no longer asked for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.classes import PodClass
 from pumice.engine.framework import Framework
+from pumice.engine.model import Job
 from pumice.engine.nodes import Rows
 from pumice.engine.state import State
 from pumice.families.seam import Ask, Fit
@@ -77,9 +79,18 @@ class Placer:
         self.state = state
         self.framework = framework
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
-        self._asleep: dict[PodClass, int] = {}
+        self._asleep: dict[PodClass, tuple[int, int]] = {}
+        """Classes that fitted nowhere, with the gains and arrivals that had been seen by then."""
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
+        self.tick: Callable[[], float] = perf_counter
+        self.stages: list[tuple[str, float]] = []
+        """Seconds of the array passes since the cycle began, as metrics know them: Predicate and Scoring."""
+        self._arrivals = 0
+        self.fallen: list[PodClass] = []
+        """Classes that fell asleep in the running cycle."""
+        self.standing: dict[Job, frozenset[int]] = {}
+        """Gangs of which the last cycle held a part (the rest waits for something to be released), with their rows."""
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -99,7 +110,8 @@ class Placer:
             row = int(scores.argmax())
             best = scores[row]
             if best == -np.inf:
-                self._asleep[cls] = self.state.ledger.table.gains.end
+                self._asleep[cls] = self._seen
+                self.fallen.append(cls)
                 self._kept.pop(cls, None)
                 return None
             ties = (scores == best).nonzero()[0]
@@ -114,20 +126,38 @@ class Placer:
         """Per row: does the node pass every filter for pods of this class right now?"""
         return self._fits(cls, None)
 
+    @property
+    def news(self) -> int:
+        """Grows whenever something happens that may wake a class."""
+        return sum(self._seen)
+
+    @property
+    def _seen(self) -> tuple[int, int]:
+        return self.state.ledger.table.gains.end, self.state.ledger.terms.arrivals
+
+    def arrived(self) -> bool:
+        """Whether pods came since the last call that others may wait for."""
+        before, self._arrivals = self._arrivals, self.state.ledger.terms.arrivals
+        return before != self._arrivals
+
     def is_asleep(self, cls: PodClass) -> bool:
-        """Whether nothing that could help this class has happened since it fitted nowhere."""
-        cursor = self._asleep.get(cls)
-        if cursor is None:
+        """Whether nothing that could help this class has happened since it fitted nowhere: no row gained room for it, and
+        no pod came that it wants to be near or may now spread out against."""
+        seen = self._asleep.get(cls)
+        if seen is None:
             return False
+        gains, arrivals = self._seen
         table = self.state.ledger.table
-        if cursor == table.gains.end or self._hopeless.get(cls) == table.version:
+        if seen[0] == gains and (seen[1] == arrivals or not cls.constraints.awaits_pods):
+            return True
+        if self._hopeless.get(cls) == table.version:
             return True
         self._hopeless.pop(cls, None)
-        changed = table.gains.since(cursor)
+        changed = table.gains.since(seen[0])
         if changed is not None and not self.state.sees_pods(cls):
             rows = np.array(changed, np.intp)
             if not self._fits(cls, rows[table.live[rows]]).any():
-                self._asleep[cls] = table.gains.end
+                self._asleep[cls] = gains, arrivals
                 return True
         del self._asleep[cls]
         return False
@@ -142,6 +172,7 @@ class Placer:
         self._kept.clear()
         self._asleep.clear()
         self._hopeless.clear()
+        self.standing.clear()
 
     def choose_future(self, cls: PodClass) -> Choice | None:
         """The first node, by name, that would take the pod once what terminates there is gone."""
@@ -241,12 +272,15 @@ class Placer:
         return kept
 
     def _evaluate(self, cls: PodClass, rows: Rows | None) -> NDArray[np.float64]:
+        began = self.tick()
         fits = self._fits(cls, rows, devices=False)
+        filtered = self.tick()
         scores = self.framework.scores(self.state, cls, rows)
         if scores is None:
             scores = np.zeros(len(fits))
         for ask in cls.asks:
             fits, scores = self._device_scores(ask, rows, fits, scores)
+        self.stages += (("Predicate", filtered - began), ("Scoring", self.tick() - filtered))
         return np.where(fits, scores, -np.inf)
 
     def _evaluate_few(self, cls: PodClass, kept: ClassState, rows: list[int]) -> None:

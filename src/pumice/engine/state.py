@@ -78,7 +78,10 @@ class State(Bookings):
         elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
             return  # a stale event must not undo an assumed placement (spec 5)
         elif status is Status.PENDING and not self.ledger.holdings.get(task.uid):
+            task.features = self.classes.features(pod)
             self._reclass(task, pod)
+        else:
+            self._revise(task, pod)
         task.phase = pod.status.phase
         task.node = pod.spec.node_name or (task.node if status is Status.PENDING else "")
         task.gated = bool(pod.spec.scheduling_gates)
@@ -110,14 +113,12 @@ class State(Bookings):
         cls = self.classes.of(pod)
         cls.users += 1
         self._notice_terms(cls)
-        written = meta.annotations.get(TASK_PRIORITY, "")
-        priority = spec.priority if spec.priority is not None else 1
         task = Task(
             uid=meta.uid,
             namespace=meta.namespace,
             name=meta.name,
             created=seconds(meta.creation_timestamp),
-            priority=int(written) if written.lstrip("-").isdecimal() else priority,
+            priority=_priority(pod),
             request=cls.request,
             cls=cls,
             features=self.classes.features(pod),
@@ -153,3 +154,11 @@ class State(Bookings):
             found = any(t.effect == "PreferNoSchedule" for f in table.facts if f is not None for t in f.taints)
             self._soft = (table.version, found)
         return self._soft[1]
+
+
+def _priority(pod: Pod) -> int:
+    """The annotation where it holds an integer, else the pod's own priority, else 1 (spec 4.3)."""
+    try:
+        return int(pod.metadata.annotations[TASK_PRIORITY])
+    except (KeyError, ValueError):
+        return 1 if pod.spec.priority is None else pod.spec.priority

@@ -60,6 +60,9 @@ class TermIndex:
         self.labels = LabelTable()
         self.version = 0
         """Raised when a pod came or went that some term may see."""
+        self.arrivals = 0
+        """Raised when a pod came that some term in use selects, or when terms may select others than before: pods that
+        want to be near it, or spread out with it, may fit now."""
         self.ports: dict[int, Counter[tuple[str, str, int]]] = {}
         self.volumes: dict[int, Counter[str]] = {}
         self.anti: dict[PodTerm, Counter[int]] = {}
@@ -94,6 +97,7 @@ class TermIndex:
         self._counts.clear()
         self._seen_by.clear()
         self.version += 1
+        self.arrivals += 1
 
     def add(self, row: int, features: Features) -> None:
         self._change(row, features, 1)
@@ -158,8 +162,11 @@ class TermIndex:
             ]  # fmt: skip
             self._seen_by[features] = seen
         _bump(rows, row, sign)
-        for key in self._seen_by.get(features, ()):
+        seen_by = self._seen_by.get(features, ())
+        for key in seen_by:
             self._counts[key][row] += sign
+        if sign > 0 and seen_by:
+            self.arrivals += 1
         _bump_all(self.ports, row, features.ports, sign)
         _bump_all(self.volumes, row, features.volumes, sign)
         for term in features.anti:

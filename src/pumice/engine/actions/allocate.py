@@ -60,7 +60,9 @@ def allocate(cycle: Cycle) -> None:
                 serial += 1
                 heapq.heappush(heap, (framework.job_key(job), serial, job))
                 waiting[queue] = heap
-        elif not framework.job_pipelined(job):
+        elif framework.job_pipelined(job):
+            statement.stand()
+        else:
             statement.discard()
 
 
