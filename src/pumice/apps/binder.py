@@ -51,6 +51,10 @@ class Binder:
     concurrency: int = 32
     locks: Callable[[], NodeLocks | None] = lambda: None
     """The node locks, while the configuration asks for them (deviceshare.NodeLockEnable)."""
+    sent: Callable[[Bind], None] = lambda effect: None
+    """Told of each Binding right before it is sent for the first time."""
+    took: Callable[[str, float], None] = lambda stage, seconds: None
+    """Told how long PreBind (locks) and Bind (the call) took."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore | None = None
 
@@ -72,10 +76,13 @@ class Binder:
         if self._room is None:
             self._room = asyncio.Semaphore(self.concurrency)
         locks = self.locks()
+        began = self.clock.monotonic()
         lock, error = await locks.take(effect) if locks is not None else (None, "")
+        self.took("PreBind", self.clock.monotonic() - began)
         if error:
             self.done(effect, Outcome.FAILED, error)
             return
+        self.sent(effect)
         outcome, error = await self._bind(effect)
         if locks is not None and lock is not None and outcome is not Outcome.BOUND:
             await locks.release(lock)
@@ -88,7 +95,9 @@ class Binder:
         pause = 0.1
         while True:
             async with self._room:
+                began = self.clock.monotonic()
                 outcome, error = await self._once(effect)
+                self.took("Bind", self.clock.monotonic() - began)
             repeat = outcome is Outcome.FAILED and effect.gang and self.clock.monotonic() + pause < deadline
             if not repeat:
                 return outcome, error

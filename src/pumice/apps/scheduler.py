@@ -128,13 +128,14 @@ class Scheduler:
         self.configuration = Configuration(
             self.engine, self.intake, conf, settings.conf, settings.configmap, settings.strict
         )
-        self.metrics = SchedulerMetrics(self.engine)
+        self.metrics = SchedulerMetrics(self.engine, lambda: (self.intake.changes, id(self.engine.framework)))
+        self.intake.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events)
         outcomes = Outcomes(self.engine, self.metrics, self.writer, clock, self._wake)
         locks = NodeLocks(cluster, clock, dice)
         self.binder = Binder(
             cluster, clock, dice, outcomes.take, settings.bind_concurrency,
-            lambda: locks if self.engine.settings.node_lock else None,
+            lambda: locks if self.engine.settings.node_lock else None, outcomes.sent, self.metrics.took,
         )  # fmt: skip
 
     # -- the daemon ---------------------------------------------------------------------------------------------
@@ -275,10 +276,10 @@ class Scheduler:
 
     # -- pages --------------------------------------------------------------------------------------------------
 
-    def _metrics_page(self) -> bytes:
+    async def _metrics_page(self) -> bytes:
         self.metrics.refused_objects = self.intake.set_aside
         self.metrics.bad_configurations = self.configuration.refused
-        return self.metrics.page()
+        return await self.metrics.fresh_page()
 
     def _waiting_for(self) -> list[str]:
         """What is missing before decisions may be made."""

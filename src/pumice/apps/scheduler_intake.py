@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from pumice.engine.engine import Engine
+from pumice.engine.model import Task
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
@@ -41,6 +42,10 @@ class Intake:
     """Every list is complete: decisions may be made."""
     set_aside: int = 0
     """Events whose object could not be read."""
+    changes: int = 0
+    """Events taken so far."""
+    seen: Callable[[Task], None] = lambda task: None
+    """Told of each pod of ours that appears after the first lists and waits for a node."""
 
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
@@ -94,6 +99,7 @@ class Intake:
         await self.watch(name, volcano.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
 
     def _take(self, name: str, handle: Handler, event: WatchEvent) -> None:
+        self.changes += 1
         try:
             handle(event)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -115,7 +121,11 @@ class Intake:
         if event.type == "DELETED":
             self.engine.state.drop_pod(pod)
         else:
-            self.engine.state.put_pod(pod, self.clock.now())
+            state = self.engine.state
+            known = len(state.tasks)
+            state.put_pod(pod, self.clock.now())
+            if len(state.tasks) > known and not pod.spec.node_name and self.synced.is_set():
+                self.seen(state.tasks[pod.metadata.uid])
 
     def _on_node(self, event: WatchEvent) -> None:
         node = decode(Node, event.raw)

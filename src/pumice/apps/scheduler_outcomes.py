@@ -39,17 +39,22 @@ class Outcomes:
         elif outcome is Outcome.FAILED:
             text = f"failed to bind to node {effect.node}: {error}"
             engine.bind_failed(effect.uid, self.clock.now())
-            self.metrics.attempts["error"] += 1
+            self.metrics.failed()
             self.writer.put(PodCondition(effect.uid, effect.namespace, effect.name, "SchedulerError", text))
         elif outcome is Outcome.GONE:
             engine.bind_failed(effect.uid, self.clock.now() + 1)  # the watch will say that it is gone
         if effect.gang and outcome in (Outcome.FAILED, Outcome.GONE):
             self._give_up_gang(effect)
+        self.metrics.moves += 1
         self.wake.set()
+
+    def sent(self, effect: Bind) -> None:
+        """The Binding is about to be sent (``apps.binder.Binder.sent``)."""
+        self.metrics.reached("PreBound", self.engine.state.tasks.get(effect.uid), self.clock.now())
 
     def _bound(self, effect: Bind) -> None:
         task = self.engine.bound(effect.uid)
-        self.metrics.bound(task, self.clock.now())
+        self.metrics.reached("Bound", task, self.clock.now())
         text = f"Successfully assigned {effect.namespace}/{effect.name} to {effect.node}"
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Normal", "Scheduled", text))
         if (effect.gang, effect.attempt) in self._broken_gangs:
@@ -71,4 +76,5 @@ class Outcomes:
 
     def _evict(self, uid: str, namespace: str, name: str) -> None:
         log.warning("evicting pod=%s/%s reason=%s", namespace, name, BROKEN_GANG)
+        self.metrics.evicted("gang")
         self.writer.put(Evict(uid, namespace, name, BROKEN_GANG))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -11,11 +11,13 @@ from pumice.apps.http import Handler
 from pumice.metrics.exposition import CONTENT_TYPE
 
 
-def pages(metrics: Callable[[], bytes], waiting_for: Callable[[], list[str]], explain: ExplainPage) -> dict[str, Handler]:
+def pages(
+    metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], list[str]], explain: ExplainPage
+) -> dict[str, Handler]:
     """Handlers by path. ``waiting_for`` names what is missing until decisions may be made; empty: ready."""
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=await metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")

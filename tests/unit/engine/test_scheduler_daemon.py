@@ -2,104 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.kit.auditor import audit
-from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
+from tests.kit.faulty_cluster import faulty_cluster
 from tests.kit.objects import group, node, pod
+from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, write_conf
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.scheduler import Scheduler, Settings
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
-
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-  - name: proportion
-"""
-
-
-class Daemon:
-    """A cluster with a running scheduler."""
-
-    def __init__(self, cluster: FaultyCluster, clock: VirtualClock) -> None:
-        self.cluster, self.clock = cluster, clock
-        self.stop, self.ready = asyncio.Event(), asyncio.Event()
-        self.scheduler = Scheduler(Settings(listen="127.0.0.1:0"), cluster, clock, random.Random(1), self.stop, self.ready)
-        self.task = asyncio.create_task(self.scheduler.run())
-
-    async def until(self, holds: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
-        end = self.clock.monotonic() + seconds
-        while not await holds():
-            assert self.clock.monotonic() < end, await self.cluster.pods()
-            if self.task.done():
-                self.task.result()
-            await self.clock.sleep(0.05)
-
-    async def bound(self, *names: str) -> bool:
-        pods = await self.cluster.pods()
-        return all(pods[name]["spec"].get("nodeName") for name in names)
-
-    async def bind_all(self, *names: str) -> None:
-        async def holds() -> bool:
-            return await self.bound(*names)
-
-        await self.until(holds)
-
-    async def audit(self) -> None:
-        nodes = (await self.cluster.list(volcano.NODES))["items"]
-        assert audit(nodes, (await self.cluster.pods()).values()) == []
-
-    async def events(self, reason: str) -> list[str]:
-        return [e["message"] for e in (await self.cluster.list(volcano.EVENTS))["items"] if e["reason"] == reason]
-
-    async def close(self) -> None:
-        self.stop.set()
-        await self.task
-
-
-@asynccontextmanager
-async def daemon(*objects: dict[str, Any], conf: str | None = CONF, kinds: bool = True) -> AsyncIterator[Daemon]:
-    clock = VirtualClock()
-    cluster = await faulty_cluster(clock, volcano_kinds=kinds)
-    if conf is not None:
-        data = {"volcano-scheduler.conf": conf}
-        body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": data}
-        await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
-    for obj in objects:
-        await cluster.put_node(obj)
-    running = Daemon(cluster, clock)
-    await running.until(lambda: _is_set(running.ready))
-    try:
-        yield running
-    finally:
-        await running.close()
-
-
-async def _is_set(event: asyncio.Event) -> bool:
-    return event.is_set()
-
-
-async def create(cluster: FaultyCluster, *objects: dict[str, Any]) -> None:
-    for obj in objects:
-        body = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k not in ("uid", "creationTimestamp")}}
-        body.pop("status", None)
-        kind = volcano.POD_GROUPS if obj["kind"] == "PodGroup" else volcano.PODS
-        await cluster.create(kind, body, obj["metadata"].get("namespace", ""))
 
 
 def test_a_bare_pod_is_bound_with_its_decision_in_the_same_write() -> None:
@@ -131,10 +43,6 @@ def test_a_pod_that_does_not_fit_is_told_why_once() -> None:
             }
 
     run_virtually(story())
-
-
-def lost_answer(verb: str, path: str) -> Any:
-    return (ApiError(0, "Timeout", "no answer"), True) if path.endswith("/binding") else None
 
 
 def test_a_binding_whose_answer_was_lost_is_believed_when_the_pod_is_bound() -> None:
@@ -251,11 +159,6 @@ def test_the_configuration_follows_its_configmap_and_a_broken_one_changes_nothin
     run_virtually(story())
 
 
-async def write_conf(running: Daemon, text: str) -> None:
-    body = {"data": {"volcano-scheduler.conf": text}}
-    await running.cluster.patch(volcano.CONFIGMAPS, "volcano-scheduler-configmap", body, "volcano-system")
-
-
 def test_without_volcanos_kinds_bare_pods_are_scheduled_all_the_same() -> None:
     async def story() -> None:
         async with daemon(node("n1"), kinds=False) as running:
@@ -287,66 +190,5 @@ def test_a_forgotten_resource_version_makes_a_relist_and_nothing_is_lost() -> No
             broken[0] = False
             await running.bind_all("b")
             await running.audit()
-
-    run_virtually(story())
-
-
-def test_the_page_of_metrics_has_the_names_of_the_specification() -> None:
-    async def story() -> None:
-        async with daemon(node("n1", cards=2)) as running:
-            await create(running.cluster, pod("a", mib=4000, cores=30))
-            await running.bind_all("a")
-            await running.clock.sleep(1)
-            page = running.scheduler.metrics.page().decode()
-            for line in (
-                'volcano_vgpu_device_allocated_memory{devID="GPU-n1-0",NodeName="n1"} 4000',
-                'volcano_vgpu_device_memory_limit{devID="GPU-n1-1",NodeName="n1"} 8000',
-                'volcano_vgpu_device_core_allocation_for_a_certain_pod{devID="GPU-n1-0",NodeName="n1",podName="a"} 30',
-                'volcano_schedule_attempts_total{result="scheduled"} 1',
-                'volcano_queue_weight{queue_name="default"} 1',
-            ):
-                assert line in page
-            for name in ("e2e_scheduling_latency_milliseconds", "action_scheduling_latency_milliseconds",
-                         "plugin_scheduling_latency_milliseconds", "unschedule_task_count", "job_share"):  # fmt: skip
-                assert f"# TYPE volcano_{name} " in page
-            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
-            await running.clock.sleep(1)
-            assert 'podName="a"' not in running.scheduler.metrics.page().decode()
-
-    run_virtually(story())
-
-
-GAUGES = """e2e_job_scheduling_duration e2e_job_scheduling_start_time e2e_job_scheduling_last_time pod_preemption_victims
-unschedule_task_count unschedule_job_count job_share queue_allocated_milli_cpu queue_allocated_memory_bytes
-queue_allocated_scalar_resources queue_request_milli_cpu queue_deserved_milli_cpu queue_inqueue_milli_cpu queue_capacity_milli_cpu
-queue_real_capacity_milli_cpu queue_share queue_weight queue_overused namespace_share namespace_weight namespace_weighted_share
-vgpu_device_allocated_memory vgpu_device_allocated_cores vgpu_device_shared_number vgpu_device_memory_limit
-vgpu_device_memory_allocation_for_a_certain_pod vgpu_device_core_allocation_for_a_certain_pod"""
-COUNTERS = "schedule_attempts_total total_preemption_attempts eviction_transactions_total job_retry_counts"
-HISTOGRAMS = {
-    "e2e_scheduling_latency_milliseconds": (1, 5000, 20), "open_session_duration_milliseconds": (1, 5000, 20),
-    "e2e_job_scheduling_latency_milliseconds": (100, 120000, 30), "plugin_scheduling_latency_milliseconds": (0.1, 100, 15),
-    "action_scheduling_latency_milliseconds": (1, 2000, 20), "task_scheduling_latency_milliseconds": (50, 60000, 30),
-    "scheduling_stage_duration_milliseconds": (0.1, 500, 20),
-}  # fmt: skip
-
-
-def test_every_metric_of_the_specification_has_its_name_type_and_edges() -> None:
-    async def story() -> None:
-        async with daemon(node("n1", cards=2)) as running:
-            await create(running.cluster, group("g", minimum=1), pod("a", mib=4000, group="g"))
-            await running.bind_all("a")
-            await running.clock.sleep(1)
-            page = running.scheduler.metrics.page().decode()
-            for kind, names in (("gauge", GAUGES), ("counter", COUNTERS), ("histogram", " ".join(HISTOGRAMS))):
-                for name in names.split():
-                    assert f"# TYPE volcano_{name} {kind}\n" in page, name
-            for name, (low, high, count) in HISTOGRAMS.items():
-                edges = [line.split('le="')[1].split('"')[0] for line in page.splitlines()
-                         if line.startswith(f"volcano_{name}_bucket")][:count + 1]  # fmt: skip
-                if edges:
-                    assert (float(edges[0]), float(edges[count - 1]), edges[count]) == (
-                        pytest.approx(low), pytest.approx(high), "+Inf")  # fmt: skip
-            assert 'volcano_e2e_job_scheduling_last_time{job_name="g",queue="default",job_namespace="default"}' in page
 
     run_virtually(story())

@@ -1,0 +1,191 @@
+"""The scheduler's page of metrics: upstream's names, types, labels and edges, and no more work than what changed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.objects import group, node, pod
+from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
+from tests.kit.virtual_time import run_virtually
+
+from pumice.apps import device_series
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+
+JOB = "job_name queue job_namespace"
+CARD = "devID NodeName"
+QUEUE_PARTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
+
+# Spec volcano-core 22: name, type, labels; for histograms lowest and highest edge and their number.
+TABLE: list[tuple[str, str, str, tuple[float, float, int] | None]] = [
+    ("e2e_scheduling_latency_milliseconds", "histogram", "", (1, 5000, 20)),
+    ("open_session_duration_milliseconds", "histogram", "", (1, 5000, 20)),
+    ("e2e_job_scheduling_latency_milliseconds", "histogram", "", (100, 120000, 30)),
+    ("e2e_job_scheduling_duration", "gauge", JOB, None),
+    ("e2e_job_scheduling_start_time", "gauge", JOB, None),
+    ("e2e_job_scheduling_last_time", "gauge", JOB, None),
+    ("plugin_scheduling_latency_milliseconds", "histogram", "plugin OnSession", (0.1, 100, 15)),
+    ("action_scheduling_latency_milliseconds", "histogram", "action", (1, 2000, 20)),
+    ("task_scheduling_latency_milliseconds", "histogram", "stage", (50, 60000, 30)),
+    ("scheduling_stage_duration_milliseconds", "histogram", "stage", (0.1, 500, 20)),
+    ("schedule_attempts_total", "counter", "result", None),
+    ("pod_preemption_victims", "gauge", "", None),
+    ("total_preemption_attempts", "counter", "", None),
+    ("eviction_transactions_total", "counter", "action", None),
+    ("unschedule_task_count", "gauge", "job_id", None),
+    ("unschedule_job_count", "gauge", "", None),
+    ("job_retry_counts", "counter", "job_id", None),
+    ("job_share", "gauge", "job_ns job_id", None),
+    *((f"queue_{part}_milli_cpu", "gauge", "queue_name", None) for part in QUEUE_PARTS),
+    *((f"queue_{part}_memory_bytes", "gauge", "queue_name", None) for part in QUEUE_PARTS),
+    *((f"queue_{part}_scalar_resources", "gauge", "queue_name resource", None) for part in QUEUE_PARTS),
+    ("queue_share", "gauge", "queue_name", None),
+    ("queue_weight", "gauge", "queue_name", None),
+    ("queue_overused", "gauge", "queue_name", None),
+    ("namespace_share", "gauge", "namespace_name", None),
+    ("namespace_weight", "gauge", "namespace_name", None),
+    ("namespace_weighted_share", "gauge", "namespace_name", None),
+    ("vgpu_device_allocated_memory", "gauge", CARD, None),
+    ("vgpu_device_allocated_cores", "gauge", CARD, None),
+    ("vgpu_device_shared_number", "gauge", CARD, None),
+    ("vgpu_device_memory_limit", "gauge", CARD, None),
+    ("vgpu_device_memory_allocation_for_a_certain_pod", "gauge", f"{CARD} podName", None),
+    ("vgpu_device_core_allocation_for_a_certain_pod", "gauge", f"{CARD} podName", None),
+]
+UNUSED = {"namespace_share", "namespace_weight", "namespace_weighted_share"}
+"""Upstream declares them for a plugin that we do not have."""
+
+WITH_DRF = CONF.replace("  - name: proportion", "  - name: proportion\n  - name: drf")
+
+
+async def busy_page() -> str:
+    """The page of a scheduler that placed a gang, holds a pod that fits nowhere, and evicted what was left of a gang."""
+    async with daemon(node("n1", cards=4), conf=WITH_DRF) as running:
+        body = {"metadata": {"name": "team"}, "spec": {"weight": 1, "capability": {"nvidia.com/gpu": "3", "cpu": "9"}}}
+        await running.cluster.create(volcano.QUEUES, body)
+        await create(running.cluster, group("g", minimum=2, queue="team", resources={"cpu": "1", "nvidia.com/gpu": "1"}))
+        await create(running.cluster, *(pod(f"g-{i}", mib=4000, cores=30, cpu="1", group="g") for i in range(2)))
+        await running.bind_all("g-0", "g-1")
+        running.cluster.fault = lambda verb, path: (
+            ApiError(403, "Forbidden", "not you") if path.endswith("/bad-1/binding") else None
+        )
+        await create(running.cluster, group("bad", minimum=2), *(pod(f"bad-{i}", mib=4000, group="bad") for i in range(2)))
+        await create(running.cluster, group("big", minimum=1), pod("big-0", mib=9000, group="big"))
+        await running.clock.sleep(10)
+        status, page = await running.page("/metrics")
+        assert status == 200
+        return page
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return run_virtually(busy_page())
+
+
+@pytest.mark.parametrize(("name", "kind", "labels", "edges"), TABLE, ids=[row[0] for row in TABLE])
+def test_each_metric_of_the_specification_has_its_type_labels_and_edges(
+    page: str, name: str, kind: str, labels: str, edges: tuple[float, float, int] | None
+) -> None:
+    full = f"volcano_{name}"
+    assert f"# TYPE {full} {kind}\n" in page
+    samples = [s for found in text_string_to_metric_families(page) for s in found.samples
+               if s.name in (full, f"{full}_total", f"{full}_bucket")]  # fmt: skip # the parser gives counters _total
+    assert samples or name in UNUSED, "no sample of it"
+    for sample in samples:
+        assert set(sample.labels) - {"le"} == set(labels.split())
+    if edges is not None:
+        low, high, count = edges
+        first = [s for s in samples if {**s.labels, "le": ""} == {**samples[0].labels, "le": ""}]
+        bounds = [float(s.labels["le"]) for s in first]
+        assert bounds == sorted(bounds)
+        assert (bounds[0], bounds[-2], len(bounds) - 1) == (pytest.approx(low), pytest.approx(high), count)
+
+
+def test_the_stages_of_a_pods_way_are_told_apart(page: str) -> None:
+    stages = {s.labels["stage"] for found in text_string_to_metric_families(page) for s in found.samples
+              if s.name == "volcano_task_scheduling_latency_milliseconds_count" and s.value}  # fmt: skip
+    assert stages == {"Watched", "Assumed", "PreBound", "Bound"}
+    stages = {s.labels["stage"] for found in text_string_to_metric_families(page) for s in found.samples
+              if s.name == "volcano_scheduling_stage_duration_milliseconds_count" and s.value}  # fmt: skip
+    assert stages == {"Predicate", "Scoring", "PreBind", "Bind"}
+
+
+def test_the_backlog_is_shown_by_queue_and_reason(page: str) -> None:
+    assert 'pumice_pending_pods{queue_name="default",reason="unschedulable"} 1' in page
+
+
+def test_no_series_stands_twice(page: str) -> None:
+    series = [line.rsplit(" ", 1)[0] for line in page.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+
+
+def test_what_is_gone_leaves_no_series() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=2), conf=WITH_DRF) as running:
+            await create(running.cluster, group("g", minimum=1), pod("a", mib=4000, cores=30, group="g"))
+            await running.bind_all("a")
+            await running.clock.sleep(1)
+            _, page = await running.page("/metrics")
+            assert 'volcano_vgpu_device_core_allocation_for_a_certain_pod{devID="GPU-n1-0",NodeName="n1",podName="a"} 30' in page
+            assert 'job_id="default/g"' in page
+            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.cluster.delete(volcano.POD_GROUPS, "g", "default")
+            await running.clock.sleep(1)
+            _, page = await running.page("/metrics")
+            assert 'podName="a"' not in page
+            assert "default/g" not in page
+            await running.cluster.delete(volcano.NODES, "n1")
+            await running.clock.sleep(1)
+            assert "GPU-n1-0" not in (await running.page("/metrics"))[1]
+
+    run_virtually(story())
+
+
+def test_a_page_renders_the_cards_that_changed_and_nothing_when_nothing_did() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=4), node("n2", cards=4)) as running:
+            metrics = running.scheduler.metrics
+            first = await metrics.fresh_page()
+            assert metrics.devices.rendered == 8
+            await running.clock.sleep(100)
+            assert await metrics.fresh_page() is first
+            await create(running.cluster, pod("a", mib=4000))
+            await running.bind_all("a")
+            await running.clock.sleep(1)
+            second = await metrics.fresh_page()
+            assert metrics.devices.rendered == 9
+            assert b'podName="a"' in second
+            await heartbeat(running)
+            assert (await metrics.fresh_page()).count(b"\n") == second.count(b"\n")
+            assert metrics.devices.rendered == 9
+
+    run_virtually(story())
+
+
+async def heartbeat(running: Daemon) -> None:
+    body = {"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2027-01-01T00:00:00Z"}]}}
+    await running.cluster.patch(volcano.NODES, "n1", body, subresource="status")
+    await running.clock.sleep(1)
+
+
+def test_rendering_gives_way_between_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape after many changes must not keep a cycle waiting for the whole page."""
+    monkeypatch.setattr(device_series, "SLICE", 0.0)
+
+    async def story() -> None:
+        async with daemon(*(node(f"n{i}", cards=1) for i in range(5))) as running:
+            turns = [0]
+
+            async def others() -> None:
+                while True:
+                    turns[0] += 1
+                    await asyncio.sleep(0)
+
+            other = asyncio.create_task(others())
+            await running.scheduler.metrics.fresh_page()
+            other.cancel()
+            assert turns[0] >= 5
+
+    run_virtually(story())
