@@ -171,7 +171,7 @@ class Bookings(Groups):
             job.leave(task)
         task.cls.users -= 1
         cls.users += 1
-        task.cls, task.request, task.status = cls, cls.request, status
+        task.cls, task.status = cls, status
         if job is not None:
             job.join(task)
         self._notice_terms(cls)

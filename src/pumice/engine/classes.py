@@ -14,7 +14,7 @@ import msgspec
 
 from pumice.engine.ledger import Features
 from pumice.engine.node_book import NO_MARKS
-from pumice.engine.resources import Request, pod_request
+from pumice.engine.resources import Request, Vector, pod_request, shared
 from pumice.engine.selectors import Requirement, Requirements, parse_label_selector, parse_node_term
 from pumice.engine.terms import PodTerm, WeightedTerm
 from pumice.families.seam import Ask, Family, Marks
@@ -76,6 +76,8 @@ class PodClass:
     constraints: Constraints
     demand: tuple[tuple[str, int], ...] = ()
     """What its queue is charged, in the vector's units: the request, with cards counted as many as they are (D-39)."""
+    amounts: Vector = field(default_factory=dict)
+    """``demand`` as a vector; shared, never changed in place."""
     users: int = 0
     state: Any = None
     """What the placer remembers of this class (its own type); None when it was never asked or is asleep."""
@@ -123,7 +125,7 @@ class Classes:
                 for ask in asks:
                     if ask.family == family.name:
                         demand.update((name, amount * 1000) for name, amount in family.quota(ask).items() if amount)
-            found = PodClass(self._next, key, request, asks, refusals, constraints, tuple(demand.items()))
+            found = PodClass(self._next, key, request, asks, refusals, constraints, tuple(demand.items()), shared(demand))
             self._known[key] = found
             self._next += 1
         return found

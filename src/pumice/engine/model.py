@@ -1,112 +1,53 @@
-"""Tasks (pods), jobs (PodGroups) and queues as the engine keeps them, with their counts kept up to date.
+"""Jobs (PodGroups) and queues as the engine keeps them, with their counts and sums kept up to date.
 
-``Job.move`` and ``Job.join``/``leave`` are the only places where a task's status and the sums of job and queue change.
+``Job.move`` and ``Job.join``/``leave`` are the only places where a task's status and the sums of job and queue change. Most of
+tens of thousands of jobs are one running pod, alike: what jobs hold is therefore shared between equal ones, replaced and
+never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and the empty mappings).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pumice.engine.node_book import NO_MARKS
-from pumice.engine.resources import Request, Vector, add, exceeded, subtract, vector
-from pumice.families.seam import Marks
+from pumice.engine.resources import Vector, add, exceeded, shared, subtract, vector
+from pumice.engine.task import (
+    ALLOCATED_STATUSES,
+    DONE_STATUSES,
+    READY_STATUSES,
+    SCHEDULED_STATUSES,
+    Status,
+    Task,
+    name_index,
+    task_status,
+)
 from pumice.wire.names import SCHEDULER_NAME
-from pumice.wire.objects import Pod
-from pumice.wire.volcano import CLOSED, CLOSING, INQUEUE, OPEN, PENDING, PodGroup, PodGroupCondition, Queue, seconds
-
-if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
-    from pumice.engine.ledger import Features
-
-
-class Status(IntEnum):
-    """Printed names are used in messages (spec volcano-core 4.3)."""
-
-    PENDING = 0
-    ALLOCATED = 1
-    PIPELINED = 2
-    BINDING = 3
-    BOUND = 4
-    RUNNING = 5
-    RELEASING = 6
-    SUCCEEDED = 7
-    FAILED = 8
-    UNKNOWN = 9
-
-    @property
-    def label(self) -> str:
-        return self.name.capitalize()
-
-
-ALLOCATED_STATUSES = frozenset({Status.BOUND, Status.BINDING, Status.RUNNING, Status.ALLOCATED})
-READY_STATUSES = ALLOCATED_STATUSES | {Status.SUCCEEDED}
-SCHEDULED_STATUSES = frozenset({Status.RUNNING, Status.BOUND, Status.SUCCEEDED, Status.FAILED})
-DONE_STATUSES = frozenset({Status.SUCCEEDED, Status.FAILED})
+from pumice.wire.volcano import INQUEUE, OPEN, PENDING, PodGroup, PodGroupCondition, Queue, seconds
 
 _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
-
 
 _EMPTY: dict[str, Any] = {}
 
 
 def _nothing() -> dict[str, Any]:
-    """One empty mapping for all: most of tens of thousands of jobs never have anything in it. Replaced, never changed."""
     return _EMPTY
 
 
-@dataclass(slots=True, eq=False)
-class Task:
-    """One pod of ours, or one of another scheduler that has a node.
+_NO_COUNTS = (0,) * len(Status)
+_COUNTS_KEPT = 4096
+_counts: dict[tuple[tuple[int, ...], Status, int], tuple[int, ...]] = {}
 
-    ``pod`` is kept only while the pod is pending. ``trial`` is where the last discarded attempt had put it.
-    ``told`` is the (reason, message) last written as its condition and ``told_at`` when.
-    """
 
-    uid: str
-    namespace: str
-    name: str
-    created: float
-    priority: int
-    request: Request
-    cls: PodClass
-    marks: Marks = NO_MARKS
-    features: Features | None = None
-    pod: Pod | None = None
-    ours: bool = True
-    role: str = ""
-    gated: bool = False
-    system: bool = False
-    nominated: str = ""
-    index: int = -1
-    status: Status = Status.PENDING
-    node: str = ""
-    job: Job | None = None
-    error: str = ""
-    """Why it was not placed, in this or an earlier cycle; empty when never tried."""
-    puzzling: bool = False
-    """It fitted nowhere and ``error`` does not say yet why."""
-    trial: tuple[Status, str] | None = None
-    told: tuple[str, str] | None = None
-    told_at: float = -1e9
-    retry_at: float = 0.0
-    failures: int = 0
-    phase: str = ""
-    version: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def best_effort(self) -> bool:
-        return self.request.best_effort and not self.cls.asks
-
-    def order(self) -> tuple[int, int, float, str]:
-        """Fall-back order of tasks: index in the name, then age, then uid (spec 7)."""
-        return (0, self.index, self.created, self.uid) if self.index >= 0 else (1, 0, self.created, self.uid)
+def _counted(counts: tuple[int, ...], status: Status, sign: int) -> tuple[int, ...]:
+    """``counts`` with one more or less of a status; equal ones are one object."""
+    key = counts, status, sign
+    found = _counts.get(key)
+    if found is None:
+        if len(_counts) >= _COUNTS_KEPT:
+            _counts.clear()
+        found = _counts[key] = (*counts[:status], counts[status] + sign, *counts[status + 1 :])
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -139,8 +80,12 @@ class QueueState:
 
     @property
     def open(self) -> bool:
-        """An empty state counts as Open (spec 11.5)."""
-        return self.state not in (CLOSED, CLOSING)
+        """An empty state counts as Open (spec 11.5); a queue that is not Open starts nothing (spec 15)."""
+        return self.state in ("", OPEN)
+
+    @property
+    def closed_text(self) -> str:
+        return f"queue {self.name} is {self.state}"
 
     def read(self, queue: Queue) -> None:
         self.present = True
@@ -174,22 +119,22 @@ class Job:
     """An owned bare pod waits this long for the PodGroup that the controller makes for its owner."""
     priority: int = 0
     min_available: int = 1
-    role_minimum: dict[str, int] = field(default_factory=dict)
+    role_minimum: dict[str, int] = field(default_factory=_nothing)
     min_resources: Vector | None = None
     phase: str = ""
     conditions: dict[str, PodGroupCondition] = field(default_factory=_nothing)
     tasks: dict[str, Task] = field(default_factory=dict)
-    pending: dict[str, Task] = field(default_factory=dict)
-    counts: list[int] = field(default_factory=lambda: [0] * len(Status))
+    pending: dict[str, Task] = field(default_factory=_nothing)
+    counts: tuple[int, ...] = _NO_COUNTS
+    """Tasks by status."""
     ready_count: int = 0
     """Tasks that are bound, on their way, or have succeeded (spec 4.4)."""
     pending_best_effort: int = 0
     sort_key: tuple[Any, ...] | None = None
     """Its place among waiting jobs, kept while nothing of the job changes."""
-    allocated: Vector = field(default_factory=dict)
+    allocated: Vector = field(default_factory=_nothing)
     refusal: str = ""
     """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
-    refused_at: str = ""
     share: float = 0.0
     first_seen: float = 0.0
     inqueue: Vector = field(default_factory=_nothing)
@@ -220,23 +165,25 @@ class Job:
             self._count(task, status, 1)
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
-        self.counts[status] += sign
+        self.counts = _counted(self.counts, status, sign)
         self.sort_key = None
         if status in READY_STATUSES:
             self.ready_count += sign
         change = add if sign > 0 else subtract
         items = task.cls.demand
         if status in ALLOCATED_STATUSES:
-            change(self.allocated, items)
+            self.allocated = _changed(self.allocated, task.cls.amounts, sign)
             change(self.queue.allocated, items)
         elif status is Status.PENDING:
             change(self.queue.pending, items)
             if task.best_effort:
                 self.pending_best_effort += sign
             if sign > 0:
+                if not self.pending:
+                    self.pending = {}
                 self.pending[task.uid] = task
-            else:
-                self.pending.pop(task.uid, None)
+            elif self.pending.pop(task.uid, None) is not None and not self.pending:
+                self.pending = _EMPTY
 
     def attach(self, queue: QueueState) -> None:
         """Move to another queue with all sums."""
@@ -286,7 +233,7 @@ class Job:
                 into: Vector = getattr(self.queue, name)
                 subtract(into, old.items())
                 add(into, new.items())
-                setattr(self, name, new)
+                setattr(self, name, shared(new))
 
     def promise(self) -> None:
         """Enqueued: its minimum is promised until the first try."""
@@ -359,6 +306,17 @@ class Job:
         return (self.created, first.cls.number if first is not None else 0, self.uid)
 
 
+def _changed(held: Vector, amounts: Vector, sign: int) -> Vector:
+    """``held`` with one task's demand more or less, as a shared vector."""
+    if sign > 0 and not held:
+        return amounts
+    if sign < 0 and held == amounts:
+        return _EMPTY
+    new = dict(held)
+    (add if sign > 0 else subtract)(new, amounts.items())
+    return shared(new)
+
+
 def read_group(job: Job, group: PodGroup, priority: int) -> None:
     """Take over what a PodGroup object says; the phase in memory may be ahead of the object."""
     spec = group.spec
@@ -374,28 +332,6 @@ def read_group(job: Job, group: PodGroup, priority: int) -> None:
     ahead = job.phase not in ("", PENDING) and group.status.phase in ("", PENDING)
     if not ahead:
         job.phase = group.status.phase
-
-
-def task_status(pod: Pod) -> Status:
-    """Status of a pod by its object alone (spec 4.3)."""
-    phase = pod.status.phase
-    if phase == "Succeeded":
-        return Status.SUCCEEDED
-    if phase == "Failed":
-        return Status.FAILED
-    if pod.metadata.deletion_timestamp:
-        return Status.RELEASING
-    if phase == "Running":
-        return Status.RUNNING
-    if phase == "Unknown":
-        return Status.UNKNOWN
-    return Status.BOUND if pod.spec.node_name else Status.PENDING
-
-
-def name_index(name: str) -> int:
-    """Trailing number of a name of at least three pieces, else -1 (spec 4.3)."""
-    pieces = name.rsplit("-", 2)
-    return int(pieces[-1]) if len(pieces) == 3 and pieces[-1].isdecimal() else -1
 
 
 __all__ = [

@@ -26,6 +26,8 @@ SPREAD_MEMORY: Final = "~memory"
 DEFAULT_SPREAD_CPU: Final = 100
 DEFAULT_SPREAD_MEMORY: Final = 200 * 1024 * 1024
 
+_NOTHING: Final[Vector] = {}
+
 HUGE: Final = 2**58
 """Larger than any cluster and small enough that a sum of 16 stays inside 63 bits."""
 
@@ -95,12 +97,8 @@ def pod_request(pod: Pod, parameters: frozenset[str] = frozenset()) -> Request:
             return Request(((PODS, 1),), refused=f"request of {name} is negative")
     named = {n: v for n, v in total.items() if v > 0 and n != PODS and counted(n) and n not in parameters}
     items = (*((n, named[n]) for n in sorted(named, key=dimension_order)), (PODS, 1))
-    if named.keys() & {CPU, MEMORY}:
-        spread = (_spread(pod, CPU, DEFAULT_SPREAD_CPU), _spread(pod, MEMORY, DEFAULT_SPREAD_MEMORY))
-    else:
-        count = max(1, len(pod.spec.containers))
-        spread = (DEFAULT_SPREAD_CPU * count, DEFAULT_SPREAD_MEMORY * count)
-    return Request(items, spread)
+    spread = _combine(pod, {CPU: DEFAULT_SPREAD_CPU, MEMORY: DEFAULT_SPREAD_MEMORY})
+    return Request(items, (min(HUGE, spread.get(CPU, 0)), min(HUGE, spread.get(MEMORY, 0))))
 
 
 def dimension_order(name: str) -> tuple[int, str]:
@@ -108,16 +106,17 @@ def dimension_order(name: str) -> tuple[int, str]:
     return (0 if name == CPU else 1 if name == MEMORY else 2, name)
 
 
-def _combine(pod: Pod) -> Vector:
+def _combine(pod: Pod, missing: Vector = _NOTHING) -> Vector:
+    """The request of all containers together; ``missing`` is what one that says nothing counts as asking for."""
     spec = pod.spec
     total: Vector = {}
     for container in spec.containers:
-        add(total, _requests(container).items())
+        add(total, _requests(container, missing).items())
     if spec.init_containers:
         sidecars: Vector = {}
         peak: Vector = {}
         for container in spec.init_containers:
-            wanted = _requests(container)
+            wanted = _requests(container, missing)
             if container.restart_policy == "Always":
                 add(sidecars, wanted.items())
                 raise_to(peak, sidecars)
@@ -132,22 +131,14 @@ def _combine(pod: Pod) -> Vector:
     return total
 
 
-def _requests(container: Container) -> Vector:
+def _requests(container: Container, missing: Vector) -> Vector:
     """Requests; an extended resource given only as a limit is requested too, as the API server fills it in."""
-    found: Vector = {}
+    found = dict(missing)
     for name, quantity in container.resources.limits.items():
         found[name] = amount(name, quantity)
     for name, quantity in container.resources.requests.items():
         found[name] = amount(name, quantity)
     return found
-
-
-def _spread(pod: Pod, name: str, default: int) -> int:
-    total = 0
-    for container in pod.spec.containers:
-        quantity = container.resources.requests.get(name, container.resources.limits.get(name))
-        total += default if quantity is None else amount(name, quantity)
-    return max(0, min(HUGE, total))
 
 
 def add(into: Vector, items: Iterable[tuple[str, int]]) -> None:
@@ -162,6 +153,21 @@ def subtract(into: Vector, items: Iterable[tuple[str, int]]) -> None:
             into[name] = left
         else:
             into.pop(name, None)
+
+
+_SHARED_KEPT = 20_000
+_shared: dict[tuple[tuple[str, int], ...], Vector] = {}
+
+
+def shared(vector: Vector) -> Vector:
+    """The one object that stands for all vectors equal to this; nobody may change it in place."""
+    key = tuple(vector.items())
+    found = _shared.get(key)
+    if found is None:
+        if len(_shared) >= _SHARED_KEPT:
+            _shared.clear()
+        found = _shared[key] = vector
+    return found
 
 
 def raise_to(into: Vector, other: Mapping[str, int]) -> None:

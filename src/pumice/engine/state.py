@@ -82,7 +82,6 @@ class State(Bookings):
             self._reclass(task, pod)
         else:
             self._revise(task, pod)
-        task.phase = pod.status.phase
         task.node = pod.spec.node_name or (task.node if status is Status.PENDING else "")
         task.gated = bool(pod.spec.scheduling_gates)
         task.nominated = pod.status.nominated_node_name
@@ -119,7 +118,6 @@ class State(Bookings):
             name=meta.name,
             created=seconds(meta.creation_timestamp),
             priority=_priority(pod),
-            request=cls.request,
             cls=cls,
             features=self.classes.features(pod),
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
