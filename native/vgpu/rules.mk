@@ -44,6 +44,11 @@ $(VGPU_OUT)/programs/direct: $(VGPU_DIR)/tests/programs/direct.c | $(BUILD)/mach
 	@mkdir -p $(@D)
 	$(CC) $(VGPU_CFLAGS) $< -o $@ $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
 
+# Linked against the driver by name; what an older one lacks stays weak.
+$(VGPU_OUT)/programs/linked: $(VGPU_DIR)/tests/programs/linked.c $(VGPU_DIR)/hooks.def | $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
+	@mkdir -p $(@D)
+	$(CC) $(VGPU_CFLAGS) -D_GNU_SOURCE -I$(VGPU_DIR) -Wno-pedantic $< -o $@ -Wl,--no-as-needed $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1 -ldl
+
 $(VGPU_OUT)/programs/interposer.so: $(VGPU_DIR)/tests/programs/interposer.c
 	@mkdir -p $(@D)
 	$(CC) $(VGPU_CFLAGS) -shared $< -o $@

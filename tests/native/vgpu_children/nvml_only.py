@@ -1,8 +1,12 @@
-"""A monitoring tool: never touches CUDA. Starts NVML by the entry named, prints each card's total by both questions."""
+"""A monitoring tool: never touches CUDA. Starts NVML by the entry named; prints how many cards the region knows by then, and
+each card's total by both questions."""
 
 import ctypes as c
 import json
+import os
+import struct
 import sys
+from pathlib import Path
 
 nvml = c.CDLL("libnvidia-ml.so.1")
 
@@ -28,6 +32,7 @@ def totals(index):
 entry = sys.argv[1]
 arguments = (c.c_uint(0),) if entry == "nvmlInitWithFlags" else ()
 assert getattr(nvml, entry)(*arguments) == 0
+(known,) = struct.unpack_from("<Q", Path(os.environ["CUDA_DEVICE_MEMORY_SHARED_CACHE"]).read_bytes(), 56)
 count = c.c_uint()
 assert nvml.nvmlDeviceGetCount_v2(c.byref(count)) == 0
-print(json.dumps([totals(index) for index in range(count.value)]))
+print(json.dumps([known, [totals(index) for index in range(count.value)]]))

@@ -2,6 +2,9 @@
  * threads LIMIT_BYTES: eight threads allocate, free, ask for memory information and launch at once, one of them before
  * anything was initialised. No answer may be anything else than success or out of memory, and free memory may never exceed
  * the limit. Prints [grants, refusals].
+ *
+ *     threads LIMIT_BYTES GRAIN      blocks are multiples of GRAIN, and the work begins when a line has come from stdin, so that
+ *                                    the caller can wait until every process has its context; says "ready" before
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,7 +14,7 @@
 enum { THREADS = 8, ROUNDS = 3000, HELD = 8 };
 
 static void *cuda, *context, *function;
-static size_t limit;
+static size_t limit, grain = 1;
 static unsigned long grants, refusals, wrong;
 
 static void *need(const char *name)
@@ -38,7 +41,8 @@ static void *work(void *data)
         if (held[at] != 0)
             wrong += release(held[at]) != 0;
         held[at] = 0;
-        int rc = allocate(&held[at], 1 + (size_t)rand_r(&seed) % (limit / 16));
+        size_t wanted = 1 + (size_t)rand_r(&seed) % (limit / 16);
+        int rc = allocate(&held[at], (wanted + grain - 1) / grain * grain);
         __atomic_add_fetch(rc == 0 ? &grants : rc == 2 ? &refusals : &wrong, 1, __ATOMIC_RELAXED);
         if (rc != 0)
             held[at] = 0;
@@ -74,6 +78,12 @@ int main(int argc, char **argv)
         ((int (*)(void **, void *, const char *))need("cuModuleGetFunction"))(&function, module, "k"))
         return 3;
     pthread_join(first, NULL);
+    if (argc > 2) {
+        grain = strtoull(argv[2], NULL, 10);
+        puts("ready");
+        fflush(stdout);
+        getchar();
+    }
     for (size_t i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, work, (void *)(i + 1));
     for (int i = 0; i < THREADS; i++)
