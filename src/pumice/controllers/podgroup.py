@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from pumice.ports.cluster import Resource
-from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, QUEUE_NAME
+from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME
 from pumice.wire.objects import OwnerReference, Pod
 from pumice.wire.quantity import parse_quantity
 from pumice.wire.volcano import PENDING, SCHEDULING_API, group_name_for
@@ -56,7 +56,7 @@ def needs_group(pod: Pod, scheduler_names: Collection[str]) -> bool:
     """Whether the pod is ours, lives, and names no group. Pods that carry the annotation are left alone."""
     return (
         pod.spec.scheduler_name in scheduler_names
-        and not pod.metadata.annotations.get(GROUP_NAME)
+        and not (pod.metadata.annotations.get(GROUP_NAME) or pod.metadata.annotations.get(GROUP_NAME_VOLCANO))
         and not pod.metadata.deletion_timestamp
         and pod.status.phase not in ("Succeeded", "Failed")
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pumice.engine.model import Job, QueueState, read_group
 from pumice.engine.waiting import Waiting
-from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, QUEUE_NAME, ROOT_QUEUE
+from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Meta, Pod
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue, group_name_for, seconds
 
@@ -150,7 +150,7 @@ class Groups(Waiting):
 
     def _job_of(self, pod: Pod, now: float) -> Job:
         meta = pod.metadata
-        named = meta.annotations.get(GROUP_NAME, "")
+        named = meta.annotations.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME_VOLCANO, "")
         owner = next((o for o in meta.owner_references if o.controller), None)
         name = named or group_name_for(owner.uid if owner else meta.uid)
         key = f"{meta.namespace}/{name}"

@@ -101,6 +101,29 @@ def test_nodeorder_prefers_nodes_by_affinity_and_taints() -> None:
     assert (found["n1"] - found["n3"], found["n3"] - found["n2"]) == (2 * 100, 3 * 100)
 
 
+def test_untolerated_soft_taints_count_in_whole_points() -> None:
+    """One of three: 100 - 100 × 1 / 3, the division truncated (Kubernetes' integers)."""
+    soft = [{"key": f"t{i}", "value": "", "effect": "PreferNoSchedule"} for i in range(3)]
+    arguments = {**ONLY, "mostrequested.weight": 1, "tainttoleration.weight": 1}
+    engine = engine_with("nodeorder", arguments, node("n1", taints=soft), node("n2", taints=soft[:1]))
+    found = scores(engine, pod("a"))
+    assert found["n2"] - found["n1"] == 67
+
+
+def test_pods_that_request_nothing_are_not_balanced() -> None:
+    engine = engine_with("nodeorder", {**ONLY, "balancedresource.weight": 1}, node("n1", cpu="10", memory="10Gi"))
+    assert scores(engine, pod("a", mib=100)) == {"n1": 0.0}
+    assert scores(engine, pod("a", cpu="1"))["n1"] > 0
+
+
+def test_init_containers_and_overhead_count_in_what_is_spread() -> None:
+    """Used and asked are the whole pod's, the defaults filled in per container (Kubernetes' non-zero request)."""
+    asked = pod("a", cpu="1", memory="1Gi", overhead={"cpu": "1"},
+                initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}])  # fmt: skip
+    engine = engine_with("nodeorder", {**ONLY, "leastrequested.weight": 1}, node("n1", cpu="10", memory="10Gi"))
+    assert scores(engine, asked)["n1"] == (60 + 90) // 2
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6),
     st.tuples(st.integers(0, 9), st.integers(0, 9)),

@@ -73,9 +73,12 @@ def _takes_part(cycle: Cycle, job: Job) -> bool:
         job.promise()
         cycle.state.dirty[job] = None
     job.refusal = ""
+    if not job.queue.open:
+        _refuse(cycle, job, job.queue.closed_text)
+        return False
     invalid = cycle.framework.job_valid(job)
     if invalid is not None:
-        job.refusal, job.refused_at = invalid.message, invalid.reason
+        job.refusal = invalid.message
         cycle.tried[job] = None
         return False
     return True

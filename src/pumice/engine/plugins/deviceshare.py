@@ -1,7 +1,8 @@
 """deviceshare: the seam to the device families (spec volcano-core 11.11).
 
 The families filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
-score counts between nodes is ``Settings.node_weight`` (decision 2).
+score counts between nodes is ``Settings.node_weight`` (decision 2); ``enableNodeOrder: false`` makes it 0. The filter has no
+switch: a card is only booked where it fits.
 """
 
 from __future__ import annotations
@@ -30,4 +31,6 @@ def device_arguments(conf: SchedulerConf) -> Mapping[str, Any] | None:
     deviceshare = conf.plugin("deviceshare")
     if deviceshare is not None:
         found.update(deviceshare.arguments)
+        if not deviceshare.enabled("NodeOrder"):
+            found["deviceshare.ScheduleWeight"] = 0
     return found if found or deviceshare is not None else None

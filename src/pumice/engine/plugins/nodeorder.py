@@ -12,6 +12,7 @@ from pumice.engine.framework import Plugin
 from pumice.engine.nodes import Rows
 from pumice.engine.plugins.taints import untolerated_soft
 from pumice.engine.plugins.topology import preferred_pod_scores, soft_spread_scores
+from pumice.engine.resources import CPU, MEMORY
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class NodeOrder(Plugin):
         if self.most:
             part = np.where(fits, np.floor(want * 100 / room), 0)
             total += self.most * np.floor(part.sum(axis=1) / 2)
-        if self.balanced:
+        if self.balanced and _is_balanced(cls):
             total += self.balanced * _balance(table.dims.get(GPU), cls, alloc, used, have, want)
         return total
 
@@ -70,7 +71,7 @@ class NodeOrder(Plugin):
                 least += (room - want) * 100 // room
                 most += want * 100 // room
         total = self.least * (least // 2) + self.most * (most // 2)
-        if self.balanced:
+        if self.balanced and _is_balanced(cls):
             spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else 0.0
             total += self.balanced * floor((1 - spread) * 100)
         return float(total)
@@ -87,7 +88,7 @@ class NodeOrder(Plugin):
         if self.taints and state.soft_taints():
             count = untolerated_soft(state, cls)
             largest = count[fits].max(initial=0)
-            total += self.taints * (np.full(len(fits), 100.0) if not largest else np.floor(100 - count * 100 / largest))
+            total += self.taints * (100 - (count * 100 // largest if largest else np.zeros(len(fits))))
         if self.pods:
             raw_pods = preferred_pod_scores(state, cls)
             if raw_pods is not None:
@@ -97,6 +98,11 @@ class NodeOrder(Plugin):
             if raw_spread is not None:
                 total += self.spread * raw_spread
         return total
+
+
+def _is_balanced(cls: PodClass) -> bool:
+    """Pods that request none of the balanced resources are left out, as in newer Kubernetes."""
+    return any(name in (CPU, MEMORY, GPU) for name, _ in cls.request.items)
 
 
 def _balance(

@@ -66,7 +66,7 @@ class Proportion(Plugin):
     def job_enqueueable(self, job: Job) -> int:
         queue = job.queue
         if not queue.open:
-            job.refusal = f"queue {queue.name} is {queue.state}"
+            job.refusal = queue.closed_text
             return REJECT
         part = self.parts.get(queue)
         if job.min_resources is None or part is None:

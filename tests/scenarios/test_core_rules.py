@@ -1,0 +1,364 @@
+"""Rules of the core that the acceptance list does not name (spec volcano-core 4 to 15), each as a small story."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.kit.engine_world import World, scenario
+from tests.kit.objects import group, node, pod, priority_class, queue
+
+PLAIN = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n'
+
+
+def conf(*plugins: str) -> str:
+    return PLAIN + "".join(f"  - name: {name}\n" for name in plugins)
+
+
+# -- statements (8) ------------------------------------------------------------------------------------------------
+
+
+def half_released() -> World:
+    """A gang of two, room for one, and a pod that is going."""
+    world = World()
+    world.add(node("n1", cpu="2"), pod("old", cpu="1"))
+    world.settle()
+    world.terminate("old")
+    world.add(group("g", minimum=2), *(pod(f"g-{i}", cpu="1", group="g") for i in range(2)))
+    world.settle()
+    return world
+
+
+def test_a_gang_that_stands_in_part_on_what_is_being_released_holds_nothing_between_cycles() -> None:
+    world = half_released()
+    assert [world.node_of(f"g-{i}") for i in range(2)] == ["", ""]
+    assert set(world.engine.state.ledger.holdings) == {world.pods["default/old"]["metadata"]["uid"]}
+    assert world.condition("g-0")["message"] == (
+        "Pod default/g-0 can possibly be assigned to n1, once minAvailable is satisfied"
+    )
+    assert world.condition("g-1")["message"] == (
+        "Pod default/g-1 can possibly be assigned to n1, once resource is released and minAvailable is satisfied"
+    )
+    world.delete_pod("old")
+    world.settle()
+    assert [world.node_of(f"g-{i}") for i in range(2)] == ["n1", "n1"]
+
+
+def test_what_such_a_gang_waits_with_is_kept_from_later_pods_but_not_from_more_important_ones() -> None:
+    world = half_released()
+    world.add(pod("late", cpu="1"))
+    world.settle()
+    assert world.node_of("late") == ""
+    world.add(priority_class("high", 9), group("h", minimum=1, priority_class="high"), pod("urgent", cpu="1", group="h"))
+    world.settle()
+    assert world.node_of("urgent") == "n1"
+
+
+def test_what_such_a_gang_waits_with_is_offered_to_others_once_the_gang_is_gone() -> None:
+    world = half_released()
+    world.add(pod("late", cpu="1"))
+    world.settle()
+    for name in ("g-0", "g-1"):
+        world.delete_pod(name)
+    world.settle()
+    assert world.node_of("late") == "n1"
+
+
+# -- what placed pods mean for others (5) --------------------------------------------------------------------------
+
+
+def test_a_running_pod_that_is_resized_in_place_takes_its_new_size() -> None:
+    world = World()
+    world.add(node("n1", cpu="4"), pod("grows", cpu="1"))
+    world.settle()
+    grown = world.pods["default/grows"]
+    grown["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}
+    world.add(grown, pod("two", cpu="2"))
+    world.settle()
+    assert world.node_of("two") == ""
+    assert world.engine.state.queues["default"].allocated["cpu"] == 3000
+
+
+def test_a_running_pod_that_is_labelled_anew_is_found_by_its_new_label() -> None:
+    near = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    world = World()
+    world.add(node("n1"), pod("web", cpu="1"))
+    world.settle()
+    world.add(pod("a", cpu="1", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}))
+    world.settle()
+    assert world.node_of("a") == ""
+    labelled = world.pods["default/web"]
+    labelled["metadata"]["labels"] = {"app": "web"}
+    world.add(labelled)
+    world.settle()
+    assert world.node_of("a") == "n1"
+
+
+def test_a_pod_deleted_while_its_binding_is_on_the_way_gives_its_cards_back_when_the_binding_fails() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=8000))
+
+    def deleted_meanwhile(_: object) -> bool:
+        world.terminate("a")  # a finalizer keeps the object
+        return True
+
+    world.refuse = deleted_meanwhile
+    world.cycle()
+    assert world.engine.state.ledger.holdings == {}
+    world.refuse = lambda _: False
+    world.add(pod("b", mib=8000))
+    world.settle()
+    assert world.card_of("b") == "n1/0"
+
+
+# -- orders and orders' words (4.3, 7) -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["--5", "high", "", "1.5", "٣x"])
+def test_a_task_priority_that_is_no_integer_counts_as_absent(text: str) -> None:
+    scenario("odd annotation", nodes=[node("n1")],
+             arriving=[pod("a", cpu="1", annotations={"volcano.sh/task-priority": text})], expect={"a": "n1"})  # fmt: skip
+
+
+def test_inside_a_job_the_annotation_decides_before_the_pods_priority_and_then_the_index() -> None:
+    world = World()
+    world.add(node("n1", cpu="3"), group("g", minimum=1))
+    world.add(pod("g-x-3", cpu="1", group="g", priority=7), pod("g-x-1", cpu="1", group="g", priority=7),
+              pod("g-x-2", cpu="1", group="g", priority=7),
+              pod("g-x-9", cpu="1", group="g", annotations={"volcano.sh/task-priority": "8"}))  # fmt: skip
+    world.settle()
+    assert [world.node_of(f"g-x-{i}") for i in (9, 1, 2, 3)] == ["n1", "n1", "n1", ""]
+
+
+def test_the_older_spelling_of_the_group_annotation_is_read() -> None:
+    world = World()
+    world.add(node("n1", cpu="1"), group("g", minimum=2))
+    alias = {"scheduling.volcano.sh/group-name": "g"}
+    world.add(*(pod(f"g-{i}", cpu="1", annotations=alias) for i in range(2)))
+    world.settle()
+    assert [world.node_of(f"g-{i}") for i in range(2)] == ["", ""]
+
+
+def test_the_global_default_priority_class_holds_for_groups_that_name_none() -> None:
+    world = World()
+    world.add(priority_class("low", 5), priority_class("usual", 50, default=True), node("n1", cpu="1"))
+    world.add(group("a", minimum=1, priority_class="low"), pod("a", cpu="1", group="a"))
+    world.add(group("b", minimum=1), pod("b", cpu="1", group="b"))
+    world.settle()
+    assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
+
+
+# -- enqueue (10.1, 11.5, 11.7) ------------------------------------------------------------------------------------
+
+
+def told_of_group(world: World) -> list[tuple[str, str]]:
+    return [(e.type, e.message) for e in world.events if e.kind == "PodGroup"]
+
+
+def test_a_job_above_its_queues_quota_is_not_enqueued_and_its_group_is_told_once() -> None:
+    world = World()
+    world.add(node("n1", cpu="8"), queue("q", capability={"cpu": "1"}))
+    world.add(group("g", minimum=1, queue="q", resources={"cpu": "2", "memory": "1"}), pod("a", cpu="2", group="g"))
+    world.settle(10)
+    assert world.groups["default/g"]["status"]["phase"] == "Pending"
+    text = "queue resource quota insufficient: insufficient cpu"
+    assert told_of_group(world).count(("Normal", text)) == 1
+    assert world.condition("a")["message"] == text
+    assert world.groups["default/g"]["status"]["conditions"][0]["message"].endswith(f". Origin reason is: {text}")
+
+
+def test_a_job_above_what_the_cluster_may_promise_is_not_enqueued() -> None:
+    """overcommit speaks first; its no ends the vote, so that its reason stands."""
+    world = World(conf("gang", "overcommit", "proportion", "predicates"))
+    world.add(node("n1", cpu="10", memory="10"), group("g", minimum=1, resources={"cpu": "13", "memory": "13"}))
+    world.add(pod("a", cpu="13", group="g"))
+    world.settle()
+    assert ("Normal", "resource in cluster is overused: overused cpu, overused memory") in told_of_group(world)
+
+
+@pytest.mark.parametrize(("factor", "phase"), [("1.2", "Inqueue"), ("1.0", "Pending"), ("0.5", "Inqueue"), ('"2"', "Inqueue")])
+def test_the_overcommit_factor_says_how_much_may_be_promised(factor: str, phase: str) -> None:
+    """10 of cpu; a factor below 1 counts as 1.2."""
+    text = conf("gang", "overcommit", "predicates").replace(
+        "  - name: overcommit\n", f"  - name: overcommit\n    arguments:\n      overcommit-factor: {factor}\n")  # fmt: skip
+    world = World(text)
+    world.add(node("n1", cpu="10"), group("g", minimum=2, resources={"cpu": "12"}), pod("a", cpu="6", group="g"))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == phase
+
+
+def test_what_is_promised_to_one_job_is_not_promised_to_the_next() -> None:
+    world = World(conf("gang", "overcommit", "predicates"))
+    world.add(node("n1", cpu="10"))
+    for name in ("a", "b"):
+        world.add(group(name, minimum=1, resources={"cpu": "7"}))
+    world.cycle()
+    phases = [world.groups[f"default/{name}"]["status"]["phase"] for name in ("a", "b")]
+    assert sorted(phases) == ["Inqueue", "Pending"]
+
+
+def test_a_group_that_names_no_minimum_of_resources_is_enqueued_at_once() -> None:
+    world = World()
+    world.add(node("n1", cpu="1"), group("g", minimum=9))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
+
+
+def test_a_group_of_nobody_is_complete_at_once() -> None:
+    world = World()
+    world.add(group("e", minimum=0))
+    world.settle()
+    assert world.groups["default/e"]["status"]["phase"] == "Completed"
+
+
+# -- queues (11.5, 15) ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plugins", [(), ("predicates",), ("gang", "proportion")])
+@pytest.mark.parametrize("state", ["Closed", "Closing", "Unknown"])
+def test_a_queue_that_is_not_open_starts_nothing_whatever_the_plugins(state: str, plugins: tuple[str, ...]) -> None:
+    world = World(conf(*plugins))
+    world.add(node("n1"), queue("q", state=state), pod("a", cpu="1", queue="q"), pod("idle", queue="q"))
+    world.settle()
+    assert (world.node_of("a"), world.node_of("idle")) == ("", "")
+    assert f"queue q is {state}" in world.condition("a")["message"]
+
+
+def test_a_queue_without_a_state_counts_as_open() -> None:
+    scenario("no state yet", nodes=[queue("q", state=""), node("n1")], arriving=[pod("a", cpu="1", queue="q")],
+             expect={"a": "n1"})  # fmt: skip
+
+
+def test_what_a_queue_is_guaranteed_is_kept_free_for_it() -> None:
+    world = World()
+    world.add(node("n1", cpu="10", pods=1000), queue("kept", guarantee={"cpu": "4"}), queue("greedy", weight=9))
+    world.add(*(pod(f"g-{i}-x", cpu="1", queue="greedy") for i in range(20)))
+    world.add(pod("waits", cpu="20", queue="kept"))
+    world.settle()
+    assert sum(bool(world.node_of(f"g-{i}-x")) for i in range(20)) == 6
+    world.add(*(pod(f"k-{i}-x", cpu="1", queue="kept") for i in range(4)))
+    world.settle()
+    assert sum(bool(world.node_of(f"k-{i}-x")) for i in range(4)) == 4
+
+
+def test_the_queue_of_higher_priority_goes_first() -> None:
+    world = World(conf("proportion", "predicates"))
+    world.add(node("n1", cpu="3"), node("n2", cpu="1"), queue("a"), queue("b", priority=5))
+    world.add(pod("a", cpu="2", queue="a"), pod("b", cpu="2", queue="b"))
+    world.settle()
+    assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
+
+
+# -- switches of plugins (3.2) -------------------------------------------------------------------------------------
+
+
+def test_a_switch_takes_a_plugin_out_of_one_question_only() -> None:
+    """gang without JobReady lets pods go one by one; its judgement of valid jobs has no switch."""
+    world = World(conf("gang", "predicates").replace("  - name: gang\n", "  - name: gang\n    enableJobReady: false\n"))
+    world.add(node("n1", cpu="2"), group("g", minimum=3))
+    world.add(pod("g-0", cpu="1", group="g"), pod("g-1", cpu="1", group="g"))
+    world.settle()
+    assert world.node_of("g-0") == ""
+    world.add(pod("g-2", cpu="1", group="g"))
+    world.engine.cycle(world.now)
+    assert sum(task.node != "" for task in world.engine.state.tasks.values()) == 2
+
+
+def test_devices_have_no_say_between_nodes_when_their_node_order_is_switched_off() -> None:
+    having = [node("n1", cards=1), node("n2", cards=1), pod("first", mib=1000, nodeName="n2", annotations={
+        "volcano.sh/vgpu-ids-new": "GPU-n2-0,NVIDIA,1000,0:", "volcano.sh/vgpu-node": "n2"})]  # fmt: skip
+    devices = ("tiers:\n- plugins:\n  - name: predicates\n  - name: deviceshare{}\n    arguments:\n"
+               "      deviceshare.VGPUEnable: true\n      deviceshare.SchedulePolicy: binpack\n")  # fmt: skip
+    for switch, expected in (("", "n2/0"), ("\n    enableNodeOrder: false", "n1/0")):
+        text = 'actions: "allocate"\n' + devices.format(switch)
+        scenario("switch", conf=text, nodes=[], having=having, arriving=[pod("a", mib=1000)], expect={"a": expected})
+
+
+# -- status (13) ---------------------------------------------------------------------------------------------------
+
+
+def test_phases_follow_the_pods() -> None:
+    world = World()
+    world.add(node("n1"), group("g", minimum=2))
+    seen = []
+
+    def look() -> None:
+        world.settle(1)
+        seen.append(world.groups["default/g"]["status"]["phase"])
+
+    look()
+    world.add(pod("g-0", cpu="1", group="g"), pod("g-1", cpu="1", group="g"))
+    look()
+    for phase in ("Running", "Succeeded"):
+        for name in ("g-0", "g-1"):
+            world.set_phase(name, phase)
+        look()
+    assert seen == ["Inqueue", "Running", "Running", "Completed"]
+
+
+def test_a_gang_that_cannot_be_made_whole_again_is_unknown_and_runs_again_when_it_can() -> None:
+    world = World()
+    world.add(node("n1", cpu="2"), group("g", minimum=2), *(pod(f"g-{i}", cpu="1", group="g") for i in range(2)))
+    world.settle()
+    for name in ("g-0", "g-1"):
+        world.set_phase(name, "Running")
+    world.delete_pod("g-1")
+    world.add(pod("blocker", cpu="1", nodeName="n1"), pod("g-2", cpu="1", group="g"))
+    world.check = lambda: None  # type: ignore[method-assign]  # the gang was whole; what is left of it may stand
+    world.settle()
+    status = world.groups["default/g"]["status"]
+    assert (status["phase"], status["running"]) == ("Unknown", 1)
+    world.delete_pod("blocker")
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Running"
+
+
+def test_conditions_are_one_per_type_and_counts_follow() -> None:
+    world = World()
+    world.add(node("n1", cpu="1"), group("g", minimum=2), *(pod(f"g-{i}", cpu="1", group="g") for i in range(2)))
+    world.settle()
+    world.add(node("n2", cpu="1"))
+    world.settle()
+    conditions = {c["type"]: c for c in world.groups["default/g"]["status"]["conditions"]}
+    assert set(conditions) == {"Unschedulable", "Scheduled"}
+    assert conditions["Scheduled"]["reason"] == "tasks in gang are ready to be scheduled"
+    world.set_phase("g-0", "Running")
+    world.set_phase("g-1", "Failed")
+    world.settle()
+    status = world.groups["default/g"]["status"]
+    assert (status["running"], status["failed"], status["succeeded"]) == (1, 1, 0)
+
+
+def test_a_role_that_failed_is_not_tried_again_for_its_other_pods() -> None:
+    world = World(conf("gang", "predicates"))
+    world.add(node("n1", cpu="2"), group("g", minimum=1, roles={"ps": 1}))
+    world.add(pod("g-p-0", cpu="1", group="g", role="ps"), pod("g-w-1", cpu="5", group="g", role="worker"),
+              pod("g-w-2", cpu="5", group="g", role="worker"))  # fmt: skip
+    world.settle()
+    assert world.node_of("g-p-0") == "n1"
+    assert world.condition("g-w-2")["message"] == (
+        "Task g-w-2 with role spec worker has already predicated failed, skip"
+    )
+
+
+def test_a_nominated_node_is_tried_first() -> None:
+    named: dict[str, Any] = pod("a", cpu="1")
+    named["status"]["nominatedNodeName"] = "n2"
+    scenario("nominated", nodes=[node("n1"), node("n2")], arriving=[named], expect={"a": "n2"})
+
+
+def test_pods_of_other_schedulers_count_as_used_only() -> None:
+    foreign = pod("theirs", cpu="3", scheduler="default-scheduler", nodeName="n1")
+    scenario("a foreign pod", nodes=[node("n1", cpu="4")], having=[foreign, pod("unplaced", scheduler="default-scheduler")],
+             arriving=[pod("a", cpu="2"), pod("b", cpu="1")], expect={"a": "", "b": "n1", "unplaced": ""})  # fmt: skip
+
+
+def test_pods_of_a_node_that_vanished_are_charged_again_when_it_returns() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=6000))
+    world.settle()
+    world.remove("Node", "n1")
+    world.settle()
+    world.add(node("n1", cards=1), pod("b", mib=6000))
+    world.settle()
+    assert (world.card_of("a"), world.node_of("b")) == ("n1/0", "")
