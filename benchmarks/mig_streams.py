@@ -33,33 +33,34 @@ MIXES = {
 LOADS = (0.85, 1.0, 1.2)
 SEEDS = (1, 2, 3, 4)
 RULES = ("upstream", "tightest", "expected")
+FREE = ("tightest, any place", "expected, any place")
+"""The same policies where slices may lie outside the groups (``pumice.MigOffGroup``)."""
 CARDS = 100
 TOTAL = 40960
 
 State = tuple[int, int]
+Held = tuple[int, int]
+"""(group, slot) of one request, in the geometry's own numbers."""
 
 
 class Fleet:
     """Cards grouped by state, so that a decision looks at each distinct state once."""
 
     def __init__(self, geometry: Geometry, cards: int, rule: str) -> None:
-        self.geometry, self.rule = geometry, rule
-        self.choose: Chooser | None = chooser(rule)
+        policy, _, anywhere = rule.partition(", ")
+        self.geometry = geometry.free if anywhere and geometry.free is not None else geometry
+        self.choose: Chooser | None = chooser(policy)
         self.states: list[State] = [(-1, 0)] * cards
+        self.held: list[list[Held]] = [[] for _ in range(cards)]
+        self.filled: dict[State, int] = {(-1, 0): 0}
         self.by_state: dict[State, list[int]] = defaultdict(list)
         self.by_state[-1, 0] = list(range(cards))
         heapq.heapify(self.by_state[-1, 0])
 
-    def memory(self, state: State) -> int:
-        group, used = state
-        if not used:
-            return 0
-        return sum(m for slot, m in enumerate(self.geometry.groups[group].memory) if used >> slot & 1)
-
-    def place(self, need: int) -> tuple[int, int] | None:
+    def place(self, need: int) -> tuple[int, Held] | None:
         """(card, slot): least cost, then the most used card, then the lowest index."""
         best: tuple[float, int, int] | None = None
-        found: tuple[State, State, int] | None = None
+        found: tuple[State, Held] | None = None
         for state, cards in self.by_state.items():
             if not cards:
                 continue
@@ -71,25 +72,32 @@ class Fleet:
             if offer is None:
                 continue
             cost, group, slot = offer
-            rank = (round(cost, 6), -self.memory(state), cards[0])
+            rank = (round(cost, 6), -self.filled[state], cards[0])
             if best is None or rank < best:
-                best, found = rank, (state, (group, state[1] | 1 << slot), slot)
+                best, found = rank, (state, (group, slot))
         if found is None:
             return None
-        before, after, slot = found
+        before, slot_of_group = found
         card = heapq.heappop(self.by_state[before])
-        self.states[card] = after
-        heapq.heappush(self.by_state[after], card)
-        return card, slot
+        self.held[card].append(slot_of_group)
+        self._stand(card)
+        return card, slot_of_group
 
-    def leave(self, card: int, slot: int) -> None:
-        group, used = self.states[card]
-        self.by_state[group, used].remove(card)
-        heapq.heapify(self.by_state[group, used])
-        used &= ~(1 << slot)
-        after = (group, used) if used else (-1, 0)
-        self.states[card] = after
-        heapq.heappush(self.by_state[after], card)
+    def leave(self, card: int, slot: Held) -> None:
+        state = self.states[card]
+        self.by_state[state].remove(card)
+        heapq.heapify(self.by_state[state])
+        self.held[card].remove(slot)
+        self._stand(card)
+
+    def _stand(self, card: int) -> None:
+        """The card's state anew, from what lies on it."""
+        state, filled = (-1, 0), 0
+        for group, slot in self.held[card]:
+            state = self.geometry.taken(*state, group, slot)
+            filled += self.geometry.memory(group, slot)
+        self.states[card], self.filled[state] = state, filled
+        heapq.heappush(self.by_state[state], card)
 
 
 def run(geometry: Geometry, rule: str, mix: tuple[float, ...], load: float, seed: int, arrivals: int) -> tuple[float, float]:
@@ -99,7 +107,7 @@ def run(geometry: Geometry, rule: str, mix: tuple[float, ...], load: float, seed
     rate = load * CARDS * TOTAL / mean_size  # lives have mean 1
     sigma = 1.0
     fleet = Fleet(geometry, CARDS, rule)
-    departures: list[tuple[float, int, int, int]] = []
+    departures: list[tuple[float, int, Held, int]] = []
     now = held = area = offered = accepted = 0.0
     begun = 0.0
     for number in range(arrivals):
@@ -126,12 +134,13 @@ def run(geometry: Geometry, rule: str, mix: tuple[float, ...], load: float, seed
 
 
 def a100() -> Geometry:
-    geometry = Catalogue(NvidiaConfig(known_mig_geometries=PUBLISHED)).of("NVIDIA-NVIDIA A100-SXM4-40GB")
+    config = NvidiaConfig(known_mig_geometries=PUBLISHED)
+    geometry = Catalogue(config, anywhere=True).of("NVIDIA-NVIDIA A100-SXM4-40GB")
     assert geometry is not None
     return geometry
 
 
-def table(arrivals: int, rules: tuple[str, ...] = RULES) -> dict[str, dict[str, dict[str, tuple[float, float]]]]:
+def table(arrivals: int, rules: tuple[str, ...] = (*RULES, *FREE)) -> dict[str, dict[str, dict[str, tuple[float, float]]]]:
     """rule -> mix -> load -> (memory in use, accepted), means over the seeds."""
     geometry = a100()
     result: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
@@ -155,15 +164,15 @@ def main() -> int:
     if chosen.save:
         save("mig_streams", {"arrivals": arrivals, "seeds": SEEDS, "used_and_accepted_percent": result}, keep=True)
     print(f"mean memory in use % (accepted memory %), {arrivals} arrivals, seeds {SEEDS}")
-    print(f"{'rule':10}{'load':>6}  " + "".join(f"{mix:>18}" for mix in MIXES) + f"{'mean':>8}")
+    print(f"{'rule':20}{'load':>6}  " + "".join(f"{mix:>18}" for mix in MIXES) + f"{'mean':>8}")
     for load in map(str, LOADS):
         for rule, mixes in result.items():
             cells = [mixes[mix][load] for mix in MIXES]
             row = "".join(f"{f'{used:.1f} ({accepted:.0f})':>18}" for used, accepted in cells)
-            print(f"{rule:10}{load:>6}  {row}{sum(c[0] for c in cells) / len(cells):8.2f}")
+            print(f"{rule:20}{load:>6}  {row}{sum(c[0] for c in cells) / len(cells):8.2f}")
     worse = [
         (rule, mix, load)
-        for rule in RULES[1:]
+        for rule in (*RULES[1:], *FREE)
         for mix in MIXES
         for load in map(str, LOADS)
         if result[rule][mix][load][0] < result["upstream"][mix][load][0]

@@ -18,9 +18,9 @@ ALLOCATABLE = {names.VGPU_NUMBER: 80, names.VGPU_MEMORY: "800k", names.VGPU_CORE
 
 
 def card(uuid: str, total: int = 16384, shares: int = 10, kind: str = V100, *, healthy: bool = True,
-         mode: str = "hami-core") -> str:  # fmt: skip
-    """One entry of the register annotation."""
-    return f"{uuid},{shares},{total},{kind},{str(healthy).lower()},{mode}:"
+         mode: str = "hami-core", places: bool = False) -> str:  # fmt: skip
+    """One entry of the register annotation; with ``places`` the plugin says that it cuts slices anywhere."""
+    return f"{uuid},{shares},{total},{kind},{str(healthy).lower()},{mode}{',places' if places else ''}:"
 
 
 def vgpu_node(name: str, *cards: str, annotations: Mapping[str, str] | None = None,
@@ -90,7 +90,7 @@ class TinyLedger:
                 usage.memory += piece.memory
                 usage.cores += piece.cores
                 usage.holders[uid] = (*usage.holders.get(uid, ()), piece)
-                if piece.slot is not None:
+                if piece.slot is not None and piece.slot.group:
                     assert piece.slot.number not in usage.slots, f"slot {piece.slot} of {piece.uuid} is held twice"
                     assert usage.group in ("", piece.slot.group), f"two groups on {piece.uuid}"
                     usage.slots.add(piece.slot.number)

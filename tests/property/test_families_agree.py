@@ -41,12 +41,12 @@ def columns_of(ledger: TinyLedger, nodes: list[str], width: int) -> Columns:
     return Columns(**numbers, flags=flags, mig=mig, type_id=type_id, types=tuple(types), state=state)
 
 
-def random_node(dice: random.Random, name: str) -> Node:
+def random_node(dice: random.Random, name: str, *, places: bool = False) -> Node:
     kind, mode = dice.choice(TYPES), dice.choice(("hami-core", "hami-core", "mig", "both"))
     total = {A100: 40960, TYPES[2]: 81920}.get(kind, 16384)
     cards = [
         card(f"GPU-{name}-{i}", total, dice.choice((2, 10)), kind, healthy=dice.random() > 0.1,
-             mode=dice.choice(("mig", "hami-core")) if mode == "both" else mode)
+             mode=dice.choice(("mig", "hami-core")) if mode == "both" else mode, places=places)
         for i in range(dice.randint(0, 8))
     ]  # fmt: skip
     notes = {names.CORDONED_CARDS: "0"} if dice.random() < 0.1 else {}
@@ -82,14 +82,16 @@ def random_pod(dice: random.Random, number: int) -> Pod:
 
 @pytest.mark.parametrize("policy", ["", "binpack", "spread"])
 @pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
-def test_the_vector_path_says_what_the_scalar_path_decides(policy: str, mig_policy: str) -> None:
+@pytest.mark.parametrize("off_group", [False, True])
+def test_the_vector_path_says_what_the_scalar_path_decides(policy: str, mig_policy: str, off_group: bool) -> None:
     ranked = 0
     for seed in range(25):
         dice = random.Random(f"{seed}{policy}{mig_policy}")
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy)))
+        settings = Settings(vgpu=True, policy=policy, mig_policy=mig_policy, mig_off_group=off_group)
+        ledger = TinyLedger(NvidiaVgpu(None, settings))
         nodes = [f"n{i}" for i in range(6)]
         for name in nodes:
-            ledger.add_node(random_node(dice, name))
+            ledger.add_node(random_node(dice, name, places=off_group and dice.random() < 0.6))
         for number in range(40):
             pod = random_pod(dice, number)
             node = dice.choice(nodes)

@@ -39,13 +39,62 @@ MODELS = {
 }  # fmt: skip
 
 
+# What requests are cut to, and where the slots of the groups lie: typed by hand, too.
+MEMORY = {
+    "A100-SXM4-40GB": {"1g.5gb": 5120, "1g.10gb": 10240, "2g.10gb": 10240, "3g.20gb": 20480, "4g.20gb": 20480,
+                       "7g.40gb": 40960},
+    "A100-SXM4-80GB": {"1g.10gb": 9728, "1g.20gb": 19968, "2g.20gb": 19968, "3g.40gb": 40192, "4g.40gb": 40192,
+                       "7g.80gb": 80896},
+    "A30": {"1g.6gb": 6144, "2g.12gb": 12288, "4g.24gb": 24576},
+}  # fmt: skip
+SEVEN = {"group1": (0, 1, 2, 3, 4, 5, 6), "group2": (0, 2, 4, 6), "group3": (0, 4), "group4": (0,)}
+HOMES = {"A100-SXM4-40GB": SEVEN, "A100-SXM4-80GB": SEVEN,
+         "A30": {"group1": (0, 1, 2, 3), "group2": (0, 2), "group3": (0,)}}  # fmt: skip
+
+
 @dataclass
 class Checker:
     """Who holds which slot of which card, by the annotations alone."""
 
     models: dict[str, str]
+    anywhere: bool = False
     held: dict[str, dict[int, str]] = field(default_factory=dict)
     group: dict[str, str] = field(default_factory=dict)
+    lying: dict[str, Partitioned] = field(default_factory=dict)
+    """Where slices may lie anywhere: the card as the driver sees it, by NVIDIA's own rules."""
+    keys: dict[tuple[str, int], str] = field(default_factory=dict)
+    outside: int = 0
+
+    def take_anywhere(self, who: str, ids: str, needs: list[int]) -> None:
+        devices = [device for part in parse_pod_devices(ids).containers for device in part]
+        assert len(devices) == len(needs), ids
+        for device, need in zip(devices, needs, strict=True):
+            _, _, rules_name, groups = MODELS[self.models[device.uuid]]
+            rules = RULES[rules_name]
+            card = self.lying.setdefault(device.uuid, Partitioned(rules))
+            profile, start = device.profile, device.slot
+            if device.group:
+                profile, start = groups[device.group][device.slot][0], HOMES[rules_name][device.group][device.slot]
+            number = next(number for number, rule in rules.items() if rule.name == profile)
+            assert MEMORY[rules_name][profile] >= need, f"{device.id} is smaller than {need}"
+            key = max([0, *(k for _, k in self.keys)]) + 1
+            card.place(key, number, start)
+            self.keys[device.uuid, key] = who
+            self.outside += bool(device.profile)
+
+    def leave_anywhere(self, who: str) -> None:
+        for uuid, key in [place for place, holder in self.keys.items() if holder == who]:
+            self.lying[uuid].remove(key)
+            del self.keys[uuid, key]
+
+    def room_anywhere(self, need: int) -> bool:
+        for uuid, model in self.models.items():
+            rules_name = MODELS[model][2]
+            card = self.lying.setdefault(uuid, Partitioned(RULES[rules_name]))
+            for number, rule in RULES[rules_name].items():
+                if not rule.media and MEMORY[rules_name][rule.name] >= need and card.open_begins(number):
+                    return True
+        return False
 
     def take(self, who: str, ids: str, needs: list[int]) -> None:
         devices = [device for part in parse_pod_devices(ids).containers for device in part]
@@ -85,17 +134,17 @@ class Checker:
             lying.place(key, ids[profile], lying.open_begins(ids[profile])[0])
 
 
-def run(operations: int, seed: int, mig_policy: str) -> dict[str, int]:
+def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) -> dict[str, int]:
     dice = random.Random(f"{seed}-{mig_policy}")
     policy = dice.choice(("binpack", "spread", ""))
-    family = NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy))
+    family = NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy, mig_off_group=anywhere))
     book = FamilyBook(family)
-    checker = Checker({})
+    checker = Checker({}, anywhere)
     for row, model in enumerate(MODELS):
         memory, product, _, _ = MODELS[model]
         uuids = [f"GPU-{model}-{i}" for i in range(3)]
         checker.models |= dict.fromkeys(uuids, model)
-        node = vgpu_node(model, *(card(uuid, memory, 100, product, mode="mig") for uuid in uuids))
+        node = vgpu_node(model, *(card(uuid, memory, 100, product, mode="mig", places=anywhere) for uuid in uuids))
         book.put(model, row, family.inventory(node), 3)
     living: dict[str, Grant] = {}
     counts = {"placed": 0, "refused": 0, "left": 0, "rebuilt": 0}
@@ -103,7 +152,7 @@ def run(operations: int, seed: int, mig_policy: str) -> dict[str, int]:
         if living and dice.random() < 0.45:
             who = dice.choice(list(living)) if number % 50 else next(iter(living))
             book.discharge(who, living.pop(who))
-            checker.leave(who)
+            (checker.leave_anywhere if anywhere else checker.leave)(who)
             counts["left"] += 1
             continue
         needs = [dice.choice((1, 3000, 5120, 9728, 10240, 15000, 20480, 24576, 40192))] * dice.choice((1, 1, 1, 2, 3))
@@ -116,13 +165,17 @@ def run(operations: int, seed: int, mig_policy: str) -> dict[str, int]:
         fit = next((outcome for outcome in fits if isinstance(outcome, Fit)), None)
         if fit is None:
             counts["refused"] += 1
-            assert len(needs) > 1 or not checker.room(needs[0]), f"a slot of {needs[0]} is free and was not found"
+            room = checker.room_anywhere(needs[0]) if anywhere else checker.room(needs[0])
+            assert len(needs) > 1 or not room, f"a slot of {needs[0]} is free and was not found"
             continue
         uid = pod.metadata.uid
         ids = family.annotations(fit.grant, 0)[names.VGPU_IDS]
-        checker.take(uid, ids, needs)
-        for piece in fit.grant.pieces:
-            checker.hardware_agrees(piece.uuid)
+        if anywhere:
+            checker.take_anywhere(uid, ids, needs)
+        else:
+            checker.take(uid, ids, needs)
+            for piece in fit.grant.pieces:
+                checker.hardware_agrees(piece.uuid)
         book.charge(uid, fit.grant)
         living[uid] = fit.grant
         counts["placed"] += 1
@@ -135,7 +188,7 @@ def run(operations: int, seed: int, mig_policy: str) -> dict[str, int]:
         book.discharge(uid, grant)
     for node_book in book.nodes.values():
         assert all((u.shares, u.memory, u.cores, u.group, u.slots) == (0, 0, 0, "", set()) for u in node_book.usages)
-    return counts
+    return counts | ({"outside groups": checker.outside} if anywhere else {})
 
 
 def ask_for(name: str, needs: list[int], dice: random.Random) -> Pod:
@@ -150,6 +203,22 @@ def test_random_mig_operations_share_no_slot_and_lose_none(mig_policy: str) -> N
     seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
     print("seed", seed)
     print(run(3_400, seed, mig_policy))
+
+
+@pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
+def test_slices_outside_the_groups_lie_where_the_driver_takes_them_and_none_is_lost(mig_policy: str) -> None:
+    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    counts = run(3_400, seed, mig_policy, anywhere=True)
+    print(counts)
+    assert counts["outside groups"] > 100
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_million_mig_operations_outside_the_groups() -> None:
+    for mig_policy in ("listed", "tightest", "expected"):
+        print(mig_policy, run(334_000, 1, mig_policy, anywhere=True))
 
 
 @pytest.mark.soak

@@ -14,6 +14,7 @@ from pumice.engine.explain import Explanation
 from pumice.families.explain import Change
 from pumice.model.cards import Grant
 from pumice.model.refusal import BadInput, Misfit
+from pumice.wire.nvidia_vgpu import device_of
 
 NODES_SHOWN = 20
 
@@ -55,7 +56,7 @@ def cards_of(grant: Grant) -> list[str]:
     lines = []
     for number, pieces in enumerate(grant.containers):
         cards = ", ".join(
-            f"{p.uuid}{f'[{p.slot.group}-{p.slot.number}] ({p.slot.profile})' if p.slot else ''} "
+            f"{device_of(p).id}{f' ({p.slot.profile})' if p.slot else ''} "
             f"memory {p.memory} cores {p.cores}"
             for p in pieces
         )

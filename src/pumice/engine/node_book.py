@@ -110,7 +110,7 @@ def _book(usage: Usage, uid: str, pieces: tuple[Piece, ...]) -> None:
         usage.shares += 1
         usage.memory += piece.memory
         usage.cores += piece.cores
-        if piece.slot is not None:
+        if piece.slot is not None and piece.slot.group:  # a slice outside the groups stands in ``holders`` alone
             usage.slots.add(piece.slot.number)
             usage.group = piece.slot.group
 
@@ -120,7 +120,7 @@ def _unbook(usage: Usage, uid: str) -> None:
         usage.shares -= 1
         usage.memory -= piece.memory
         usage.cores -= piece.cores
-    slots: list[Slot] = [p.slot for held in usage.holders.values() for p in held if p.slot is not None]
+    slots: list[Slot] = [p.slot for held in usage.holders.values() for p in held if p.slot is not None and p.slot.group]
     usage.slots = {slot.number for slot in slots}
     usage.group = slots[-1].group if slots else ""  # an emptied card is free for any geometry again (D-22)
 

@@ -112,6 +112,10 @@ class Family(Protocol):
         """What the pod wants; None when it wants nothing of this family; Refusal when it can never be honoured."""
         ...
 
+    def plain(self, pod: Pod) -> bool:
+        """Whether ``ask`` looks at nothing of this pod but its containers' resources and its labels."""
+        ...
+
     def inventory(self, node: Node) -> Inventory | None:
         """The node's cards; None when the node has none of this family."""
         ...

@@ -44,6 +44,7 @@ class Settings:
     rules: tuple[Rule, ...] = ()
     mig_policy: str = "listed"
     mig_catalogue: bool = True
+    mig_off_group: bool = False
     short_entries: bool = False
     partial_requests: bool = False
     unadvertised_nodes: bool = False
@@ -80,6 +81,7 @@ ARGUMENTS: Mapping[str, tuple[str, str]] = {
     "deviceshare.AscendHAMiVNPUEnable": ("ascend_hami", "bool"),
     "pumice.MigPolicy": ("mig_policy", "str"),
     "pumice.MigCatalogue": ("mig_catalogue", "bool"),
+    "pumice.MigOffGroup": ("mig_off_group", "bool"),
     "pumice.AcceptShortRegister": ("short_entries", "bool"),
     "pumice.PartialRequests": ("partial_requests", "bool"),
     "pumice.AcceptUnadvertisedNodes": ("unadvertised_nodes", "bool"),

@@ -28,6 +28,7 @@ class Card:
     ``total`` is in memory units, ``shares`` the largest number of containers on it. ``blocked`` is empty, or the
     reason why the card takes no new pods although it still carries old ones (quarantine, no geometry, cordoned).
     ``links`` maps the index of a peer card to its NVLink width (0 or absent: none); ``numa`` is -1 when unknown.
+    ``places``: the node's plugin can cut a MIG slice at a given place, outside any geometry group.
     """
 
     index: int
@@ -40,13 +41,15 @@ class Card:
     blocked: str = ""
     numa: int = -1
     links: tuple[tuple[int, int], ...] = ()
+    places: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     """An exclusive position on a card: a MIG slot of a geometry group, or a place of an NPU template.
 
-    ``profile`` and ``memory`` (memory units) are facts of the geometry in force when the slot was granted.
+    ``profile`` and ``memory`` (memory units) are facts of the geometry in force when the slot was granted. An empty
+    ``group`` means a slice outside the groups: ``profile`` beginning at memory slice ``number``.
     """
 
     group: str

@@ -83,6 +83,7 @@ def register_annotation(cards: Sequence[SharedCard]) -> str:
             shares=card.shares,
             healthy=card.healthy,
             mode=Mode.MIG if card.mode == "mig" else Mode.HAMI_CORE,
+            places=card.places,
         )
         for position, card in enumerate(by_minor(cards))
     )

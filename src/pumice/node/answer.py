@@ -85,7 +85,7 @@ def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
         if card is None:
             return f"card {device.uuid} is not on this node, or was taken out by the administrator"
         if device.slot >= 0 or card.mode == "mig":
-            place = f" (asked for {device.group}-{device.slot})" if device.slot >= 0 else ""
+            place = f" (asked for {device.place})" if device.slot >= 0 else ""
             return f"card {device.uuid} is in MIG mode{place}; this version shares whole cards only, switch MIG off"
         if not card.healthy:
             return f"card {device.uuid} is unhealthy"

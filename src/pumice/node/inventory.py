@@ -31,6 +31,8 @@ class SharedCard:
     mode: str
     numa: int = -1
     links: tuple[tuple[str, int], ...] = ()
+    places: bool = False
+    """Whether this plugin announces that it understands slices outside the geometry groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def share(facts: Sequence[CardFacts], sharing: Sharing, sick: Collection[str] = 
             mode="mig" if card.mig else sharing.mode,
             numa=card.numa,
             links=card.links,
+            places=card.mig and sharing.mig_placements,
         )
         for card in facts
         if not sharing.leaves_out(card.index, card.uuid)

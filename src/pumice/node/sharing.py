@@ -31,6 +31,7 @@ class Sharing:
     core_scaling: Fraction = Fraction(1)
     limit_cores: bool = True
     pass_device_specs: bool = False
+    mig_placements: bool = False
     mode: str = "hami-core"
     without_uuids: frozenset[str] = frozenset()
     without_indices: frozenset[int] = frozenset()
@@ -92,6 +93,7 @@ def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Fl
         core_scaling=Fraction(str(core_scaling)),
         limit_cores=not config.disable_core_limit,
         pass_device_specs=config.pass_device_specs,
+        mig_placements=config.mig_placements,
         mode=mode,
         without_uuids=frozenset(uuids),
         without_indices=frozenset(indices),

@@ -44,7 +44,8 @@ class ModelGeometries:
 
 @dataclass(frozen=True, slots=True)
 class NvidiaConfig:
-    """Section ``nvidia``. An empty percentage name switches percentages off; factor 0 is read as 1."""
+    """Section ``nvidia``. An empty percentage name switches percentages off; factor 0 is read as 1. ``migPlacements`` is
+    ours: the node plugins announce that they understand slices outside the geometry groups."""
 
     resource_count_name: str = names.VGPU_NUMBER
     resource_memory_name: str = names.VGPU_MEMORY
@@ -60,6 +61,7 @@ class NvidiaConfig:
     device_core_scaling: float = 1.0
     disable_core_limit: bool = False
     pass_device_specs: bool = False
+    mig_placements: bool = False
     gpu_memory_factor: int = 1
     known_mig_geometries: tuple[ModelGeometries, ...] = ()
 
@@ -91,6 +93,7 @@ KEYS: Mapping[str, str] = {
     "deviceCoreScaling": "device_core_scaling",
     "disableCoreLimit": "disable_core_limit",
     "passDeviceSpecs": "pass_device_specs",
+    "migPlacements": "mig_placements",
     "gpuMemoryFactor": "gpu_memory_factor",
     "knownMigGeometries": "known_mig_geometries",
 }

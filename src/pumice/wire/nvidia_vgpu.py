@@ -6,6 +6,7 @@ returned as a ``Refusal`` whose ``field`` is the UUID concerned, so that the sma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,10 +15,14 @@ from pumice.model.refusal import Refusal
 from pumice.wire import names
 
 VENDOR = "NVIDIA"
+PLACES = "places"
+"""Seventh field of a MIG card's entry, ours: the plugin understands ``UUID[profile@start]``. It stands in the entry itself so
+that a plugin which takes the node over and does not know it takes the word away with its first write."""
 SERVED = "18446744073709551615"  # vgpu-time of a served pod, so that it sorts last among candidates
 FORBIDDEN_IN_GROUP = frozenset("-,:;[] \t\r\n\f\v")
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _UINT32 = 2**32
+_PROFILE = re.compile(r"[0-9]{1,2}g\.[0-9]{1,4}gb(\+[a-z]{1,8})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +80,40 @@ def _entry(index: int, fields: list[str], short_entries: bool, cores_field: bool
     elif shares is None or total is None:
         blocked = f"card {uuid} is registered with count {fields[1][:20]!r} and memory {fields[2][:20]!r}"
     mode = Mode.MIG if fields[5] == Mode.MIG else Mode.HAMI_CORE
-    return Card(index, uuid, fields[3], total or 0, shares or 0, fields[4] in _TRUE, mode, blocked)
+    places = mode is Mode.MIG and PLACES in fields[6:]
+    return Card(index, uuid, fields[3], total or 0, shares or 0, fields[4] in _TRUE, mode, blocked, places=places)
 
 
 def render_register(cards: Iterable[Card]) -> str:
-    """The six-field form that every reader understands; separators inside a type become blanks."""
+    """The six-field form that every reader understands; separators inside a type become blanks. A card whose plugin cuts
+    slices anywhere says so in a seventh field, which readers that do not know it pass over."""
     return "".join(
         f"{c.uuid},{c.shares},{c.total},{c.type.replace(',', ' ').replace(':', ' ')},"
-        f"{'true' if c.healthy else 'false'},{c.mode.value}:"
+        f"{'true' if c.healthy else 'false'},{c.mode.value}{f',{PLACES}' if c.places else ''}:"
         for c in cards
     )
 
 
 @dataclass(frozen=True, slots=True)
 class PodDevice:
-    """One device of a pod's assignment. ``slot`` is -1 for a whole (HAMi-core) card; ``memory`` is what was asked."""
+    """One device of a pod's assignment. ``slot`` is -1 for a whole (HAMi-core) card; ``memory`` is what was asked. With a
+    ``profile`` it is a slice outside the geometry groups, and ``slot`` the memory slice at which it begins."""
 
     uuid: str
     memory: int
     cores: int
     group: str = ""
     slot: int = -1
+    profile: str = ""
+
+    @property
+    def place(self) -> str:
+        """``group-slot`` or ``profile@start``."""
+        return f"{self.profile}@{self.slot}" if self.profile else f"{self.group}-{self.slot}"
 
     @property
     def id(self) -> str:
-        return self.uuid if self.slot < 0 else f"{self.uuid}[{self.group}-{self.slot}]"
+        return self.uuid if self.slot < 0 else f"{self.uuid}[{self.place}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +155,13 @@ def parse_pod_device(token: str) -> PodDevice | Refusal:
         return Refusal(uuid, f"device {token[:100]!r} has no unsigned memory and cores")
     if not bracket:
         return PodDevice(uuid, memory, cores)
-    group, hyphen, digits = place[:-1].rpartition("-")  # a group name may hold hyphens, the slot cannot (D-07)
-    slot = _number(digits, _UINT32)
-    if not place.endswith("]") or not hyphen or not group or slot is None:
-        return Refusal(uuid, f"device {token[:100]!r} is no UUID[group-slot]")
-    return PodDevice(uuid, memory, cores, group, slot)
+    where = place[:-1]
+    group, hyphen, digits = where.rpartition("-")  # a group name may hold hyphens, the slot cannot (D-07)
+    profile, at, start = ("", "", "") if hyphen else where.rpartition("@")
+    slot = _number(digits if hyphen else start, _UINT32)
+    if not place.endswith("]") or slot is None or not (group if hyphen else at and _PROFILE.fullmatch(profile)):
+        return Refusal(uuid, f"device {token[:100]!r} is neither UUID[group-slot] nor UUID[profile@start]")
+    return PodDevice(uuid, memory, cores, group, slot, profile)
 
 
 def render_pod_devices(containers: Iterable[Iterable[PodDevice]]) -> str:
@@ -157,7 +173,8 @@ def device_of(piece: Piece) -> PodDevice:
     """How a granted piece is written: with the memory that was asked, not the slot's (E-30)."""
     if piece.slot is None:
         return PodDevice(piece.uuid, piece.asked, piece.cores)
-    return PodDevice(piece.uuid, piece.asked, piece.cores, piece.slot.group, piece.slot.number)
+    slot = piece.slot
+    return PodDevice(piece.uuid, piece.asked, piece.cores, slot.group, slot.number, "" if slot.group else slot.profile)
 
 
 def render_binding(node: str, containers: Iterable[Iterable[Piece]], now_ns: int) -> dict[str, str]:

@@ -68,6 +68,9 @@ class NvidiaGpushare:
             return Refusal(self._resource, f"all containers together ask for {amount}, beyond {INT32_MAX}")
         return Ask(self.name, amount, GpushareAsk(amount)) if amount > 0 else None
 
+    def plain(self, pod: Pod) -> bool:
+        return True
+
     def _amount(self, container: Container) -> int | Refusal:
         text = container.resources.limits.get(self._resource, 0)
         try:

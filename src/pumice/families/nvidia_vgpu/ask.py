@@ -52,6 +52,13 @@ class VgpuAsk:
         return (containers, self.mode, *lists, self.group, self.rules, self.card_policy, self.node_policy)
 
 
+STEERING = frozenset((
+    names.VGPU_MODE, names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE, names.USE_GPU_UUID, names.NOUSE_GPU_UUID,
+    names.PODGROUP_POLICY, names.CARD_POLICY, names.NODE_POLICY,
+))  # fmt: skip
+"""The annotations by which ``constraints_of`` is steered; the PodGroup's name counts only with the policy."""
+
+
 def constraints_of(pod: Pod, policy: str) -> dict[str, object]:
     """The steering annotations (section 5.1) as fields of VgpuAsk; ``policy`` is the cluster's own."""
     notes = pod.metadata.annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk, constraints_of, containers_of
+from pumice.families.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraints_of, containers_of
 from pumice.families.nvidia_vgpu.fit import Draft, fit_node, hopeless
 from pumice.families.nvidia_vgpu.inventory import Facts, inventory_of
-from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, mask_of, tangled
+from pumice.families.nvidia_vgpu.mig import STATES, Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
@@ -35,7 +35,8 @@ class NvidiaVgpu:
     def __init__(self, config: DeviceConfig | None = None, settings: Settings | None = None) -> None:
         self.config = (config or DeviceConfig()).nvidia
         self.settings = settings or Settings(vgpu=True)
-        self.catalogue = Catalogue(self.config, builtin=self.settings.mig_catalogue)
+        s = self.settings
+        self.catalogue = Catalogue(self.config, builtin=s.mig_catalogue, anywhere=s.mig_off_group)
         self._asks: dict[Any, Ask] = {}
         self._choose = chooser(self.settings.mig_policy)
 
@@ -63,6 +64,9 @@ class NvidiaVgpu:
             known = self._asks[key] = Ask(self.name, key, want)
         return known
 
+    def plain(self, pod: Pod) -> bool:
+        return STEERING.isdisjoint(pod.metadata.annotations)
+
     def inventory(self, node: Node) -> Inventory | None:
         s = self.settings
         return inventory_of(
@@ -81,9 +85,7 @@ class NvidiaVgpu:
         geometry = facts.geometries[card] if card < len(facts.geometries) else None
         if geometry is None:
             return -1
-        if usage.slots and tangled(usage):
-            return -2
-        state = geometry.state(usage.group, mask_of(usage.slots))
+        state = geometry.number_of(*geometry.held(usage))
         return state if state < 0 else geometry.number * STATES + state
 
     def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.mig import Geometry, mask_of, tangled
+from pumice.families.nvidia_vgpu.mig import TANGLED, Geometry
 from pumice.families.nvidia_vgpu.rows import Row, Rows, rows_of
 from pumice.families.nvidia_vgpu.topology import together
 from pumice.families.seam import Fit, NodeCards
@@ -136,7 +136,7 @@ def _cost(draft: Draft, row: Row, group: int, slot: int, choose: MigChooser | No
     offer = choose(row.geometry, draft.group[row.card], draft.used[row.card], row.need_mib)
     if offer is not None and offer[1:] == (group, slot):
         return offer[0]
-    return float(row.geometry.groups[group].memory[slot] - row.need_mib)  # a further slot of the same container
+    return float(row.geometry.memory(group, slot) - row.need_mib)  # a further slot of the same container
 
 
 def node_tie(policy: str, usages: Sequence[Usage], facts: Facts) -> float:
@@ -179,11 +179,9 @@ def _draft(usages: Sequence[Usage], facts: Facts, mode: Mode, failed: int = -1) 
     group, used = [-1] * len(usages), [0] * len(usages)
     if mode is Mode.MIG:
         for index, geometry in enumerate(facts.geometries):
-            slots = usages[index].slots
-            if geometry is not None and slots:
-                usage = usages[index]
-                group[index] = -1 if tangled(usage) else geometry.index.get(usage.group, -1)
-                used[index] = mask_of(slots)
+            holders = usages[index].holders
+            if geometry is not None and holders:
+                group[index], used[index] = geometry.held(usages[index])
     return Draft([u.shares for u in usages], [u.memory for u in usages], [u.cores for u in usages], group, used, failed)
 
 
@@ -266,8 +264,8 @@ def _next_slot(ordered: Sequence[Row], cores: int, draft: Draft, taken: Collecti
         if row.card in taken or geometry is None or not passes(row, cores, draft):
             continue
         active, used = draft.group[row.card], draft.used[row.card]
-        if used and active < 0:
-            continue  # a group that the geometry no longer has, or claims that contradict each other
+        if active == TANGLED:
+            continue
         if choose is None:
             choice = geometry.first_fit(active, used, row.need_mib)
             if choice is not None:
@@ -285,7 +283,7 @@ def _grouped(ordered: Sequence[Row], ask: ContainerAsk, draft: Draft) -> list[tu
     mine = _copy(draft)
     for row in ordered:
         geometry = row.geometry
-        if geometry is None:
+        if geometry is None or geometry.anywhere:  # there, first fit leaves as much room as any order
             continue
         index, missing = row.card, ask.count - len(found)
         if not mine.used[index]:
@@ -311,11 +309,9 @@ def _charge(draft: Draft, row: Row, ask: ContainerAsk, uuid: str, group: int, sl
     index = row.card
     memory, place = row.need, None
     if row.geometry is not None:
-        part = row.geometry.groups[group]
-        place = part.slot(slot)
+        place = row.geometry.slot(group, slot)
         memory = place.memory
-        draft.group[index] = group
-        draft.used[index] |= 1 << slot
+        draft.group[index], draft.used[index] = row.geometry.taken(draft.group[index], draft.used[index], group, slot)
     draft.shares[index] += 1
     draft.memory[index] += memory
     draft.cores[index] += ask.cores

@@ -55,7 +55,7 @@ def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, shor
     problems = [f"node {name}: {problem}" for problem in register.problems]
     cards = _placed(register.cards, notes.get(names.CARD_TOPOLOGY, ""))
     cards = _cordoned(cards, parse_list(notes.get(names.CORDONED_CARDS)))
-    geometries = tuple(catalogue.of(card.type) if card.mode is Mode.MIG else None for card in cards)
+    geometries = tuple(_geometry(catalogue, card) for card in cards)
     usable = []
     for card, geometry in zip(cards, geometries, strict=True):
         if card.mode is Mode.MIG and geometry is None and not card.blocked:
@@ -64,6 +64,12 @@ def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, shor
             card = replace(card, blocked=f"{reason} on node {name}")
         usable.append(card)
     return inventory(catalogue, tuple(usable), tuple(problems), geometries)
+
+
+def _geometry(catalogue: Catalogue, card: Card) -> Geometry | None:
+    """Slices may lie outside the groups only where the node's plugin says that it understands such ids."""
+    found = catalogue.of(card.type) if card.mode is Mode.MIG else None
+    return found.free if found is not None and card.places and found.free is not None else found
 
 
 def inventory(catalogue: Catalogue, cards: tuple[Card, ...], problems: tuple[str, ...] = (),

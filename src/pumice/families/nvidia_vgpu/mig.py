@@ -1,18 +1,20 @@
 """MIG geometries at work: which slot of a card a request gets (spec deviceshare-nvidia 5.4 and 8).
 
-A ``Geometry`` is one model's groups, compiled for one memory factor. Used slots are a bit mask: bit i is slot i.
+A ``Geometry`` is one model's groups, compiled for one memory factor. A card's state is (active group, used mask): bit i of
+the mask is slot i of that group. ``mig_places.Places`` answers the same questions for cards whose slices may lie anywhere.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pumice.model.cards import Slot, Usage
-from pumice.model.hardware.mig import mig_table_for, normalised
-from pumice.wire.device_config import MigGroup, MigInstances, ModelGeometries, NvidiaConfig
+from pumice.model.hardware.mig import MigTable, mig_table_for, normalised
+from pumice.wire.device_config import MOST_SLOTS, MigGroup, MigInstances, ModelGeometries, NvidiaConfig
 
 Choice = tuple[int, int]
 """(group index, slot number)."""
@@ -55,6 +57,10 @@ class Geometry:
     models: tuple[str, ...]
     groups: tuple[Group, ...]
     factor: int = 1
+    free: Geometry | None = None
+    """The same model with slices anywhere (``pumice.MigOffGroup``); None where that is not offered."""
+
+    anywhere = False
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -85,6 +91,57 @@ class Geometry:
         return -1
 
 
+    def choices(self, active: int, used: int, need: int) -> Iterator[Choice]:
+        """One free slot (the first) of every profile that is large enough, in every group that the card may take."""
+        for index in self.candidates(active, used):
+            group = self.groups[index]
+            seen: set[str] = set()
+            for slot, memory in enumerate(group.memory):
+                if memory >= need and not used >> slot & 1 and group.profiles[slot] not in seen:
+                    seen.add(group.profiles[slot])
+                    yield index, slot
+
+    def slot(self, group: int, number: int) -> Slot:
+        return self.groups[group].slot(number)
+
+    def outside(self, profile: str, start: int) -> Slot | str:
+        """The slice of a ``UUID[profile@start]``, or why the card cannot have it."""
+        return "slices outside the geometry groups are not offered here (pumice.MigOffGroup)"
+
+    def memory(self, group: int, number: int) -> int:
+        """MiB of a slot."""
+        return self.groups[group].memory[number]
+
+    def taken(self, active: int, used: int, group: int, number: int) -> tuple[int, int]:
+        """The state once that slot is taken, too."""
+        return group, used | 1 << number
+
+    def held(self, usage: Usage) -> tuple[int, int]:
+        """The state of a card by the pods on it; (TANGLED, not 0) where they claim what cannot be true together."""
+        if not usage.holders:
+            return -1, 0
+        slots = [piece.slot for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
+        used = mask_of(slot.number for slot in slots if slot.number < MOST_SLOTS)
+        active = self.index.get(usage.group, TANGLED) if slots else -1
+        if used.bit_count() != len(slots) or any(slot.group != usage.group for slot in slots):
+            return TANGLED, used or 1
+        if active >= 0 and used >> len(self.groups[active].memory):
+            return TANGLED, used
+        return active, used
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The MiB that a slot may have, ascending."""
+        return tuple(sorted({memory for group in self.groups for memory in group.memory}))
+
+    def room(self, active: int, used: int, size: int) -> int:
+        """How many more slots of at least ``size`` MiB the card can give."""
+        return max(self.groups[i].room(size, used) for i in self.candidates(active, used))
+
+    def roomiest(self, active: int, used: int) -> int:
+        """MiB of the largest free slot; 0 when there is none."""
+        return next((size for size in reversed(self.sizes) if self.room(active, used, size)), 0)
+
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Where the states of each group begin in the numbering of ``state``; 0 is the empty card."""
@@ -94,26 +151,30 @@ class Geometry:
             at += (1 << len(group.memory)) - 1
         return (*starts, at)
 
-    def state(self, group: str, used: int) -> int:
-        """A number below STATES for (group, used slots), 0 for an idle card; -2 where the group is unknown."""
+    @property
+    def states(self) -> int:
+        """How many numbers ``number_of`` gives."""
+        return self.offsets[-1]
+
+    def number_of(self, active: int, used: int) -> int:
+        """A number below ``states`` for a state, 0 for an idle card; -2 where nothing can be said of it."""
         if not used:
             return 0
-        index = self.index.get(group)
-        if index is None or used >> len(self.groups[index].memory):
-            return -2
-        return self.offsets[index] + used - 1
+        return self.offsets[active] + used - 1 if active >= 0 else -2
 
-
-    def states(self) -> Iterator[tuple[int, int]]:
-        """(active group, used mask) in the order of their numbers."""
-        yield -1, 0
-        for index, group in enumerate(self.groups):
-            for used in range(1, 1 << len(group.memory)):
-                yield index, used
+    def state_of(self, number: int) -> tuple[int, int]:
+        """The inverse of ``number_of``."""
+        if not number:
+            return -1, 0
+        active = bisect_right(self.offsets, number) - 1
+        return active, number - self.offsets[active] + 1
 
 
 STATES = 1 << 22
 """Above every state number of one geometry: at most 16 slots a group, and few groups."""
+TANGLED = -2
+"""In place of an active group: the pods on the card claim one slot twice, or slots of two groups. Only foreign annotations
+can; such a card takes no new pods until one of them has left."""
 
 
 def mask_of(slots: Iterable[int]) -> int:
@@ -124,22 +185,19 @@ def mask_of(slots: Iterable[int]) -> int:
     return mask
 
 
-def tangled(usage: Usage) -> bool:
-    """Whether the pods on a card claim what cannot be true together: one slot twice, or slots of two groups. Only foreign
-    annotations can; such a card takes no new pods until one of them has left."""
-    slots = [piece.slot for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
-    return len(slots) != len(usage.slots) or any(slot.group != usage.group for slot in slots)
-
-
 class Catalogue:
-    """Finds the geometry of a card type: the ConfigMap's entries first, then NVIDIA's own table (docs/adr)."""
+    """Finds the geometry of a card type: the ConfigMap's entries first, then NVIDIA's own table (docs/adr).
 
-    def __init__(self, config: NvidiaConfig, *, builtin: bool = True) -> None:
+    ``anywhere`` gives each of NVIDIA's models a twin whose slices may lie outside the groups (``Geometry.free``)."""
+
+    def __init__(self, config: NvidiaConfig, *, builtin: bool = True, anywhere: bool = False) -> None:
         self._entries = config.known_mig_geometries
         self._builtin = builtin
+        self._anywhere = anywhere
         self._factor = max(1, config.gpu_memory_factor)
         self._found: dict[str, Geometry | None] = {}
-        self._compiled: dict[tuple[MigGroup, ...], Geometry] = {}
+        self._compiled: dict[tuple[tuple[MigGroup, ...], MigTable | None], Geometry] = {}
+        self._known: list[Geometry] = []
         self.shapes: dict[Hashable, Any] = {}
         """What nodes with like cards share (inventory.Shape), by their cards."""
 
@@ -147,12 +205,13 @@ class Catalogue:
         """The geometry, or None when nobody knows this model. Equal groups give the same object."""
         if card_type not in self._found:
             entry = self._entry(card_type)
-            self._found[card_type] = self._compile(entry) if entry and entry.groups else None
+            table = mig_table_for(card_type) if self._anywhere else None
+            self._found[card_type] = self._compile(entry, table) if entry and entry.groups else None
         return self._found[card_type]
 
     def known(self) -> tuple[Geometry, ...]:
         """Every geometry that some card has been found to have."""
-        return tuple(self._compiled.values())
+        return tuple(self._known)
 
     def _entry(self, card_type: str) -> ModelGeometries | None:
         for entry in self._entries:
@@ -164,12 +223,19 @@ class Catalogue:
                 return entry
         return builtin_geometries(card_type) if self._builtin else None
 
-    def _compile(self, entry: ModelGeometries) -> Geometry:
-        known = self._compiled.get(entry.groups)
+    def _compile(self, entry: ModelGeometries, table: MigTable | None) -> Geometry:
+        known = self._compiled.get((entry.groups, table))
         if known is None:
             groups = tuple(_group(group, self._factor) for group in entry.groups)
-            known = Geometry(len(self._compiled), entry.models, groups, self._factor)
-            self._compiled[entry.groups] = known
+            free = None
+            if table is not None:
+                from pumice.families.nvidia_vgpu.mig_places import places_of  # which builds upon this module
+
+                free = places_of(len(self._known), entry.models, groups, self._factor, table)
+                self._known += [free] if free is not None else []
+            known = Geometry(len(self._known), entry.models, groups, self._factor, free)
+            self._known.append(known)
+            self._compiled[entry.groups, table] = known
         return known
 
 

@@ -10,10 +10,10 @@ look at all groups that the card may take; the costs are comparable between card
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 
-from pumice.families.nvidia_vgpu.mig import Choice, Geometry
+from pumice.families.nvidia_vgpu.mig import Geometry
 
 Offer = tuple[float, int, int]
 Chooser = Callable[[Geometry, int, int, int], Offer | None]
@@ -24,23 +24,17 @@ def chooser(policy: str) -> Chooser | None:
     return {"tightest": tightest, "expected": expected}.get(policy)
 
 
-def choices(geometry: Geometry, active: int, used: int, need: int) -> Iterator[Choice]:
-    """One free slot (the first) of every profile that is large enough, in every group that the card may take."""
-    for index in geometry.candidates(active, used):
-        group = geometry.groups[index]
-        seen: set[str] = set()
-        for slot, memory in enumerate(group.memory):
-            if memory >= need and not used >> slot & 1 and group.profiles[slot] not in seen:
-                seen.add(group.profiles[slot])
-                yield index, slot
-
-
 @lru_cache(maxsize=65536)
 def tightest(geometry: Geometry, active: int, used: int, need: int) -> Offer | None:
-    """Cost: MiB wasted, plus one half where an idle card would have to be partitioned."""
+    """Cost: MiB wasted, plus one half where an idle card would have to be partitioned. Where slices may lie anywhere, the
+    place that spoils least for larger ones is cheaper by a fraction of one MiB."""
     best: Offer | None = None
-    for group, slot in choices(geometry, active, used, need):
-        cost = geometry.groups[group].memory[slot] - need + (0.0 if used else 0.5)
+    before = remaining_value(geometry, active, used) if geometry.anywhere else 0.0
+    for group, slot in geometry.choices(active, used, need):
+        cost = geometry.memory(group, slot) - need + (0.0 if used else 0.5)
+        if geometry.anywhere:
+            after = remaining_value(geometry, *geometry.taken(active, used, group, slot))
+            cost += 0.25 * (before - after) / geometry.largest
         if best is None or cost < best[0]:
             best = cost, group, slot
     return best
@@ -51,9 +45,9 @@ def expected(geometry: Geometry, active: int, used: int, need: int) -> Offer | N
     """Cost: MiB wasted now, plus the MiB that the card can be expected to serve less afterwards."""
     before = remaining_value(geometry, active if used else -1, used)
     best: Offer | None = None
-    for group, slot in choices(geometry, active, used, need):
-        waste = geometry.groups[group].memory[slot] - need
-        cost = waste + before - remaining_value(geometry, group, used | 1 << slot)
+    for group, slot in geometry.choices(active, used, need):
+        waste = geometry.memory(group, slot) - need
+        cost = waste + before - remaining_value(geometry, *geometry.taken(active, used, group, slot))
         if best is None or cost < best[0]:
             best = cost, group, slot
     return best
@@ -67,8 +61,7 @@ def remaining_value(geometry: Geometry, active: int, used: int) -> float:
     (weights 1/size); with equal numbers instead, small pods open layouts made for large ones, which fills the streams
     of ``benchmarks/mig_streams.py`` to 81 instead of 88 per cent.
     """
-    sizes = sorted({memory for group in geometry.groups for memory in group.memory})
-    groups = [geometry.groups[i] for i in geometry.candidates(active, used)]
-    served = [size * max(group.room(size, used) for group in groups) for size in sizes]
+    sizes = geometry.sizes
+    served = [size * geometry.room(active, used, size) for size in sizes]
     weights = [1.0 / size for size in sizes]
     return sum(w * memory for w, memory in zip(weights, served, strict=True)) / sum(weights)

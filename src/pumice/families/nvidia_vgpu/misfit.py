@@ -5,9 +5,10 @@ from __future__ import annotations
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.fit import Draft
 from pumice.families.nvidia_vgpu.inventory import Facts
+from pumice.families.nvidia_vgpu.mig import TANGLED
 from pumice.families.nvidia_vgpu.rows import rows_of, unusable
 from pumice.families.seam import NodeCards
-from pumice.model.cards import Card, Mode
+from pumice.model.cards import Card, Mode, Usage
 from pumice.model.refusal import CardMisfit, Misfit, Short
 from pumice.wire import names
 
@@ -41,7 +42,7 @@ def explain_node(ask: VgpuAsk, node: NodeCards, draft: Draft | None, final: bool
         misfit = _neighbour(ask, card, node) if neighbours else None
         if misfit is None:
             static = unusable(ask, card, facts.types[card.index]) if rows.never[card.index] else None
-            misfit = _card(container, card, static, amounts[card.index], facts, draft)
+            misfit = _card(container, card, static, amounts[card.index], facts, draft, node.usages[card.index])
         if misfit is not None:
             misfits.append(misfit)
             counts[misfit.short] = counts.get(misfit.short, 0) + 1
@@ -63,7 +64,7 @@ def _neighbour(ask: VgpuAsk, card: Card, node: NodeCards) -> CardMisfit | None:
 
 
 def _card(container: ContainerAsk, card: Card, static: CardMisfit | None, amount: tuple[int, int], facts: Facts,
-          draft: Draft) -> CardMisfit | None:  # fmt: skip
+          draft: Draft, usage: Usage) -> CardMisfit | None:  # fmt: skip
     """The first check that the card fails, in the order of section 7; None for a card that would do."""
     if static is not None and static.short is not Short.TYPE:
         return static
@@ -86,14 +87,14 @@ def _card(container: ContainerAsk, card: Card, static: CardMisfit | None, amount
     if geometry is None:
         return None
     active, used = draft.group[index], draft.used[index]
-    if used and active < 0:
+    if active == TANGLED:
         return CardMisfit(card.uuid, Short.QUARANTINE, detail="the pods on the card claim slots that cannot be true together")
     if geometry.first_fit(active, used, need_mib) is not None:
         return None
-    groups = geometry.groups
-    offered = [groups[active]] if used else groups
-    best = max((m for g in offered for s, m in enumerate(g.memory) if not used >> s & 1), default=0)
+    best = geometry.roomiest(active, used)
     detail = f"wants a slot of {need_mib} MiB, largest free one has {best} MiB"
+    if geometry.free is not None and geometry.free.first_fit(*geometry.free.held(usage), need_mib):
+        detail += "; a place outside the groups is free, but the node's plugin does not announce that it can cut there"
     return CardMisfit(card.uuid, Short.SLOT, need, best // geometry.factor, detail)
 
 

@@ -45,12 +45,16 @@ def replay_pod(family: str, pod: Pod, node: str, inventory: Inventory) -> Grant 
 def _piece(device: PodDevice, card: Card, facts: Facts) -> tuple[Piece | None, str]:
     """(what to charge, what is doubtful about it)."""
     geometry = facts.geometries[card.index]
+    as_written = Piece(card.index, card.uuid, device.memory, device.cores, device.memory)
     if device.slot < 0:
-        piece = Piece(card.index, card.uuid, device.memory, device.cores, device.memory)
-        return piece, f"holds {card.uuid} as a whole although it is in MIG mode" if card.mode == "mig" else ""
+        return as_written, f"holds {card.uuid} as a whole although it is in MIG mode" if card.mode == "mig" else ""
     if geometry is None:
-        piece = Piece(card.index, card.uuid, device.memory, device.cores, device.memory)
-        return piece, f"holds {device.id} but the card has no MIG geometry"
+        return as_written, f"holds {device.id} but the card has no MIG geometry"
+    if device.profile:
+        outside = geometry.outside(device.profile, device.slot)
+        if isinstance(outside, str):
+            return as_written, f"holds {device.id} but {outside}"
+        return Piece(card.index, card.uuid, outside.memory, device.cores, device.memory, outside), ""
     number = geometry.index.get(device.group)
     if number is None:
         return None, f"holds {device.id} but no group {device.group!r} is configured for {card.type}"

@@ -7,6 +7,7 @@ node (8 or so) with all nodes in one array each: contiguous columns are several 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,12 +111,13 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
             need = min(int(totals.max()), geometry.largest // geometry.factor)
             if need > totals.min():
                 return None  # cards of one model that registered unlike memory: a whole one is not one amount
-        fits, charges, costs = _answers(geometry, need * geometry.factor, choose)
         local = np.where(here, columns.state % STATES, 0)
-        open_cards |= here & fits.take(local) & (memory <= total - need)
-        charge += np.where(here, charges.take(local), 0)
+        answers = _answers(geometry, need * geometry.factor, choose)
+        answers.prepare(local)
+        open_cards |= here & answers.fits.take(local) & (memory <= total - need)
+        charge += np.where(here, answers.charge.take(local), 0)
         if choose is not None:
-            here_cost = costs.take(local)
+            here_cost = answers.cost.take(local)
             cost = np.where(here, here_cost, cost)
             worth = np.where(here, 100.0 * (1.0 - here_cost / (4.0 * geometry.largest)), worth)
     open_cards &= (shares < columns.share_limit) & _cores_allow(container.cores, columns.cores, shares)
@@ -138,21 +140,35 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
     return best >= 0, score
 
 
+class Answers:
+    """Per state of a geometry: whether a slot of ``need`` MiB is free, what it charges, and what it costs. Worked out for
+    the states that occur: a card whose slices may lie anywhere has more than a thousand."""
+
+    def __init__(self, geometry: Geometry, need: int, choose: Chooser | None) -> None:
+        self.geometry, self.need, self.choose = geometry, need, choose
+        self.fits, self.known = np.zeros(geometry.states, bool), np.zeros(geometry.states, bool)
+        self.charge, self.cost = np.zeros(geometry.states, np.int64), np.zeros(geometry.states)
+
+    def prepare(self, states: NDArray[Any]) -> None:
+        """Answer for all of these."""
+        seen = np.zeros(len(self.known), bool)
+        seen[states] = True
+        for number in np.flatnonzero(seen & ~self.known).tolist():
+            self.known[number] = True
+            active, used = self.geometry.state_of(number)
+            if self.choose is None:
+                choice = self.geometry.first_fit(active, used, self.need)
+                offer = None if choice is None else (0.0, *choice)
+            else:
+                offer = self.choose(self.geometry, active, used, self.need)
+            if offer is not None:
+                self.fits[number], self.cost[number] = True, offer[0]
+                self.charge[number] = self.geometry.slot(offer[1], offer[2]).memory
+
+
 @lru_cache(maxsize=1024)
-def _answers(geometry: Geometry, need: int, choose: Chooser | None) -> tuple[Bools, Ints, NDArray[np.float64]]:
-    """Per state of the geometry: whether a slot of ``need`` MiB is free, what it charges, and what it costs."""
-    fits, charge, cost = [], [], []
-    for active, used in geometry.states():
-        offer: tuple[float, int, int] | None
-        if choose is None:
-            choice = geometry.first_fit(active, used, need)
-            offer = None if choice is None else (0.0, *choice)
-        else:
-            offer = choose(geometry, active, used, need)
-        fits.append(offer is not None)
-        charge.append(0 if offer is None else geometry.groups[offer[1]].charge[offer[2]])
-        cost.append(0.0 if offer is None else offer[0])
-    return np.array(fits), np.array(charge, np.int64), np.array(cost)
+def _answers(geometry: Geometry, need: int, choose: Chooser | None) -> Answers:
+    return Answers(geometry, need, choose)
 
 
 def _order(policy: str, memory: Ints, shares: Ints, reverse: Ints) -> Ints:
