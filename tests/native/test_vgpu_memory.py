@@ -60,9 +60,7 @@ def test_one_byte_above_is_refused_and_the_whole_limit_is_usable(container: Cont
         assert holder.ask(f"alloc {free}") == 0
         assert holder.ask("alloc 1") == OUT_OF_MEMORY
         assert holder.ask("info") == [0, LIMIT * MIB]
-        err = holder.end()
-    assert len(err.splitlines()) == 2
-    assert f"{free + 1} bytes asked for" in err
+        assert holder.end() == ""
 
 
 def test_small_blocks_fill_the_limit_to_the_last(container: Container) -> None:

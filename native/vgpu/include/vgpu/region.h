@@ -124,6 +124,8 @@ struct ext_slot {
     uint64_t reserved[1];
 };
 
+enum { EXT_TOLD = 8 };
+
 struct region_ext {
     uint32_t magic;
     uint32_t version;
@@ -131,9 +133,12 @@ struct region_ext {
     uint32_t reserved;
     uint8_t pad0[48];
     uint8_t lock_bytes[16]; /* never written: ranges for record locks */
-    uint8_t pad1[176];
+    uint32_t told[EXT_TOLD]; /* what the container's configuration was last complained about, by subject; core/told.h */
+    uint8_t pad1[144];
     struct ext_device devices[REGION_DEVICES];
-    uint8_t pad2[1792];
+    uint64_t made_limit[REGION_DEVICES]; /* the limits with which the region was made: another limit[] was set since */
+    uint64_t made_sm_limit[REGION_DEVICES];
+    uint8_t pad2[1536];
     struct ext_slot slots[REGION_SLOTS];
 };
 
@@ -196,7 +201,10 @@ AT(ext_slot, pending, 32);
 AT(ext_slot, busy_until_ns, 288);
 SIZE(ext_slot, 320);
 AT(region_ext, lock_bytes, 64);
+AT(region_ext, told, 80);
 AT(region_ext, devices, 256);
+AT(region_ext, made_limit, 2304);
+AT(region_ext, made_sm_limit, 2432);
 AT(region_ext, slots, 4096);
 SIZE(region_ext, REGION_EXT_BYTES);
 _Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_EXT_OFFSET > REGION_V1_BYTES, "the extension has its own pages");

@@ -12,14 +12,21 @@
 
 typedef enum limit_verdict (*parser)(const char *text, uint64_t *value);
 
+/* All complaints in one line: a configuration is wrong once, however many of its variables are. */
+static void complain(struct config *config, const char *name, const char *text)
+{
+    size_t used = strlen(config->complaint);
+    snprintf(config->complaint + used, sizeof config->complaint - used, "%s%s=%.64s is not a limit", used > 0 ? ", " : "", name, text);
+}
+
 /* One variable: true when it holds a usable value above zero; zero means inherit, as upstream's does. */
-static bool read_limit(lookup_fn lookup, parser parse, const char *name, uint64_t *value, bool *present)
+static bool read_limit(struct config *config, lookup_fn lookup, parser parse, const char *name, uint64_t *value, bool *present)
 {
     const char *text = lookup(name);
     uint64_t number = 0;
     enum limit_verdict verdict = parse(text, &number);
     if (verdict == LIMIT_BAD)
-        log_error("%s=%s is not a limit; taking the next source", name, text);
+        complain(config, name, text);
     if (verdict != LIMIT_ABSENT)
         *present = true;
     if (verdict == LIMIT_GOOD && number > 0)
@@ -38,20 +45,22 @@ static void close_gaps(struct config *config, const bool *own)
         if (config->memory_limit[i] > 0 && (smallest == 0 || config->memory_limit[i] < smallest))
             smallest = config->memory_limit[i];
     for (int i = 0; smallest > 0 && i < REGION_DEVICES; i++)
-        if (!own[i])
+        if (!own[i]) {
             config->memory_limit[i] = smallest;
+            config->memory_gap[i] = true;
+        }
 }
 
 static void read_memory(struct config *config, lookup_fn lookup)
 {
     uint64_t general = 0;
     bool general_present = false, own[REGION_DEVICES] = {false};
-    read_limit(lookup, parse_bytes, "CUDA_DEVICE_MEMORY_LIMIT", &general, &general_present);
+    read_limit(config, lookup, parse_bytes, "CUDA_DEVICE_MEMORY_LIMIT", &general, &general_present);
     for (int i = 0; i < REGION_DEVICES; i++) {
         char name[64];
         snprintf(name, sizeof name, "CUDA_DEVICE_MEMORY_LIMIT_%d", i);
         config->memory_limit[i] = general;
-        read_limit(lookup, parse_bytes, name, &config->memory_limit[i], &own[i]);
+        read_limit(config, lookup, parse_bytes, name, &config->memory_limit[i], &own[i]);
         config->any_memory_variable |= own[i];
     }
     config->any_memory_variable |= general_present;
@@ -63,12 +72,12 @@ static void read_cores(struct config *config, lookup_fn lookup)
 {
     uint64_t general = 100;
     bool present = false;
-    read_limit(lookup, parse_percent, "CUDA_DEVICE_SM_LIMIT", &general, &present);
+    read_limit(config, lookup, parse_percent, "CUDA_DEVICE_SM_LIMIT", &general, &present);
     for (int i = 0; i < REGION_DEVICES; i++) {
         char name[64];
         snprintf(name, sizeof name, "CUDA_DEVICE_SM_LIMIT_%d", i);
         config->sm_limit[i] = general;
-        read_limit(lookup, parse_percent, name, &config->sm_limit[i], &present);
+        read_limit(config, lookup, parse_percent, name, &config->sm_limit[i], &present);
     }
     config->any_sm_variable = present;
 }

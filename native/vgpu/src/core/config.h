@@ -9,6 +9,7 @@
 #include "vgpu/region.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum core_policy { POLICY_DEFAULT, POLICY_FORCE, POLICY_DISABLE };
 
@@ -17,6 +18,7 @@ struct config {
     uint64_t sm_limit[REGION_DEVICES];     /* percent, 100 = unlimited */
     bool any_memory_variable;              /* whether the environment speaks of memory at all */
     bool any_sm_variable;
+    bool memory_gap[REGION_DEVICES]; /* no variable names this device, though others are named: it has the smallest limit given */
     int32_t priority;
     enum core_policy policy;
     bool oversubscribe;
@@ -26,6 +28,7 @@ struct config {
     int log_level;
     char region_path[4096]; /* empty = the variable is missing */
     char arbiter_directory[256];
+    char complaint[256]; /* about limits that are none, said once the region is there; empty = all are well */
 };
 
 typedef const char *(*lookup_fn)(const char *name);

@@ -125,6 +125,7 @@ void region_format(struct region *region, const struct region_limits *limits, bo
 void region_format_ext(struct region_ext *ext, bool (*keep)(int slot, void *data), void *data)
 {
     ext->magic = 0;
+    memset(ext->told, 0, sizeof ext->told);
     memset(ext->devices, 0, sizeof ext->devices);
     for (int slot = 0; slot < REGION_SLOTS; slot++)
         if (keep == NULL || !keep(slot, data))

@@ -6,6 +6,7 @@
 #include "core/region_format.h"
 #include "core/rescue.h"
 #include "core/slots.h"
+#include "core/told.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -137,6 +138,8 @@ static const char *create_region(struct region_map *map, const struct region_pro
         return strerror(errno);
     bool same_layout = probe->bytes >= (off_t)REGION_FILE_BYTES;
     region_format_ext(map->ext, same_layout ? still_lives : NULL, &map->fd);
+    memcpy(map->ext->made_limit, limits.memory, sizeof limits.memory);
+    memcpy(map->ext->made_sm_limit, limits.sm, sizeof limits.sm);
     region_format(map->region, &limits, same_layout ? still_lives : NULL, &map->fd);
     if (lied)
         log_error("region %s: its magic, version or size lies; it is made anew", map->path);
@@ -164,12 +167,21 @@ static void repair_mark(struct region *region)
     slots_raise_mark(region, 0);
 }
 
-static void tell_differences(const struct region *region, const struct config *config)
+/* A limit that somebody changed since the region was made, `pumice limit` or a monitor, is no conflict with the environment. */
+static bool is_conflict(const struct region_map *map, const struct config *config, int device)
 {
+    uint64_t holds = shared_get(&map->region->limit[device]), asked = config->memory_limit[device];
+    return config->any_memory_variable && holds != asked && !(map->ext_shared && map->ext->made_limit[device] == asked);
+}
+
+static void tell_differences(const struct region_map *map, const struct config *config)
+{
+    const struct region *region = map->region;
     for (int i = 0; i < REGION_DEVICES; i++)
-        if (config->any_memory_variable && region->limit[i] != config->memory_limit[i]) {
-            log_warning("device %d: the region's memory limit of %llu bytes holds, not the %llu of the environment", i,
-                        (unsigned long long)region->limit[i], (unsigned long long)config->memory_limit[i]);
+        if (is_conflict(map, config, i)) {
+            tell_once(map, LOG_LEVEL_WARNING, TOLD_OTHER_LIMIT,
+                      "device %d: the region's memory limit of %llu bytes holds, not the %llu of the environment", i,
+                      (unsigned long long)region->limit[i], (unsigned long long)config->memory_limit[i]);
             return;
         }
     for (int i = 0; i < REGION_DEVICES; i++)
@@ -189,7 +201,7 @@ static const char *attach_locked(struct region_map *map, const struct config *co
     const char *problem = join_region(map, &probe);
     if (problem == NULL) {
         repair_mark(map->region);
-        tell_differences(map->region, config);
+        tell_differences(map, config);
     }
     return problem;
 }
@@ -247,12 +259,14 @@ void region_attach(struct region_map *map, const struct config *config)
         problem = "all 1024 process slots are taken";
         region_forget(map);
     }
-    if (problem == NULL)
-        return;
-    log_error("region %s: %s; limits hold for this process alone", map->path, problem);
-    attach_private(map, config);
-    if (map->region != NULL)
-        slot_claim(map);
+    if (problem != NULL) {
+        log_error("region %s: %s; limits hold for this process alone", map->path, problem);
+        attach_private(map, config);
+        if (map->region != NULL)
+            slot_claim(map);
+    }
+    if (config->complaint[0] != '\0' && map->region != NULL)
+        tell_once(map, LOG_LEVEL_ERROR, TOLD_BAD_VARIABLE, "%s; the next source counts", config->complaint);
 }
 
 void region_forget(struct region_map *map)

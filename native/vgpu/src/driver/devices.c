@@ -3,6 +3,7 @@
  * The region's order is NVML's order in the container.
  */
 #include "core/log.h"
+#include "core/told.h"
 #include "driver/guest.h"
 
 #include <pthread.h>
@@ -64,7 +65,8 @@ void devices_from_nvml(void)
     if (real == NULL || INSIDE(real->nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS)
         return;
     if (count > REGION_DEVICES) {
-        log_warning("%u devices: those from index %d on have no limits", count, REGION_DEVICES);
+        tell_once(&guest.map, LOG_LEVEL_WARNING, TOLD_TOO_MANY, "%u devices: those from index %d on have no limits", count,
+                  REGION_DEVICES);
         count = REGION_DEVICES;
     }
     pthread_mutex_lock(&naming);
@@ -147,6 +149,31 @@ static void publish_cuda_devices(const struct real *real, int count)
     publish(uuids, (unsigned)known);
 }
 
+/* What the limits cannot mean on these cards, of the first card that shows it. Memory limits fail closed, and it is said. */
+static void tell_misfits(const struct real *real)
+{
+    bool gap = false, above = guest.config.oversubscribe;
+    for (int device = 0; device < REGION_DEVICES; device++) {
+        int ordinal = guest.ordinal_of[device];
+        uint64_t limit = memory_limit(&guest.map, device);
+        size_t card = 0;
+        if (ordinal < 0 || limit == 0)
+            continue;
+        if (!gap && guest.config.memory_gap[device] && limit == guest.config.memory_limit[device]) {
+            gap = true;
+            tell_once(&guest.map, LOG_LEVEL_WARNING, TOLD_NO_OWN_LIMIT,
+                      "device %d has no memory limit of its own: the smallest of the others holds, %llu bytes", device,
+                      (unsigned long long)limit);
+        }
+        if (!above && INSIDE(real->cuDeviceTotalMem_v2(&card, ordinal)) == CUDA_SUCCESS && limit > card) {
+            above = true;
+            tell_once(&guest.map, LOG_LEVEL_WARNING, TOLD_ABOVE_CARD,
+                      "device %d: a memory limit of %llu bytes is above the card's %llu, which hold", device,
+                      (unsigned long long)limit, (unsigned long long)card);
+        }
+    }
+}
+
 void devices_from_cuda(void)
 {
     const struct real *real = real_cuda();
@@ -171,6 +198,7 @@ void devices_from_cuda(void)
             guest.ordinal_of[index] = (int16_t)ordinal;
     }
     __atomic_store_n(&guest.device_count, count, __ATOMIC_RELEASE);
+    tell_misfits(real);
 }
 
 int guest_device(CUdevice device)

@@ -71,10 +71,11 @@ bool guest_attach(void)
     return guest_attached != 0;
 }
 
+/* Programs ask for more than there is in the ordinary course of things and go on: a line for whoever looks for it. */
 static void tell_refusal(int device, uint64_t bytes)
 {
-    log_warning("out of memory: device %d, %llu bytes asked for, %llu of %llu in use", device, (unsigned long long)bytes,
-                (unsigned long long)memory_used(&guest.map, device), (unsigned long long)memory_limit(&guest.map, device));
+    log_info("out of memory: device %d, %llu bytes asked for, %llu of %llu in use", device, (unsigned long long)bytes,
+             (unsigned long long)memory_used(&guest.map, device), (unsigned long long)memory_limit(&guest.map, device));
 }
 
 bool guest_reserve(int device, uint64_t bytes)

@@ -117,7 +117,7 @@ static bool charge_growth(const struct real *real, struct pool *pool)
 static void trim(const struct real *real, struct pool *pool)
 {
     if (pool->graph) {
-        __atomic_add_fetch(&graph_generation, 2, __ATOMIC_RELAXED);
+        pools_graph_trimmed();
         INSIDE(real->cuDeviceGraphMemTrim(guest.ordinal_of[pool->device]));
     } else
         INSIDE(real->cuMemPoolTrimTo(pool->handle, 0));
@@ -176,17 +176,15 @@ static bool reserve_growth(const struct real *real, struct pool *pool, uint64_t 
         settle_locked(real, pool->device, true);
         growth = expected_growth(real, pool, bytes);
         if (memory_reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
-            log_warning("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
-                        (unsigned long long)bytes, (unsigned long long)memory_used(&guest.map, pool->device),
-                        (unsigned long long)memory_limit(&guest.map, pool->device));
+            log_info("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
+                     (unsigned long long)bytes, (unsigned long long)memory_used(&guest.map, pool->device),
+                     (unsigned long long)memory_limit(&guest.map, pool->device));
             return false;
         }
     }
     pool->charged += growth;
     return true;
 }
-
-typedef CUresult (*pool_allocation)(const struct real *real, CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream);
 
 static CUresult allocate_locked(const struct real *real, struct pool *pool, pool_allocation call, CUdeviceptr *pointer,
                                 size_t bytes, CUmemPool handle, CUstream stream)
@@ -212,9 +210,8 @@ static bool capturing(const struct real *real, CUstream stream, bool per_thread)
     return real->cuStreamIsCapturing != NULL && INSIDE(real->cuStreamIsCapturing(stream, &status)) == CUDA_SUCCESS && status != 0;
 }
 
-/* handle NULL: the current pool of the current device. On a capturing stream only a graph node is made. */
-static CUresult allocate(const struct real *real, pool_allocation call, CUdeviceptr *pointer, size_t bytes, CUmemPool handle,
-                         CUstream stream, bool per_thread)
+CUresult pools_allocate(const struct real *real, pool_allocation call, CUdeviceptr *pointer, size_t bytes, CUmemPool handle,
+                        CUstream stream, bool per_thread)
 {
     CUdevice ordinal = -1;
     if (pointer == NULL || bytes == 0 || !guest_serves() || real->cuCtxGetDevice == NULL ||
@@ -264,8 +261,8 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
         if (fits)
             pool->charged += growth;
         else
-            log_warning("out of memory: device %d, a graph needs %llu bytes of %llu", device, (unsigned long long)bytes,
-                        (unsigned long long)memory_limit(&guest.map, device));
+            log_info("out of memory: device %d, a graph needs %llu bytes of %llu", device, (unsigned long long)bytes,
+                     (unsigned long long)memory_limit(&guest.map, device));
     }
     pthread_mutex_unlock(&pools_lock);
     return fits;
@@ -280,91 +277,24 @@ void pools_graph_began(int device)
     pthread_mutex_unlock(&pools_lock);
 }
 
-/* ---- hooks ----------------------------------------------------------------------------------------------------- */
-
-static CUresult call_async(const struct real *real, CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream)
+uint32_t pools_graph_trimmed(void)
 {
-    (void)pool;
-    return real->cuMemAllocAsync(pointer, bytes, stream);
+    return __atomic_add_fetch(&graph_generation, 2, __ATOMIC_RELAXED);
 }
 
-static CUresult call_async_ptsz(const struct real *real, CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream)
+void pools_made(CUmemPool handle, int device)
 {
-    (void)pool;
-    return real->cuMemAllocAsync_ptsz(pointer, bytes, stream);
-}
-
-static CUresult call_from_pool(const struct real *real, CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream)
-{
-    return real->cuMemAllocFromPoolAsync(pointer, bytes, pool, stream);
-}
-
-static CUresult call_from_pool_ptsz(const struct real *real, CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream)
-{
-    return real->cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream);
-}
-
-CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-    return allocate(real_cuda(), call_async, pointer, bytes, NULL, stream, false);
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-    return allocate(real_cuda(), call_async_ptsz, pointer, bytes, NULL, stream, true);
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream)
-{
-    return allocate(real_cuda(), call_from_pool, pointer, bytes, pool, stream, false);
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream)
-{
-    return allocate(real_cuda(), call_from_pool_ptsz, pointer, bytes, pool, stream, true);
-}
-
-/* Blocks of pools have no records; a block of cuMemAlloc may be freed this way too. */
-static CUresult free_async(CUresult (*call)(CUdeviceptr, CUstream), CUdeviceptr pointer, CUstream stream)
-{
-    if (!guest_serves())
-        return INSIDE(call(pointer, stream));
-    struct parting parting = guest_part(RECORD_LINEAR, pointer);
-    return guest_parted(INSIDE(call(pointer, stream)), &parting);
-}
-
-CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
-{
-    return free_async(real_cuda()->cuMemFreeAsync, pointer, stream);
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
-{
-    return free_async(real_cuda()->cuMemFreeAsync_ptsz, pointer, stream);
-}
-
-CUresult cuMemPoolCreate(CUmemPool *handle, const struct pool_props *props)
-{
-    const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuMemPoolCreate(handle, props));
-    if (rc != CUDA_SUCCESS || props == NULL || !guest_serves())
-        return rc;
-    int device = props->location.type == LOCATION_DEVICE ? guest_device(props->location.id) : -1;
     pthread_mutex_lock(&pools_lock);
-    struct pool *stale = find_pool(*handle);
+    struct pool *stale = find_pool(handle);
     if (stale != NULL)
         stale->device = (int16_t)device;
     else
-        add_pool(*handle, false, device);
+        add_pool(handle, false, device);
     pthread_mutex_unlock(&pools_lock);
-    return rc;
 }
 
-CUresult cuMemPoolDestroy(CUmemPool handle)
+CUresult pools_destroy(const struct real *real, CUmemPool handle)
 {
-    const struct real *real = real_cuda();
-    if (!guest_serves())
-        return INSIDE(real->cuMemPoolDestroy(handle));
     pthread_mutex_lock(&pools_lock);
     CUresult rc = INSIDE(real->cuMemPoolDestroy(handle));
     struct pool *pool = rc == CUDA_SUCCESS ? find_pool(handle) : NULL;
@@ -377,37 +307,11 @@ CUresult cuMemPoolDestroy(CUmemPool handle)
     return rc;
 }
 
-static CUresult settled(const struct real *real, CUresult rc, CUmemPool handle)
+void pools_changed(const struct real *real, CUmemPool handle)
 {
-    if (rc != CUDA_SUCCESS || !guest_serves())
-        return rc;
     pthread_mutex_lock(&pools_lock);
     struct pool *pool = find_pool(handle);
     if (pool != NULL && pool->device >= 0)
         charge_growth(real, pool);
     pthread_mutex_unlock(&pools_lock);
-    return rc;
-}
-
-CUresult cuMemPoolTrimTo(CUmemPool handle, size_t keep)
-{
-    const struct real *real = real_cuda();
-    return settled(real, INSIDE(real->cuMemPoolTrimTo(handle, keep)), handle);
-}
-
-CUresult cuMemPoolSetAttribute(CUmemPool handle, int attribute_id, void *value)
-{
-    const struct real *real = real_cuda();
-    return settled(real, INSIDE(real->cuMemPoolSetAttribute(handle, attribute_id, value)), handle);
-}
-
-CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
-{
-    const struct real *real = real_cuda();
-    __atomic_add_fetch(&graph_generation, 2, __ATOMIC_RELAXED);
-    CUresult rc = INSIDE(real->cuDeviceGraphMemTrim(ordinal));
-    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
-    if (device >= 0)
-        pools_graph_began(device);
-    return rc;
 }
