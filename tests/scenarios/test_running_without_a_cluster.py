@@ -122,7 +122,7 @@ def test_a_program_is_refused_the_first_byte_above_its_limit(here: OneMachine) -
 def test_auto_takes_the_card_where_most_is_free(here: OneMachine) -> None:
     here.burn("--memory", "60%", "--gpu", "auto")
     here.burn("--memory", "60%", "--gpu", "auto")
-    assert sorted(share["card"] for share in here.ps()) == [0, 1]
+    assert sorted(card["card"] for share in here.ps() for card in share["cards"]) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,8 @@ def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
     assert before > 0.35
     assert after < 0.24
     (share,) = here.ps()
-    assert (share["memoryLimitMiB"], share["coresLimitPercent"]) == (4000, 20)
+    (card,) = share["cards"]
+    assert (card["memoryLimitMiB"], card["coresLimitPercent"]) == (4000, 20)
 
 
 def test_a_limit_is_changed_only_to_what_the_card_and_the_program_allow(here: OneMachine) -> None:
@@ -341,7 +342,7 @@ def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> Non
     program = here.burn("--memory", "4000", "--cores", "50", memory=1000, seconds=60)
     (share,) = here.ps()
     assert share["pid"] == program.pid
-    assert share["memoryUsedBytes"] == 1150 * MIB
+    assert share["cards"][0]["memoryUsedBytes"] == 1150 * MIB
     table = here.pumice("ps", "--emulated", str(here.directory)).stdout
     assert "1150/4000 MiB" in table
     frame = here.pumice("top", "--once", "--emulated", str(here.directory)).stdout
@@ -351,3 +352,19 @@ def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> Non
     story = here.pumice("vgpu", "status", share["region"]).stdout
     assert "1150 of 4000 MiB (contexts 150, modules 0, data 1000)" in story
     assert "limiter at work" in story
+
+
+def test_a_program_may_hold_shares_of_several_cards(here: OneMachine) -> None:
+    program = here.burn("--gpu", "0,1", "--memory", "2000", "--cores", "50", memory=1000, seconds=60)
+    (share,) = here.ps()
+    assert [(card["card"], card["memoryLimitMiB"]) for card in share["cards"]] == [(0, 2000), (1, 2000)]
+    seen = here.run("--gpu", "1,0", "--memory", "9000", "--", "nvidia-smi", "-L").stdout
+    assert seen.count("GPU") >= 2
+    refused = here.run("--gpus", "2", "--memory", "9500", "--", "true")
+    assert refused.returncode == 2
+    assert refused.stderr.count(f"pid {program.pid}  2000 MiB  50 %") == 2
+    assert "what would fit on cards 0, 1: --memory 9178" in refused.stderr
+    done = here.pumice("limit", str(program.pid), "--memory", "1500", "--emulated", str(here.directory))
+    assert done.stdout.splitlines() == [
+        f"r1 on card {card}: 1500 MiB and 50 % of the cores (was 2000 MiB and 50 %)" for card in (0, 1)
+    ]

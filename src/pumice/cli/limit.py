@@ -34,8 +34,7 @@ def limit(
     if memory is None and cores is None:
         raise BadInput("nothing to change; give --memory, --cores or both")
     booking, place = find(places(emulated), who)
-    device = booking.device
-    wanted = Request(memory=device.memory, cores=device.cores, card=device.uuid)
+    wanted = Request(cores=booking.devices[0].cores)  # the same on each of its cards
     if memory is not None:
         amount, percent = parse_memory(memory)
         wanted = replace(wanted, memory=amount, percent=percent)
@@ -46,7 +45,9 @@ def limit(
         present = machine_environment(place.machine, os.environ)
         os.environ["PUMICE_MACHINE"], library = present["PUMICE_MACHINE"], Path(present["LD_LIBRARY_PATH"].split(":")[0])
     with cards_of(library) as cards:
-        changed = change(booking, place, wanted, cards.facts(), time.time_ns(), force).device
-    share = f"{changed.cores} % of the cores" if changed.cores else "no core limit"
-    print(f"{booking.id}: {changed.memory} MiB and {share} (was {device.memory} MiB and "
-          f"{f'{device.cores} %' if device.cores else 'no core limit'})")  # fmt: skip
+        changed = change(booking, place, wanted, cards.facts(), time.time_ns(), force)
+    for (card, new), old in zip(changed.held, booking.devices, strict=True):
+        share = f"{new.cores} % of the cores" if new.cores else "no core limit"
+        where = f"{booking.id} on card {card.index}" if len(changed.cards) > 1 else booking.id
+        print(f"{where}: {new.memory} MiB and {share} (was {old.memory} MiB and "
+              f"{f'{old.cores} %' if old.cores else 'no core limit'})")  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import pwd
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from rich.text import Text
 from pumice.cli.cards_table import bar
 from pumice.cli.emulated import machines
 from pumice.local.place import Place, of_cards, of_machine
-from pumice.local.shares import Share
+from pumice.local.shares import CardShare, Share
 from pumice.model.refusal import PumiceError
 from pumice.node.sharing import MIB
 
@@ -38,65 +40,86 @@ def wide_console() -> tuple[Console, int]:
 
 NARROWEST = 12
 """Characters of a command that are shown however narrow the terminal is."""
+COLUMNS = ("ID", "PID", "CARD", "MEMORY", "CORES", "COMMAND")
+WIDE = ("ID", "PID", "USER", "PRIORITY", "SINCE", "CARD", "MEMORY", "CORES", "REGION", "COMMAND")
 
 
-def shares_table(shares: Sequence[Share], width: int = 0) -> Table:
-    """One row per share. ``width``: of the terminal, to which commands are cut; 0 cuts nothing."""
-    names = ("ID", "PID", "CARD", "MEMORY", "CORES", "COMMAND")
-    rows = [_row(share, len({other.booking.model for other in shares}) > 1) for share in shares]
+def shares_table(shares: Sequence[Share], width: int = 0, wide: bool = False) -> Table:
+    """One row per share, and one more for each further card of it. ``width``: of the terminal, to which commands are cut;
+    0 cuts nothing. ``wide``: also user, priority, start, and the region, whose path `pumice vgpu status` takes."""
+    titles = WIDE if wide else COLUMNS
+    models = len({card.card.model for share in shares for card in share.cards}) > 1
+    rows = [[cells[title] for title in titles] for share in shares for cells in _rows(share, models)]
     table = Table(pad_edge=False, box=None, header_style="bold")
     taken = 0
-    for place, name in enumerate(names):
-        wide = max([len(name), *(Text.from_markup(row[place]).cell_len for row in rows)])
-        table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True, min_width=wide)
-        taken += wide + 2
+    for place, name in enumerate(titles):
+        longest = max([len(name), *(Text.from_markup(row[place]).cell_len for row in rows)])
+        table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True, min_width=longest)
+        taken += longest + 2
     cut = 0
     if width and taken > width:
         widest = max(len(share.booking.line) for share in shares)
         cut = max(NARROWEST, widest - (taken - width))
         table.columns[-1].min_width = cut
-    for row, share in zip(rows, shares, strict=True):
-        line = share.booking.line
+    for row in rows:
+        line = Text.from_markup(row[-1]).plain
         table.add_row(*row[:-1], escape(line if not cut or len(line) <= cut else line[: cut - 1] + "…"))
     return table
 
 
-def _row(share: Share, models: bool) -> tuple[str, ...]:
+def _rows(share: Share, models: bool) -> Iterator[dict[str, str]]:
+    """The cells of a share by column; further cards say what is theirs only."""
     booking = share.booking
-    card = f"{booking.card}{f' {booking.model}' if models else ''}{' emulated' if share.place.machine else ''}"
-    return booking.id, str(booking.pid), card, _memory(share), _cores(share), escape(booking.line)
+    whole = {"ID": booking.id, "PID": str(booking.pid), "USER": _user(booking.user), "PRIORITY": str(booking.priority),
+             "SINCE": time.strftime("%d %b %H:%M", time.localtime(booking.created)), "REGION": escape(booking.region),
+             "COMMAND": escape(booking.line)}  # fmt: skip
+    for place, card in enumerate(share.cards):
+        model = f" {card.card.model}" if models else ""
+        own = {"CARD": f"{card.card.index}{model}{' emulated' if share.place.machine else ''}",
+               "MEMORY": _memory(share, card), "CORES": _cores(share, card)}  # fmt: skip
+        yield (whole if place == 0 else dict.fromkeys(whole, "")) | own
 
 
-def _memory(share: Share) -> str:
-    if share.note:
-        return f"? of {share.booking.device.memory} MiB"
-    return f"{bar(share.memory, share.memory_limit)} {-(-share.memory // MIB)}/{share.booking.device.memory} MiB"
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
-def _cores(share: Share) -> str:
-    limit = share.booking.device.cores
-    if not limit:
-        return "no limit"
-    return f"{bar(share.cores, limit)} {share.cores}/{limit} %{' held back' if share.launches_wait else ''}"
+def _memory(share: Share, card: CardShare) -> str:
+    limit = card.device.memory
+    return f"? of {limit} MiB" if share.note else f"{bar(card.memory, card.memory_limit)} {-(-card.memory // MIB)}/{limit} MiB"
+
+
+def _cores(share: Share, card: CardShare) -> str:
+    waits, limit = " held back" if share.launches_wait else "", card.device.cores
+    return f"{bar(card.cores, limit)} {card.cores}/{limit} %{waits}" if limit else f"no limit{waits}"
 
 
 def as_json(share: Share) -> dict[str, Any]:
     """One share with units in the names."""
-    booking, device = share.booking, share.booking.device
+    booking = share.booking
     return {
         "id": booking.id,
         "pid": booking.pid,
         "pids": list(share.pids),
         "user": booking.user,
-        "card": booking.card,
-        "uuid": device.uuid,
-        "model": booking.model,
         "emulatedMachine": str(share.place.machine) if share.place.machine else None,
-        "memoryUsedBytes": share.memory,
-        "memoryLimitMiB": device.memory,
-        "coresUsedPercent": share.cores if device.cores else None,
-        "coresLimitPercent": device.cores or None,
+        "cards": [
+            {
+                "card": card.card.index,
+                "uuid": card.device.uuid,
+                "model": card.card.model,
+                "memoryUsedBytes": card.memory,
+                "memoryLimitMiB": card.device.memory,
+                "coresUsedPercent": card.cores if card.device.cores else None,
+                "coresLimitPercent": card.device.cores or None,
+            }
+            for card in share.cards
+        ],
         "priority": booking.priority,
+        "launchesWait": share.launches_wait,
         "started": booking.created,
         "command": booking.command,
         "region": booking.region,

@@ -17,16 +17,17 @@ app = typer.Typer(add_completion=False)
 
 class Output(StrEnum):
     TEXT = "text"
+    WIDE = "wide"
     JSON = "json"
 
 
 Emulated = Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="Only this emulated machine's.")]
 
 
-@app.command(epilog="Example: pumice ps -o json")
+@app.command(epilog="Examples: pumice ps;  pumice ps -o wide;  pumice ps -o json")
 def ps(
     emulated: Emulated = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("--output", "-o", help="wide: also user, priority, region.")] = Output.TEXT,
 ) -> None:
     """List the programs of `pumice run`: what each uses of its card, and its limits."""
     found = shares(places(emulated))
@@ -34,6 +35,7 @@ def ps(
         print(json.dumps([as_json(share) for share in found], indent=1))
     elif found:
         console, width = wide_console()
-        console.print(shares_table(found, width))
+        wide = output is Output.WIDE
+        console.print(shares_table(found, 0 if wide else width, wide), soft_wrap=wide)
     else:
         print("No program runs under `pumice run`.")

@@ -43,8 +43,9 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--memory", metavar="MIB|P%", help="memory: MiB, or percent of the card's (default: all of it)")
     found.add_argument("--cores", metavar="P", default="0", help="percent of the card's compute (default: no limit)")
-    found.add_argument("--gpu", metavar="CARD", help="number or UUID of the card, or auto: where most is free (default: "
-                       "the first of CUDA_VISIBLE_DEVICES, else 0)")  # fmt: skip
+    found.add_argument("--gpu", metavar="CARD", help="number or UUID of the card, several as 0,1; auto: where most is free; "
+                       "all (default: the first of CUDA_VISIBLE_DEVICES, else 0)")  # fmt: skip
+    found.add_argument("--gpus", metavar="N", help="so many cards, those where most is free; memory and cores are of each")
     found.add_argument("--priority", metavar="N", default="1",
                        help="0 high, 1 low (the default); heeded where a vGPU monitor runs")  # fmt: skip
     found.add_argument("--emulated", metavar="MODEL|DIR", nargs="?", const="", default=None,
@@ -92,14 +93,11 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
 
 
 def _request(given: argparse.Namespace) -> Request:
-    from pumice.local.request import Request, parse_card, parse_cores, parse_memory, parse_priority
+    from pumice.local.request import Request, parse_cards, parse_cores, parse_memory, parse_priority
 
     memory, percent = parse_memory(given.memory) if given.memory is not None else (0, 100)
-    card = given.gpu
-    if card is None:
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-        card = shown if shown.isdigit() or shown.startswith("GPU-") else "0"
-    return Request(memory, percent, parse_cores(given.cores), parse_card(card), parse_priority(given.priority))
+    cards, count = parse_cards(given.gpu, given.gpus, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return Request(memory, percent, parse_cores(given.cores), cards, count, parse_priority(given.priority))
 
 
 def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:

@@ -86,13 +86,14 @@ def _cards_page(cards: Cards, place: Place) -> RenderableType:
     for name in ("CARD", "TYPE", "BUSY", "MEMORY IN USE", "BOOKED", "PROGRAMS"):
         table.add_column(name, no_wrap=name in ("CARD", "BUSY", "MEMORY IN USE"))
     for card in cards.readings():
-        table.add_row(*_card_row(card, [share for share in booked if share.booking.device.uuid == card.uuid]))
+        table.add_row(*_card_row(card, [share for share in booked if share.booking.on(card.uuid)]))
     return table
 
 
 def _card_row(card: CardReading, here: list[Share]) -> tuple[str, ...]:
     used, total = card.memory_used // MIB, card.memory_total // MIB
-    memory, cores = sum(s.booking.device.memory for s in here), sum(s.booking.device.cores for s in here)
+    held = [device for share in here if (device := share.booking.on(card.uuid))]
+    memory, cores = sum(device.memory for device in held), sum(device.cores for device in held)
     busy = f"{bar(card.utilization, 100)} {card.utilization} %" if card.utilization >= 0 else "not told"
     return (str(card.index), card.name.removeprefix("NVIDIA "), busy, f"{bar(used, total)} {used}/{total} MiB",
             f"{memory} MiB, {cores} %", " ".join(share.booking.id for share in here) or "none")  # fmt: skip

@@ -1,6 +1,6 @@
 """The bookings of one machine: one file, changed under a lock and replaced by a rename, so that a crash leaves the old one.
 
-A booking is what a pod is in a cluster: an id and the annotations that say which card it holds how much of. It lives while
+A booking is what a pod is in a cluster: an id and the annotations that say which cards it holds how much of. It lives while
 its leader lives, or any process that is attached to its region or would attach to it.
 """
 
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,27 +28,48 @@ LOCK_SECONDS = 10.0
 REGION_FILE = "vgpu.cache"
 
 
+class BookedCard(msgspec.Struct, frozen=True):
+    """What was known of a card when it was booked: NVML's index, its name, and its MiB."""
+
+    index: int
+    model: str
+    total: int
+
+
 class Booking(msgspec.Struct, frozen=True):
-    """One program's share. ``start`` is the leader's start time in clock ticks, ``card`` NVML's index when it started,
-    ``total`` the card's MiB, ``region`` the file that its processes share."""
+    """One program's share. ``start`` is the leader's start time in clock ticks, ``cards`` stand in the order of ``devices``,
+    ``region`` is the file that its processes share."""
 
     id: str
     pid: int
     start: int
     user: int
     command: list[str]
-    card: int
-    model: str
-    total: int
+    cards: list[BookedCard]
     region: str
     annotations: dict[str, str]
     created: float
     priority: int = 1
 
     @property
-    def device(self) -> PodDevice:
-        """What it holds: the one device of its one container."""
-        return parse_pod_devices(self.annotations.get(names.VGPU_IDS, "")).containers[0][0]
+    def devices(self) -> tuple[PodDevice, ...]:
+        """What it holds: the devices of its one container."""
+        found = parse_pod_devices(self.annotations.get(names.VGPU_IDS, "")).containers
+        return tuple(found[0]) if found else ()
+
+    @property
+    def held(self) -> list[tuple[BookedCard, PodDevice]]:
+        """Each of its cards with what it holds there."""
+        return list(zip(self.cards, self.devices, strict=True))
+
+    def on(self, uuid: str) -> PodDevice | None:
+        """What it holds of this card."""
+        return next((device for device in self.devices if device.uuid == uuid), None)
+
+    @property
+    def limits(self) -> dict[int, tuple[int, int]]:
+        """Bytes and percent (0: no limit) by NVML index."""
+        return {card.index: (device.memory << 20, device.cores) for card, device in self.held}
 
     @property
     def line(self) -> str:
@@ -56,8 +78,11 @@ class Booking(msgspec.Struct, frozen=True):
         return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+VERSION = 2
+
+
 class _File(msgspec.Struct):
-    version: int = 1
+    version: int = VERSION
     next: int = 1
     bookings: list[Booking] = []
 
@@ -161,15 +186,32 @@ def _load(directory: Path) -> _File:
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
     try:
-        content = msgspec.json.decode(raw, type=_File)
-        for booking in content.bookings:
-            _ = booking.device
-    except (msgspec.DecodeError, IndexError) as error:
-        why = str(error) if isinstance(error, msgspec.DecodeError) else "a booking without a card"
-        raise BadInput(f"{path}: damaged ({why}); remove it once no program runs under `pumice run`") from error
-    if content.version != 1:
-        raise BadInput(f"{path}: written by another version of pumice ({content.version}, this reads 1)")
+        version = msgspec.json.decode(raw, type=_Version).version
+        content = msgspec.json.decode(raw, type=_File) if version == VERSION else _older(raw) if version == 1 else _File()
+    except msgspec.DecodeError as error:
+        raise _damaged(path, str(error)) from error
+    if not 1 <= version <= VERSION:
+        raise BadInput(f"{path}: written by another version of pumice ({version}, this reads {VERSION})")
+    if any(not booking.devices or len(booking.devices) != len(booking.cards) for booking in content.bookings):
+        raise _damaged(path, "a booking without its cards")
     return content
+
+
+class _Version(msgspec.Struct):
+    version: int = VERSION
+
+
+def _older(raw: bytes) -> _File:
+    """The file of the first version, whose programs held one card each and may run still."""
+    content = msgspec.json.decode(raw, type=dict[str, Any])
+    for booking in content.get("bookings") or ():
+        if isinstance(booking, dict):
+            booking["cards"] = [{"index": booking.pop("card", -1), **{k: booking.pop(k, None) for k in ("model", "total")}}]
+    return msgspec.convert({**content, "version": VERSION}, _File)
+
+
+def _damaged(path: Path, why: str) -> BadInput:
+    return BadInput(f"{path}: damaged ({why}); remove it once no program runs under `pumice run`")
 
 
 @contextlib.contextmanager

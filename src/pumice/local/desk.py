@@ -1,7 +1,7 @@
-"""Who may join which card: the families' fit over the engine's ledger, with this machine as the only node.
+"""Who may join which cards: the families' fit over the ledger's book of one node, which is this machine.
 
 The node value is rendered by the code that the device plugin registers a node with, and every booking is replayed as the
-pod that it would be in a cluster. No rule of its own is here; what is here are the words for people.
+pod that it would be in a cluster. No rule of its own is here; the words for people are in ``refusals``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pumice.engine.ledger import Holding, Ledger
-from pumice.engine.resources import pod_request
+from pumice.engine.node_book import NodeBook
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Ask, Fit, Inventory
+from pumice.families.seam import Ask, Fit
 from pumice.local.booking import Booking
-from pumice.local.request import AUTO, Request
-from pumice.model.cards import Card, Grant, Mode, Usage
+from pumice.local.request import Request
+from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.refusal import BadInput, Refusal
 from pumice.node.hollow import hollow_node
 from pumice.node.sharing import Sharing
@@ -46,68 +45,97 @@ class Room:
 
 
 class Desk:
-    """The ledger of this machine at one moment. Deciding changes nothing in it."""
+    """The books of this machine at one moment. Deciding changes nothing in them."""
 
     def __init__(self, facts: Sequence[CardFacts], bookings: Iterable[Booking]) -> None:
         self._facts = {card.uuid: card for card in facts}
-        self._bookings = {booking.id: booking for booking in bookings}
+        self.bookings = {booking.id: booking for booking in bookings}
         self._family = NvidiaVgpu()
-        self._ledger = Ledger()
-        self._ledger.set_families([self._family])
-        self._ledger.put_node(convert(Node, hollow_node(NODE, facts, Sharing(split=SHARES))))
-        for booking in self._bookings.values():
+        inventory = self._family.inventory(convert(Node, hollow_node(NODE, facts, Sharing(split=SHARES))))
+        assert inventory is not None, "a machine without cards"
+        self._book = NodeBook.empty(NODE, inventory)
+        for booking in self.bookings.values():
             self._hold(booking)
 
     def place(self, request: Request, number: str, without: str = "") -> Grant:
-        """The card for a request, ``number`` being the id of its booking. ``without``: as if that booking were gone.
+        """The cards for a request, ``number`` being the id of its booking. ``without``: as if that booking were gone.
 
         Raises BadInput when there is no such card, Refused when it does not fit.
         """
-        card = self._named(request.card)
-        fit = self._fit(request, number, card, without)
-        if fit is None:
-            raise Refused(self._why(request, card, without))
-        return fit
+        request = self._settled(request)
+        grant = self.fit(request, number, without)
+        if grant is None:
+            from pumice.local.refusals import why
+
+            raise Refused(why(self, request, without))
+        return grant
+
+    def fit(self, request: Request, number: str = "?", without: str = "") -> Grant | None:
+        """What the family says to a request whose ``cards`` are UUIDs."""
+        ask = self._family.ask(_pod(request, number))
+        assert isinstance(ask, Ask), ask if isinstance(ask, Refusal) else "no card asked for"
+        outcome = self._family.fit(ask, self._book.view(without=[without] if without else []))
+        return outcome.grant if isinstance(outcome, Fit) else None
 
     def resize(self, request: Request, booking: Booking) -> Grant:
-        """The grant of a living booking under new limits on its own card. To hold less needs nobody's leave: a program that
-        joined without a core limit keeps its place although all compute was given away since. Raises as ``place``."""
-        (held,) = self._ledger.holdings[booking.id].grants[0].pieces
-        memory = request.memory or booking.total * request.percent // 100
-        if 0 < memory <= held.memory and (request.cores or 100) <= (held.cores or 100):
-            cores = request.cores if request.cores or not held.cores else held.cores
-            piece = replace(held, memory=memory, asked=memory, cores=cores)
-            return Grant(self._family.name, NODE, ((piece,),))
-        return self.place(request, booking.id, without=booking.id)
+        """The grant of a living booking under new limits on its own cards; without memory or percent it keeps its memory.
+
+        To hold less needs nobody's leave: a program that joined without a core limit keeps its place although all compute
+        was given away since. Raises as ``place``.
+        """
+        pieces = []
+        for piece, (card, device) in zip(self._pieces(booking), booking.held, strict=True):
+            memory = request.memory or card.total * request.percent // 100 or device.memory
+            if memory <= device.memory and (request.cores or 100) <= (device.cores or 100):
+                pieces.append(replace(piece, memory=memory, asked=memory, cores=request.cores or device.cores))
+            else:
+                alone = replace(request, memory=memory, cards=(device.uuid,), count=1)
+                pieces += self.place(alone, booking.id, without=booking.id).pieces
+        return Grant(self._family.name, NODE, (tuple(pieces),))
+
+    def larger(self, one: Booking, other: Booking) -> Grant:
+        """The larger of two states of one booking, card by card and in each dimension."""
+        both = zip(self._pieces(one), one.devices, other.devices, strict=True)
+        pieces = []
+        for piece, a, b in both:
+            memory = max(a.memory, b.memory)
+            cores = 0 if 0 in (a.cores, b.cores) else max(a.cores, b.cores)
+            pieces.append(replace(piece, memory=memory, asked=memory, cores=cores))
+        return Grant(self._family.name, NODE, (tuple(pieces),))
 
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
         return self._family.annotations(grant, now_ns)
 
-    def facts(self, grant: Grant) -> CardFacts:
-        return self._facts[grant.pieces[0].uuid]
+    def facts(self, grant: Grant) -> list[CardFacts]:
+        """The cards of a grant, in its order."""
+        return [self._facts[piece.uuid] for piece in grant.pieces]
 
     def rooms(self, without: str = "") -> list[Room]:
         """What is left of every card, in NVML order."""
-        view = self._ledger.books[self._family.name].view(NODE, without=[without] if without else [])
+        view = self._book.view(without=[without] if without else [])
         rooms = [self._room(card, usage) for card, usage in zip(view.inventory.cards, view.usages, strict=True)]
         return sorted(rooms, key=lambda room: room.index)
 
-    # -- deciding -------------------------------------------------------------------------------------------------
-
     def _hold(self, booking: Booking) -> None:
         pod = Pod(Meta(booking.id, uid=booking.id, annotations=booking.annotations), PodSpec(node_name=NODE))
-        found = self._family.replay(pod, NODE, self._inventory)
-        grants = (found,) if isinstance(found, Grant) else ()
-        self._ledger.confirm(Holding(booking.id, NODE, pod_request(pod), grants))
+        found = self._family.replay(pod, NODE, self._book.inventory)
+        if isinstance(found, Grant):
+            self._book.charge(booking.id, found)
 
-    @property
-    def _inventory(self) -> Inventory:
-        return self._ledger.books[self._family.name].nodes[NODE].inventory
+    def _pieces(self, booking: Booking) -> tuple[Piece, ...]:
+        by_uuid = {piece.uuid: piece for usage in self._book.usages for piece in usage.holders.get(booking.id, ())}
+        missing = [card.index for card, device in booking.held if device.uuid not in by_uuid]
+        if missing:
+            raise BadInput(f"{booking.id}: the driver does not list card {missing[0]} any more")
+        return tuple(by_uuid[device.uuid] for device in booking.devices)
+
+    def _settled(self, request: Request) -> Request:
+        """The request with its cards as UUIDs, none for any, and their number. Raises BadInput."""
+        uuids = tuple(self._named(name) for name in request.cards)
+        count = request.count or len(uuids) or len(self._facts)
+        return replace(request, cards=uuids, count=count)
 
     def _named(self, card: str) -> str:
-        """The UUID of the card that was named, empty for any. Raises BadInput."""
-        if card == AUTO:
-            return ""
         if card.isdigit():
             found = [fact.uuid for fact in self._facts.values() if fact.index == int(card)]
         else:
@@ -120,73 +148,22 @@ class Desk:
         there = f"cards {indices[0]} to {indices[-1]}" if len(indices) > 1 else f"card {indices[0]} only"
         raise BadInput(f"--gpu {card}: this machine has {there}")
 
-    def _fit(self, request: Request, number: str, card: str, without: str) -> Grant | None:
-        ask = self._family.ask(_pod(request, number, card))
-        assert isinstance(ask, Ask), ask if isinstance(ask, Refusal) else "no card asked for"
-        view = self._ledger.books[self._family.name].view(NODE, without=[without] if without else [])
-        outcome = self._family.fit(ask, view)
-        return outcome.grant if isinstance(outcome, Fit) else None
-
-    # -- words ----------------------------------------------------------------------------------------------------
-
     def _room(self, card: Card, usage: Usage) -> Room:
         fact = self._facts[card.uuid]
         closed = "in MIG mode" if card.mode is Mode.MIG else card.blocked
         return Room(fact.index, card.uuid, fact.name, card.total, max(0, card.total - usage.memory),
                     max(0, 100 - usage.cores), closed)  # fmt: skip
 
-    def _why(self, request: Request, card: str, without: str) -> str:
-        rooms = [room for room in self.rooms(without) if not card or room.uuid == card]
-        where = f"card {rooms[0].index}" if card else "no card" if len(rooms) > 1 else "the card"
-        verb = "has no room for" if card or len(rooms) == 1 else "has room for"
-        lines = [f"{where} {verb} {request.words}"]
-        for room in rooms:
-            lines.append(f"  card {room.index} ({room.model}, {room.total} MiB): {_left(room)}")
-            lines += [f"    {_holds(b)}" for b in self._on(room.uuid) if b.id != without]
-        suggestion = self._suggestion(request, card, rooms, without)
-        return "\n".join([*lines, f"  {suggestion}"] if suggestion else lines)
 
-    def _on(self, uuid: str) -> list[Booking]:
-        return [booking for booking in self._bookings.values() if booking.device.uuid == uuid]
-
-    def _suggestion(self, request: Request, card: str, rooms: Sequence[Room], without: str) -> str:
-        """What would fit, asked of the same fit."""
-        if card and not without:
-            other = self._fit(request, "?", "", "")
-            if other is not None:
-                index = self.facts(other).index
-                return f"card {index} has room for it: --gpu {index}, or --gpu {AUTO}"
-        for room in sorted(rooms, key=lambda room: -room.memory):
-            wanted = request.memory or room.total * (request.percent or 100) // 100
-            smaller = replace(request, memory=min(wanted, room.memory), percent=0, card=room.uuid,
-                              cores=min(request.cores, room.cores) if room.cores else request.cores)  # fmt: skip
-            if smaller.memory and self._fit(smaller, "?", room.uuid, without) is not None:
-                cores = f" --cores {smaller.cores}" if smaller.cores else ""
-                return f"what would fit on card {room.index}: --memory {smaller.memory}{cores}"
-        return ""
-
-
-def _pod(request: Request, number: str, card: str) -> Pod:
+def _pod(request: Request, number: str) -> Pod:
     """The pod that would ask for the same in a cluster."""
-    limits: dict[str, str | int | float] = {names.VGPU_NUMBER: 1, names.VGPU_CORES: request.cores}
+    limits: dict[str, str | int | float] = {names.VGPU_NUMBER: request.count, names.VGPU_CORES: request.cores}
     if request.memory:
         limits[names.VGPU_MEMORY] = request.memory
     else:
         limits[names.VGPU_MEMORY_PERCENTAGE] = request.percent or 100
     notes = {names.VGPU_MODE: Mode.HAMI_CORE.value, names.CARD_POLICY: "spread"}
-    if card:
-        notes[names.USE_GPU_UUID] = card
+    if request.cards:
+        notes[names.USE_GPU_UUID] = ",".join(request.cards)
     program = Container("program", resources=Resources(limits))
     return Pod(Meta(number, uid=number, annotations=notes), PodSpec(containers=[program]))
-
-
-def _left(room: Room) -> str:
-    if room.closed:
-        return room.closed
-    return f"{room.memory} MiB and {room.cores} % of the cores are free"
-
-
-def _holds(booking: Booking) -> str:
-    device = booking.device
-    cores = f"{device.cores} %" if device.cores else "no core limit"
-    return f"{booking.id}  pid {booking.pid}  {device.memory} MiB  {cores}  {booking.line}"

@@ -16,17 +16,23 @@ LIMITS = ("CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT")
 def environment(booking: Booking, library: Path, neighbours: Path, present: Mapping[str, str]) -> dict[str, str]:
     """The program's whole environment. ``neighbours`` is the folder in which programs see each other's activity.
 
-    The limits are the general variables: one card is shown, whatever numbers NVML and CUDA give it.
+    What is the same on all cards is said by the general variables, whatever numbers NVML and CUDA give the cards.
     """
-    device = booking.device
     env = {name: value for name, value in present.items() if not name.startswith(LIMITS)}
+    limits = booking.limits
+    for name, values in (
+        (LIMITS[0], {index: f"{memory >> 20}m" for index, (memory, _) in limits.items()}),
+        (LIMITS[1], {index: str(cores) for index, (_, cores) in limits.items()}),
+    ):
+        if len(set(values.values())) == 1:
+            env[name] = next(iter(values.values()))
+        else:
+            env |= {f"{name}_{index}": value for index, value in values.items()}
     env |= {
         "LD_PRELOAD": ":".join((str(library), *filter(None, [present.get("LD_PRELOAD", "")]))),
-        "CUDA_DEVICE_MEMORY_LIMIT": f"{device.memory}m",
-        "CUDA_DEVICE_SM_LIMIT": str(device.cores),
         REGION_VARIABLE: booking.region,
         "CUDA_TASK_PRIORITY": str(booking.priority),
-        "CUDA_VISIBLE_DEVICES": device.uuid,
+        "CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in booking.devices),
         "PUMICE_VGPU_LOCK_DIRECTORY": str(neighbours),
         SHARE: booking.id,
     }

@@ -21,7 +21,7 @@ from pumice.ports.region import BadRegion
 
 def change(booking: Booking, place: Place, request: Request, facts: Sequence[CardFacts], now_ns: int,
            force: bool = False) -> Booking:  # fmt: skip
-    """The booking with the new limits, which hold from now on. ``request`` names the booking's own card.
+    """The booking with the new limits, which hold from now on, on each of its cards.
 
     Raises Refused when the card has not that much left, BadInput when the program uses more memory than it may keep
     and ``force`` is not set: nothing would be taken from it, but it could allocate nothing until it has freed enough.
@@ -33,15 +33,11 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
         desk = Desk(facts, bookings.all)
         grant = desk.resize(request, current)
         changed = msgspec.structs.replace(current, annotations=desk.annotations(grant, now_ns))
-        held = used(current)
-        if changed.device.memory * MIB < held and not force:
-            raise BadInput(
-                f"{current.id} uses {-(-held // MIB)} MiB, more than the {changed.device.memory} MiB it would keep; --force "
-                "sets the limit all the same: nothing is taken away, and nothing more granted until it has freed enough"
-            )
+        if not force:
+            _refuse_taking(changed)
         # Booked is at every moment at least what is enforced: first book more, or first allow less.
         if _more(changed, current):
-            bookings.replace(_larger(changed, current, desk, now_ns, request))
+            bookings.replace(_larger(changed, current, desk, now_ns))
             bookings.save()
         try:
             _enforce(changed)
@@ -54,25 +50,30 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
     return changed
 
 
+def _refuse_taking(changed: Booking) -> None:
+    for card, device in changed.held:
+        held = used(changed, device.uuid)
+        if device.memory * MIB < held:
+            where = f" on card {card.index}" if len(changed.cards) > 1 else ""
+            raise BadInput(
+                f"{changed.id} uses {-(-held // MIB)} MiB{where}, more than the {device.memory} MiB it would keep; --force "
+                "sets the limit all the same: nothing is taken away, and nothing more granted until it has freed enough"
+            )
+
+
 def _more(changed: Booking, current: Booking) -> bool:
-    return changed.device.memory > current.device.memory or _cap(changed) > _cap(current)
+    pairs = zip(changed.devices, current.devices, strict=True)
+    return any(new.memory > old.memory or (new.cores or 100) > (old.cores or 100) for new, old in pairs)
 
 
-def _cap(booking: Booking) -> int:
-    return booking.device.cores or 100
-
-
-def _larger(changed: Booking, current: Booking, desk: Desk, now_ns: int, request: Request) -> Booking:
+def _larger(changed: Booking, current: Booking, desk: Desk, now_ns: int) -> Booking:
     """The booking of the moment between: the larger of both in each dimension; it fits because each of them does."""
-    cores = 0 if 0 in (changed.device.cores, current.device.cores) else max(_cap(changed), _cap(current))
-    memory = max(changed.device.memory, current.device.memory)
-    between = Request(memory=memory, cores=cores, card=request.card)
-    grant = desk.place(between, current.id, without=current.id)
+    grant = desk.larger(changed, current)
     return msgspec.structs.replace(changed, annotations=desk.annotations(grant, now_ns))
 
 
 def _enforce(booking: Booking) -> None:
     try:
-        set_limits(Path(booking.region), booking.device.memory * MIB, booking.device.cores)
+        set_limits(Path(booking.region), booking.limits)
     except BadRegion as error:
         raise BadInput(f"{booking.id}: its region cannot be changed: {error}") from error

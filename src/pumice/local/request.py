@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from pumice.model.refusal import BadInput
 from pumice.model.units import INT32_MAX
 
-AUTO = "auto"
+AUTO, ALL = "auto", "all"
+MOST_CARDS = 16
+"""As many as a region has entries (spec hami-core 3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A share of one card. ``memory`` in MiB or, where that is 0, ``percent`` of the card's; ``cores`` 0: no limit.
+    """A share of each of ``count`` cards: ``memory`` MiB or, where that is 0, ``percent`` of it; ``cores`` 0: no limit.
 
-    ``card`` is NVML's index, a UUID, or ``auto``: the card with the most room.
+    ``cards`` are the ones to choose from, NVML's indices or UUIDs, none for any: those with the most room. ``count`` 0: all.
     """
 
     memory: int = 0
     percent: int = 0
     cores: int = 0
-    card: str = "0"
+    cards: tuple[str, ...] = ("0",)
+    count: int = 1
     priority: int = 1
 
     @property
@@ -65,11 +68,37 @@ def parse_priority(text: str) -> int:
     return int(text)
 
 
-def parse_card(text: str) -> str:
-    """An index, a UUID or ``auto``. Raises BadInput."""
-    text = text.strip()
-    if text.lower() == AUTO:
-        return AUTO
-    if re.fullmatch(r"[0-9]{1,3}|GPU-[0-9A-Fa-f-]+", text):
-        return text
-    raise BadInput(f"--gpu {text}: the number of a card such as 0, its UUID (GPU-...), or auto")
+def parse_cards(gpu: str | None, gpus: str | None, visible: str = "") -> tuple[tuple[str, ...], int]:
+    """``--gpu`` and ``--gpus`` as (cards to choose from, how many of them). Raises BadInput.
+
+    ``--gpu`` names cards by index or UUID and wants all that it names; ``auto`` and ``--gpus N`` leave the choice, ``all`` takes
+    every card. ``visible`` is CUDA_VISIBLE_DEVICES, which bounds the choice where no card is named.
+    """
+    shown = tuple(name for name in map(str.strip, visible.split(",")) if name.isdigit() or name.startswith("GPU-"))
+    count = _parse_count(gpus)
+    if gpu is None:
+        return (shown or ("0",), 1) if gpus is None else (shown, count)
+    text = gpu.strip()
+    if text.lower() in (AUTO, ALL):
+        if text.lower() == ALL and gpus is not None:
+            raise BadInput(f"--gpu {gpu} --gpus {gpus}: say either how many cards or all of them")
+        return shown, 0 if text.lower() == ALL else max(1, count)
+    named = tuple(name.strip() for name in text.split(","))
+    for name in named:
+        if not re.fullmatch(r"[0-9]{1,3}|GPU-[0-9A-Fa-f-]+", name):
+            raise BadInput(f"--gpu {gpu}: the number of a card such as 0, its UUID (GPU-...), several as 0,1, {AUTO}, or {ALL}")
+    if len(set(map(str.lower, named))) < len(named):
+        raise BadInput(f"--gpu {gpu}: names a card twice")
+    if len(named) > MOST_CARDS:
+        raise BadInput(f"--gpu: {len(named)} cards, and a program may hold {MOST_CARDS}")
+    if gpus is not None and count != len(named):
+        raise BadInput(f"--gpu {gpu} --gpus {gpus}: names {len(named)} and wants {count}; one of the two is enough")
+    return named, len(named)
+
+
+def _parse_count(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,3}", text.strip()) or not 1 <= int(text) <= MOST_CARDS:
+        raise BadInput(f"--gpus {text}: how many cards, 1 to {MOST_CARDS}; --gpu names them")
+    return int(text)

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import live_slots
-from pumice.local.booking import Booking, holders, living
+from pumice.local.booking import BookedCard, Booking, holders, living
 from pumice.local.place import Place
 from pumice.model.refusal import BadInput
 from pumice.node.sharing import MIB
 from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot
+from pumice.wire.nvidia_vgpu import PodDevice
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One booking with its use: bytes and percent now. ``pids`` keep it alive, ``note`` is what keeps it from being read."""
+class CardShare:
+    """What a program holds of one card, and uses of it now: bytes and percent."""
 
-    booking: Booking
-    place: Place
-    pids: tuple[int, ...]
+    card: BookedCard
+    device: PodDevice
     memory: int = 0
     cores: int = 0
-    launches_wait: bool = False
-    note: str = ""
 
     @property
     def memory_limit(self) -> int:
         """Bytes."""
-        return self.booking.device.memory * MIB
+        return self.device.memory * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One booking with its use, card by card. ``pids`` keep it alive, ``note`` is what keeps it from being read."""
+
+    booking: Booking
+    place: Place
+    pids: tuple[int, ...]
+    cards: tuple[CardShare, ...]
+    launches_wait: bool = False
+    note: str = ""
 
 
 def shares(places: Sequence[Place]) -> list[Share]:
@@ -43,24 +53,27 @@ def share_of(booking: Booking, place: Place) -> Share:
     try:
         region = read_region(booking.region)
     except BadRegion as error:
-        return Share(booking, place, pids, note=str(error))
-    use = _use(region, booking)
-    return Share(booking, place, pids, use.total, min(100, use.sm), region.recent_kernel < 0)
+        return Share(booking, place, pids, tuple(CardShare(card, device) for card, device in booking.held), note=str(error))
+    alive = live_slots(booking.region)
+    cards = []
+    for card, device in booking.held:
+        use = _use(region, alive, device.uuid)
+        cards.append(CardShare(card, device, use.total, min(100, use.sm)))
+    return Share(booking, place, pids, tuple(cards), region.recent_kernel < 0)
 
 
-def used(booking: Booking) -> int:
-    """Bytes that the living processes of a share use; 0 when its region cannot be read."""
+def used(booking: Booking, uuid: str) -> int:
+    """Bytes that the living processes of a share use of one card; 0 when its region cannot be read."""
     try:
-        return _use(read_region(booking.region), booking).total
+        return _use(read_region(booking.region), live_slots(booking.region), uuid).total
     except BadRegion:
         return 0
 
 
-def _use(region: RegionSnapshot, booking: Booking) -> DeviceUse:
-    alive = live_slots(booking.region)
+def _use(region: RegionSnapshot, alive: Collection[int], uuid: str) -> DeviceUse:
     use = DeviceUse()
     for device in region.devices:
-        if device.uuid == booking.device.uuid:
+        if device.uuid == uuid:
             use = sum((p.use[device.index] for p in region.processes if p.slot in alive and device.index in p.use), use)
     return use
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pumice.adapters.region.writer import create_region
-from pumice.local.booking import Booking, opened
+from pumice.local.booking import BookedCard, Booking, opened
 from pumice.local.desk import Desk
 from pumice.local.environment import SHARE, environment
 from pumice.local.place import Place
@@ -36,22 +36,21 @@ class Start:
 def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
          now: Callable[[], float] = time.time) -> Start:  # fmt: skip
     """Book a share for this process. Raises Refused, BadInput or Unavailable; then nothing is booked."""
-    refuse_plugin(place)
     facts = cards.facts()
     if not facts:
         raise Unavailable("this machine has no card that answers; `pumice run --emulated` brings emulated ones")
     place.prepare()
     with opened(place.directory) as bookings:
+        refuse_plugin(place)  # under the lock: a plugin that opens its socket reads the books after it
         desk = Desk(facts, bookings.all)
         number, start = bookings.new_id(), start_time(os.getpid())
-        grant = desk.place(request, number)
-        card, region = desk.facts(grant), bookings.region(number, start)
+        grant, region = desk.place(request, number), bookings.region(number, start)
+        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in desk.facts(grant)]
         booking = Booking(
-            id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), card=card.index,
-            model=card.name, total=card.memory // MIB, region=str(region), created=now(), priority=request.priority,
-            annotations=desk.annotations(grant, int(now() * 1e9)),
+            id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), cards=held, region=str(region),
+            created=now(), priority=request.priority, annotations=desk.annotations(grant, int(now() * 1e9)),
         )  # fmt: skip
-        create_region(region, booking.device.memory * MIB, booking.device.cores, request.priority)
+        create_region(region, booking.limits, request.priority)
         note = strangers(booking, bookings.all, cards.readings())
         bookings.add(booking)
         bookings.save()
@@ -60,17 +59,17 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
 
 def strangers(booking: Booking, others: Sequence[Booking], readings: Sequence[CardReading]) -> str:
     """A sentence when programs that are in no book hold memory of the card that the new share may want."""
-    card = booking.device.uuid
-    reading = next((reading for reading in readings if reading.uuid == card), None)
-    if reading is None:
-        return ""
-    here = [other for other in others if other.device.uuid == card]
-    unbooked = reading.memory_used // MIB - sum(used(other) for other in here) // MIB
-    free = booking.total - sum(other.device.memory for other in here) - unbooked
-    if unbooked * 20 <= booking.total or booking.device.memory <= free:  # a driver keeps a little for itself
-        return ""
-    return (f"card {booking.card}: {unbooked} MiB are held by programs outside of `pumice run`, so of the "
-            f"{booking.device.memory} MiB only {max(0, free)} may be had at the moment")
+    told = []
+    used_now = {reading.uuid: reading.memory_used // MIB for reading in readings}
+    for card, device in booking.held:
+        uuid = device.uuid
+        here = [other for other in others if other.on(uuid)]
+        unbooked = used_now.get(uuid, 0) - sum(used(other, uuid) for other in here) // MIB
+        free = card.total - sum(held.memory for other in here if (held := other.on(uuid))) - unbooked
+        if unbooked * 20 > card.total and device.memory > free:  # a driver keeps a little for itself
+            told.append(f"card {card.index}: {unbooked} MiB are held by programs outside of `pumice run`, so of the "
+                        f"{device.memory} MiB only {max(0, free)} may be had at the moment")  # fmt: skip
+    return "; ".join(told)
 
 
 def refuse_plugin(place: Place) -> None:

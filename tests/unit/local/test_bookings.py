@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from pumice.local import booking as bookings_module
-from pumice.local.booking import Booking, living, opened
+from pumice.local.booking import BookedCard, Booking, living, opened
 from pumice.local.desk import Desk, Refused
 from pumice.local.place import of_cards
 from pumice.local.plugin import serving
@@ -32,7 +32,8 @@ def booking(number: str = "r1", pid: int = 0, start: int = 0, request: Request |
     grant = desk.place(request or Request(memory=3000, cores=50), number)
     pid = pid or os.getpid()
     return Booking(
-        id=number, pid=pid, start=start or start_time(pid), user=0, command=["train"], card=0, model="Tesla T4", total=15360,
+        id=number, pid=pid, start=start or start_time(pid), user=0, command=["train"],
+        cards=[BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in desk.facts(grant)],
         region=region or f"/nowhere/{number}/vgpu.cache", annotations=desk.annotations(grant, 10**18), created=0.0,
     )  # fmt: skip
 
@@ -47,7 +48,7 @@ def put(directory: Path, *made: Booking) -> None:
 def test_what_was_saved_is_there_for_the_next(tmp_path: Path) -> None:
     put(tmp_path, booking())
     (found,) = living(tmp_path)
-    assert (found.device.memory, found.device.cores, found.device.uuid) == (3000, 50, CARDS[0].uuid)
+    assert (found.devices[0].memory, found.devices[0].cores, found.devices[0].uuid) == (3000, 50, CARDS[0].uuid)
 
 
 def test_ids_are_never_given_twice(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"version": 2}', b'{"bookings": [{"id": "r1"}]}', b'{"bookings": 7}', b"\xff\xfe"],
+    [b"", b"{", b"[]", b'{"version": 3}', b'{"bookings": [{"id": "r1"}]}', b'{"bookings": 7}', b"\xff\xfe"],
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bookings.json").write_bytes(content)
@@ -186,37 +187,37 @@ def test_what_would_fit_does_fit() -> None:
 
 def test_a_share_makes_room_for_itself_when_it_changes() -> None:
     desk = Desk(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
-    assert desk.place(Request(memory=15360, cores=100, card=CARDS[0].uuid), "r1", without="r1")
+    assert desk.place(Request(memory=15360, cores=100, cards=(CARDS[0].uuid,)), "r1", without="r1")
 
 
 def test_to_hold_less_needs_nobodys_leave() -> None:
     first, second = booking("r1", request=Request(memory=5000)), booking("r2", request=Request(memory=5000, cores=100 - 1))
     desk = Desk(CARDS[:1], [first, second, booking("r3", request=Request(memory=100, cores=1))])
-    card = first.device.uuid
+    card = (first.devices[0].uuid,)
     with pytest.raises(Refused):
-        desk.place(Request(memory=4000, card=card), "r1", without="r1")  # a newcomer without a core limit may not join now
-    assert desk.resize(Request(memory=4000, card=card), first).pieces[0].memory == 4000
-    assert desk.resize(Request(percent=10, cores=30, card=card), first).pieces[0].cores == 30
+        desk.place(Request(memory=4000, cards=card), "r1", without="r1")  # a newcomer without a core limit may not join now
+    assert desk.resize(Request(memory=4000, cards=card), first).pieces[0].memory == 4000
+    assert desk.resize(Request(percent=10, cores=30, cards=card), first).pieces[0].cores == 30
     with pytest.raises(Refused):
-        desk.resize(Request(memory=5001, card=card), first)
+        desk.resize(Request(memory=5001, cards=card), first)
 
 
 def test_a_card_in_mig_mode_takes_nobody() -> None:
     desk = Desk([replace(CARDS[0], mig=True), CARDS[1]], ())
     with pytest.raises(Refused, match="in MIG mode"):
         desk.place(Request(memory=100), "r1")
-    assert desk.place(Request(memory=100, card="auto"), "r1").pieces[0].uuid == CARDS[1].uuid
+    assert desk.place(Request(memory=100, cards=()), "r1").pieces[0].uuid == CARDS[1].uuid
 
 
 def test_auto_prefers_the_emptier_card() -> None:
     desk = Desk(CARDS, [booking("r1")])
-    assert desk.place(Request(memory=100, card="auto"), "r2").pieces[0].uuid == CARDS[1].uuid
+    assert desk.place(Request(memory=100, cards=()), "r2").pieces[0].uuid == CARDS[1].uuid
 
 
 @pytest.mark.parametrize("card", ["2", "GPU-ffff", "GPU-0a0a"])
 def test_a_card_that_is_not_there_or_not_clear_is_named(card: str) -> None:
     with pytest.raises(BadInput, match=f"--gpu {card}: "):
-        Desk(CARDS, ()).place(Request(memory=100, card=card), "r1")
+        Desk(CARDS, ()).place(Request(memory=100, cards=(card,)), "r1")
 
 
 # ---- where it all lies

@@ -43,7 +43,7 @@ def burn(directory: Path, region: Path, *arguments: str) -> str:
 def test_a_region_made_here_is_the_one_that_the_library_makes(tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs.cache", tmp_path / "ours" / "vgpu.cache"
     burn(tmp_path / "machine", theirs)
-    create_region(ours, 3000 * MIB, 50, priority=0)
+    create_region(ours, {0: (3000 * MIB, 50)}, priority=0)
     made, expected = bytearray(ours.read_bytes()), bytearray(theirs.read_bytes())
     assert len(made) == FILE_BYTES == len(expected)
     for raw in (made, expected):
@@ -56,7 +56,7 @@ def test_a_region_made_here_is_the_one_that_the_library_makes(tmp_path: Path) ->
 
 def test_the_library_joins_a_region_made_here(tmp_path: Path) -> None:
     region = tmp_path / "r1" / "vgpu.cache"
-    create_region(region, 1000 * MIB, 0)
+    create_region(region, {0: (1000 * MIB, 0)})
     got = json.loads(burn(tmp_path / "machine", region, "--memory", "800", "--block", "1"))
     assert (got["error"], got["granted_bytes"]) == (None, 800 * MIB)
     assert got["total_bytes"] == 1000 * MIB  # the region's limit, not the environment's 3000
@@ -64,8 +64,8 @@ def test_the_library_joins_a_region_made_here(tmp_path: Path) -> None:
 
 def test_changed_limits_hold_for_whoever_joins_later(tmp_path: Path) -> None:
     region = tmp_path / "r1" / "vgpu.cache"
-    create_region(region, 3000 * MIB, 50)
-    set_limits(region, 700 * MIB, 0)
+    create_region(region, {0: (3000 * MIB, 50)})
+    set_limits(region, {0: (700 * MIB, 0)})
     got = json.loads(burn(tmp_path / "machine", region, "--memory", "800", "--block", "1"))
     assert got["error"]["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
     (device,) = read_region(region).devices
@@ -76,13 +76,13 @@ def test_a_file_that_is_no_region_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "vgpu.cache"
     path.write_bytes(b"letters" * 400000)
     with pytest.raises(BadRegion):
-        set_limits(path, 1, 1)
+        set_limits(path, {0: (1, 1)})
     assert path.read_bytes() == b"letters" * 400000
 
 
 def test_a_folder_that_is_there_already_is_not_reused(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="File exists"):
-        create_region(tmp_path / "vgpu.cache", MIB, 10)
+        create_region(tmp_path / "vgpu.cache", {0: (MIB, 10)})
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, struct.pack("<3I", 19920718, 1, 2) + bytes(2008941)])

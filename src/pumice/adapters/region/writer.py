@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +23,12 @@ _POSTED = struct.pack("<Q", 1) + struct.pack("<I", 0x80) + bytes(20)
 ACTIVE: Final = 2
 
 
-def create_region(path: Path, memory: int, cores: int, priority: int = 1) -> None:
-    """A whole, empty region whose limits hold for every card: ``memory`` bytes and ``cores`` percent (0: no limit).
+Limits = Mapping[int, tuple[int, int]]
+"""Bytes and percent (0: no limit) by NVML's index of the card. A card that is not named gets the least of what others have."""
+
+
+def create_region(path: Path, limits: Limits, priority: int = 1) -> None:
+    """A whole, empty region with these limits.
 
     It appears by a rename, so that nobody meets half of it. Raises Unavailable.
     """
@@ -36,9 +41,7 @@ def create_region(path: Path, memory: int, cores: int, priority: int = 1) -> Non
             os.posix_fallocate(descriptor, 0, FILE_BYTES)
             os.pwrite(descriptor, struct.pack("<3I", MAGIC, VERSION, BYTES), OFFSET)
             os.pwrite(descriptor, struct.pack("<4iQ", 0, 1, ACTIVE, priority, 0) + _POSTED, V12.trailer)
-            limits = struct.pack(f"<{MAX_DEVICES}Q", *[memory] * MAX_DEVICES)
-            limits += struct.pack(f"<{MAX_DEVICES}Q", *[cores or 100] * MAX_DEVICES)
-            os.pwrite(descriptor, limits, V12.limits)
+            os.pwrite(descriptor, struct.pack(f"<{2 * MAX_DEVICES}Q", *_memory(limits), *_cores(limits)), V12.limits)
             os.pwrite(descriptor, struct.pack("<iIIiQ", REGION_MAGIC, 1, 2, 0, 0) + _POSTED, 0)
         finally:
             os.close(descriptor)
@@ -47,8 +50,8 @@ def create_region(path: Path, memory: int, cores: int, priority: int = 1) -> Non
         raise Unavailable(f"{path}: the region cannot be made: {error.strerror}") from error
 
 
-def set_limits(path: Path, memory: int, cores: int) -> None:
-    """New limits for every card of a living region. Raises BadRegion or Unavailable.
+def set_limits(path: Path, limits: Limits) -> None:
+    """New limits of a living region. Raises BadRegion or Unavailable.
 
     By writing eight bytes at a time, never through a mapping: somebody may cut the file short meanwhile.
     """
@@ -56,13 +59,23 @@ def set_limits(path: Path, memory: int, cores: int) -> None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            for device in range(MAX_DEVICES):
+            for device, (memory, cores) in enumerate(zip(_memory(limits), _cores(limits), strict=True)):
                 os.pwrite(descriptor, struct.pack("<Q", memory), V12.limits + 8 * device)
-                os.pwrite(descriptor, struct.pack("<Q", cores or 100), V12.sm_limits + 8 * device)
+                os.pwrite(descriptor, struct.pack("<Q", cores), V12.sm_limits + 8 * device)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise Unavailable(f"{path}: the limits cannot be changed: {error.strerror}") from error
+
+
+def _memory(limits: Limits) -> list[int]:
+    least = min(memory for memory, _ in limits.values())
+    return [limits[device][0] if device in limits else least for device in range(MAX_DEVICES)]
+
+
+def _cores(limits: Limits) -> list[int]:
+    least = min(cores or 100 for _, cores in limits.values())
+    return [limits[device][1] or 100 if device in limits else least for device in range(MAX_DEVICES)]
 
 
 def write_feedback(path: str | Path, recent: int | None = None, limited: bool | None = None) -> None:

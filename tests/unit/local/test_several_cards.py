@@ -1,0 +1,153 @@
+"""Shares of several cards: which cards, the same of each, and what is said when they do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pumice.adapters.region.reader import V12
+from pumice.adapters.region.writer import create_region
+from pumice.local.booking import BookedCard, Booking, living
+from pumice.local.desk import Desk, Refused
+from pumice.local.environment import environment
+from pumice.local.processes import start_time
+from pumice.local.request import Request, parse_cards
+from pumice.model.refusal import BadInput
+from pumice.ports.cards import CardFacts
+
+MIB = 1 << 20
+CARDS = tuple(
+    CardFacts(index, f"GPU-{index}a0a0a0a-0000-4000-8000-000000000000", "Tesla T4", 15360 * MIB, minor=index)
+    for index in range(3)
+)
+UNLIKE = (CARDS[0], replace(CARDS[1], name="Tesla V100-SXM2-16GB", memory=16160 * MIB), CARDS[2])
+
+
+def booked(request: Request, number: str = "r1", cards: tuple[CardFacts, ...] = CARDS,
+           others: tuple[Booking, ...] = ()) -> Booking:  # fmt: skip
+    desk = Desk(cards, others)
+    grant = desk.place(request, number)
+    held = [BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in desk.facts(grant)]
+    return Booking(id=number, pid=os.getpid(), start=start_time(os.getpid()), user=0, command=["train"], cards=held,
+                   region="/nowhere/vgpu.cache", annotations=desk.annotations(grant, 10**18), created=0.0)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "visible", "expected"),
+    [
+        (None, None, "", (("0",), 1)),
+        (None, None, "2,1", (("2", "1"), 1)),
+        ("0,1", None, "", (("0", "1"), 2)),
+        ("0,1", None, "2", (("0", "1"), 2)),
+        ("1", "1", "", (("1",), 1)),
+        ("auto", None, "", ((), 1)),
+        ("auto", "2", "", ((), 2)),
+        (None, "2", "", ((), 2)),
+        (None, "2", "1,2,0", (("1", "2", "0"), 2)),
+        ("all", None, "", ((), 0)),
+    ],
+)
+def test_cards_are_named_or_counted(gpu: str | None, gpus: str | None, visible: str, expected: object) -> None:
+    assert parse_cards(gpu, gpus, visible) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "words"),
+    [
+        ("0,first", None, "the number of a card such as 0"),
+        ("0,,1", None, "the number of a card such as 0"),
+        ("1,1", None, "names a card twice"),
+        ("0,1", "3", "names 2 and wants 3"),
+        ("all", "2", "how many cards or all of them"),
+        (None, "0", "1 to 16"),
+        (None, "two", "1 to 16"),
+        (",".join(map(str, range(17))), None, "may hold 16"),
+    ],
+)
+def test_what_names_no_cards_is_told(gpu: str | None, gpus: str | None, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        parse_cards(gpu, gpus)
+
+
+def test_a_program_holds_the_same_of_each_of_its_cards() -> None:
+    share = booked(Request(memory=3000, cores=40, cards=("0", "2"), count=2))
+    assert [(card.index, device.memory, device.cores) for card, device in share.held] == [(0, 3000, 40), (2, 3000, 40)]
+
+
+def test_a_percentage_is_of_each_card() -> None:
+    share = booked(Request(percent=50, cards=("0", "1"), count=2), cards=UNLIKE)
+    assert share.limits == {0: (7680 * MIB, 0), 1: (8080 * MIB, 0)}
+
+
+def test_the_emptiest_cards_are_taken() -> None:
+    first = booked(Request(memory=100, cards=("1",)))
+    second = booked(Request(memory=100, cards=(), count=2), "r2", others=(first,))
+    assert [card.index for card in second.cards] == [0, 2]
+
+
+def test_all_cards_are_as_many_as_there_are() -> None:
+    assert len(booked(Request(percent=100, cards=(), count=0)).cards) == 3
+
+
+def test_of_the_cards_to_choose_from_one_is_enough() -> None:
+    whole = booked(Request(percent=100, cards=("1",)))
+    assert [card.index for card in booked(Request(memory=1, cards=("1", "2"), count=1), "r2", others=(whole,)).cards] == [2]
+
+
+def test_a_refusal_tells_of_each_card_and_what_would_fit() -> None:
+    first = booked(Request(memory=10000, cores=70, cards=("0",)))
+    with pytest.raises(Refused) as told:
+        Desk(CARDS, [first]).place(Request(memory=6000, cards=("0", "1"), count=2), "r2")
+    assert str(told.value).splitlines() == [
+        "not each of the cards 0, 1 has room for 6000 MiB",
+        "  card 0 (Tesla T4, 15360 MiB): 5360 MiB and 30 % of the cores are free",
+        f"    r1  pid {os.getpid()}  10000 MiB  70 %  train",
+        "  card 1 (Tesla T4, 15360 MiB): 15360 MiB and 100 % of the cores are free",
+        "  cards 1,2 have room for it: --gpu 1,2, or --gpus 2",
+    ]
+    with pytest.raises(Refused, match=r"not each of the cards(.|\n)*what would fit on cards 0, 1, 2: --memory 5360$"):
+        Desk(CARDS, [first]).place(Request(memory=6000, cards=(), count=3), "r2")
+    with pytest.raises(Refused, match="4 cards are wanted, each with 6000 MiB, and there are 3"):
+        Desk(CARDS, [first]).place(Request(memory=6000, cards=(), count=4), "r2")
+
+
+def test_a_change_holds_on_every_card_and_keeps_what_it_does_not_name() -> None:
+    share = booked(Request(percent=50, cores=40, cards=("0", "1"), count=2), cards=UNLIKE)
+    desk = Desk(UNLIKE, [share])
+    assert [(p.memory, p.cores) for p in desk.resize(Request(cores=60), share).pieces] == [(7680, 60), (8080, 60)]
+    assert [(p.memory, p.cores) for p in desk.resize(Request(memory=9000, cores=40), share).pieces] == [(9000, 40)] * 2
+    with pytest.raises(Refused, match="card 0 has no room for 15361 MiB"):
+        desk.resize(Request(memory=15361, cores=40), share)
+
+
+def test_a_program_finds_its_cards_and_limits_in_its_environment(tmp_path: Path) -> None:
+    like = booked(Request(memory=3000, cores=40, cards=("0", "2"), count=2))
+    env = environment(like, Path("/x/libvgpu.so"), tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT_7": "1m"})
+    assert env["CUDA_VISIBLE_DEVICES"] == f"{CARDS[0].uuid},{CARDS[2].uuid}"
+    assert {k: v for k, v in env.items() if "LIMIT" in k} == {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "CUDA_DEVICE_SM_LIMIT": "40"}
+    unlike = booked(Request(percent=50, cards=("0", "1"), count=2), cards=UNLIKE)
+    env = environment(unlike, Path("/x/libvgpu.so"), tmp_path, {})
+    assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "7680m"
+    assert env["CUDA_DEVICE_MEMORY_LIMIT_1"] == "8080m"
+
+
+def test_a_region_holds_each_card_to_its_own_limit_and_others_to_the_least(tmp_path: Path) -> None:
+    path = tmp_path / "r1" / "vgpu.cache"
+    create_region(path, {1: (2000, 0), 2: (1000, 30)})
+    raw = path.read_bytes()
+    assert struct.unpack_from("<4Q", raw, V12.limits) == (1000, 2000, 1000, 1000)
+    assert struct.unpack_from("<4Q", raw, V12.sm_limits) == (30, 100, 30, 30)
+
+
+def test_the_book_of_an_older_version_is_read(tmp_path: Path) -> None:
+    share = booked(Request(memory=3000))
+    old = msgspec.to_builtins(share) | {"card": 0, "model": "Tesla T4", "total": 15360}
+    del old["cards"]
+    (tmp_path / "bookings.json").write_text(json.dumps({"version": 1, "next": 2, "bookings": [old]}))
+    assert living(tmp_path) == [share]
