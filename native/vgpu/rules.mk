@@ -77,6 +77,21 @@ vgpu-install: $(VGPU_LIB)
 	install -m 755 $(VGPU_LIB) $(PREFIX)/vgpu/libvgpu.so.new
 	mv -f $(PREFIX)/vgpu/libvgpu.so.new $(PREFIX)/vgpu/libvgpu.so
 
+# The long counts: processes killed at 10,000 random moments, 10^8 made-up inputs, ten million grants. About 8 minutes.
+.PHONY: vgpu-soak
+VGPU_SOAK := $(abspath $(VGPU_OUT))/soak
+VGPU_KILLS ?= 10000
+VGPU_INPUTS ?= 100000000
+VGPU_GRANTED ?= 10000000
+vgpu-soak: $(VGPU_LIB) $(VGPU_OUT)/programs/chaos $(VGPU_OUT)/tests/test_fuzz $(VGPU_OUT)/tests/test_memory $(M_LIBS) $(BUILD)/machine/tests/create
+	VGPU_GRANTS=$(VGPU_GRANTED) VGPU_LARGEST=2000000 LIBCUDA_LOG_LEVEL=0 timeout 1800 $(VGPU_OUT)/tests/test_memory
+	VGPU_FUZZ=$(VGPU_INPUTS) timeout 1800 $(VGPU_OUT)/tests/test_fuzz
+	@rm -rf $(VGPU_SOAK) && $(BUILD)/machine/tests/create $(VGPU_SOAK)
+	PUMICE_MACHINE=$(VGPU_SOAK) LD_LIBRARY_PATH=$(abspath $(BUILD)/machine) LD_PRELOAD=$(abspath $(VGPU_LIB)) LIBCUDA_LOG_LEVEL=0 \
+	  CUDA_DEVICE_MEMORY_LIMIT=1g CUDA_DEVICE_MEMORY_SHARED_CACHE=$(VGPU_SOAK)/r.cache \
+	  timeout 3000 $(VGPU_OUT)/programs/chaos 0 4 $(VGPU_KILLS)
+SOAK += vgpu-soak
+
 ALL += $(VGPU_LIB)
 INSTALL += vgpu-install
 TESTS += vgpu-test

@@ -1,5 +1,6 @@
 /*
- * chaos MILLISECONDS PROCESSES: processes that allocate and free at the limit, killed at random moments and started again.
+ * chaos MILLISECONDS PROCESSES [ROUNDS]: processes that allocate and free at the limit, killed at random moments and started
+ * again, for so long and until there were so many rounds.
  *
  * Afterwards the region must hold exactly what the living hold, every lock must be free, and a last process must get the
  * whole limit. Prints [rounds, longest wait for a lock in ns, by the library's own counters]. The parent uses no GPU.
@@ -95,14 +96,14 @@ int main(int argc, char **argv)
         return last_one();
     uint64_t until = now_ms() + (argc > 1 ? strtoull(argv[1], NULL, 10) : 1000);
     int count = argc > 2 ? atoi(argv[2]) : 4;
-    unsigned seed = 7, rounds = 0;
+    unsigned seed = 7, rounds = 0, wanted = argc > 3 ? (unsigned)atoi(argv[3]) : 0;
     pid_t players[64];
     for (int i = 0; i < count; i++)
         players[i] = begin(seed++);
     uint64_t longest = 0;
     int fd = -1;
     const struct region *region = NULL;
-    while (now_ms() < until) {
+    while (now_ms() < until || rounds < wanted) {
         struct timespec moment = {0, (long)((unsigned)rand_r(&seed) % 12000000u)};
         nanosleep(&moment, NULL);
         int victim = (int)((unsigned)rand_r(&seed) % (unsigned)count);

@@ -1,0 +1,44 @@
+"""The long counts of libvgpu, by ``make soak``: kills at ten thousand random moments, 10^8 made-up inputs, ten million grants."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pumice import machine
+from tests.native.vgpu_kit import NATIVE, PROGRAMS, Container, build
+
+pytestmark = pytest.mark.soak
+TESTS = NATIVE / "build/vgpu/tests"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    build()
+    targets = ["build/vgpu/tests/test_memory", "build/vgpu/tests/test_fuzz"]
+    done = subprocess.run(["make", "-s", "-C", str(NATIVE), *targets], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ten_thousand_kills_lose_no_byte_and_leave_no_lock(tmp_path: Path) -> None:
+    machine.create(machine.machine_of("A100-SXM4-40GB"), tmp_path / "m")
+    container = Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "3g", "LIBCUDA_LOG_LEVEL": "0"})
+    rounds, longest_wait_ns = container.run(PROGRAMS / "chaos", "0", "4", "10000", timeout=3000).json()
+    assert rounds >= 10_000
+    assert longest_wait_ns <= 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("program", "knobs"),
+    [
+        ("test_fuzz", {"VGPU_FUZZ": "100000000"}),
+        ("test_memory", {"VGPU_GRANTS": "10000000", "VGPU_LARGEST": "2000000"}),
+    ],
+)
+def test_long_counts(program: str, knobs: dict[str, str]) -> None:
+    environment = {**os.environ, "LIBCUDA_LOG_LEVEL": "0", **knobs}
+    done = subprocess.run([TESTS / program], env=environment, capture_output=True, text=True, timeout=3000)
+    assert done.returncode == 0, done.stderr
