@@ -78,10 +78,11 @@ class World:
     def add(self, *objects: Json) -> None:
         """Create or replace objects and tell the engine."""
         for obj in objects:
-            self._store(obj)
+            self.store(obj)
             self.tell(obj)
 
-    def _store(self, obj: Json) -> None:
+    def store(self, obj: Json) -> None:
+        """Create or replace an object; the engine does not hear of it."""
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
         self._table(obj["kind"])[self._key(obj)] = obj
@@ -110,11 +111,15 @@ class World:
             case "Node":
                 state.drop_node(key)
             case "Pod":
-                state.drop_pod(convert(Pod, obj))
+                self.forget_pod(obj)
             case "PodGroup":
                 state.drop_group(convert(PodGroup, obj))
             case "Queue":
                 state.drop_queue(key)
+
+    def forget_pod(self, obj: Json) -> None:
+        """The watch event of a pod that is gone."""
+        self.engine.state.drop_pod(convert(Pod, copy.deepcopy(obj)))
 
     def delete_pod(self, name: str, namespace: str = "default") -> None:
         self.remove("Pod", f"{namespace}/{name}")
@@ -181,7 +186,7 @@ class World:
             return
         obj["spec"]["nodeName"] = effect.node
         obj["metadata"]["annotations"].update(effect.annotations)
-        self._store(obj)
+        self.store(obj)
         self.engine.bound(effect.uid)
         if self.deliver:
             self.tell(obj)

@@ -14,6 +14,8 @@ from tests.kit.engine_world import ALL_PLUGINS, World
 from tests.kit.objects import group, node, pod
 from tests.kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
+from pumice.engine.ledger import Hold
+from pumice.engine.model import Status
 from pumice.engine.place import Placer
 from pumice.engine.state import State
 from pumice.families.seam import Family
@@ -56,6 +58,63 @@ class Histories(RuleBasedStateMachine):
         name = f"g{self.serial}"
         self.world.add(group(name, minimum=min(size, least)))
         self.world.add(*(pod(f"{name}-{i}", group=name, **self.shapes(pick)) for i in range(size)))
+
+    @rule(pick=st.integers(0, 4), apart=st.booleans(), app=st.sampled_from(["a", "b"]))
+    def create_choosy(self, pick: int, apart: bool, app: str) -> None:
+        """A pod that wants to be near others, or away from them, on a node or in a zone."""
+        self.serial += 1
+        kind, where = ("podAntiAffinity", "kubernetes.io/hostname") if apart else ("podAffinity", "zone")
+        term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": where}
+        affinity = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        self.world.add(pod(f"c{self.serial}", labels={"app": "a"}, affinity=affinity, **self.shapes(pick)))
+
+    @rule(pick=st.integers(0, 4), app=st.sampled_from(["a", "b"]))
+    def create_labelled(self, pick: int, app: str) -> None:
+        self.serial += 1
+        self.world.add(pod(f"l{self.serial}", labels={"app": app}, **self.shapes(pick)))
+
+    @rule(data=st.data(), app=st.sampled_from(["a", "b", "c"]), cpu=st.sampled_from([None, "1", "2"]))
+    def change_in_place(self, data: st.DataObject, app: str, cpu: str | None) -> None:
+        """Labels of a pod change, or a running pod is resized."""
+        key = self.pick_pod(data)
+        if not key:
+            return
+        self.flush()
+        found = self.world.pods[key]
+        found["metadata"]["labels"] = {"app": app}
+        resources = found["spec"]["containers"][0]["resources"]
+        if cpu is not None and "cpu" in resources.get("requests", {}):
+            resources["requests"] = resources["limits"] = {**resources["requests"], "cpu": cpu}
+        self.world.add(found)
+
+    @rule(data=st.data())
+    def eviction_taken_back(self, data: st.DataObject) -> None:
+        """A victim is marked and, by its receipt, unmarked again; nothing of it is left."""
+        state = self.world.engine.state
+        held = sorted(uid for uid, h in state.ledger.holdings.items() if h.state is Hold.CONFIRMED)
+        if held:
+            before = state.ledger.fingerprint()
+            receipts = [state.ledger.terminate(uid) for uid in data.draw(st.lists(st.sampled_from(held), max_size=3))]
+            for receipt in reversed(receipts):
+                if receipt is not None:
+                    state.ledger.undo(receipt)
+            assert state.ledger.fingerprint() == before
+
+    @rule(data=st.data(), gone=st.integers(0, 3), new=st.integers(0, 2), pick=st.integers(0, 4))
+    def events_are_lost_until_a_relist(self, data: st.DataObject, gone: int, new: int, pick: int) -> None:
+        """The watch breaks: pods vanish and come unseen; the list that follows tells of those that are there."""
+        self.flush()
+        keys = sorted(self.world.pods)
+        lost = [self.world.pods.pop(key) for key in data.draw(st.permutations(keys))[:gone]]
+        for _ in range(new):
+            self.serial += 1
+            self.world.store(pod(f"p{self.serial}", **self.shapes(pick)))
+        self.world.now += 1.5
+        self.world.cycle()  # decides on a picture that is out of date
+        for obj in lost:
+            self.world.forget_pod(obj)
+        for obj in list(self.world.pods.values()):
+            self.world.tell(obj)
 
     def pick_pod(self, data: st.DataObject) -> str | None:
         keys = sorted(self.world.pods)
@@ -198,6 +257,32 @@ class Histories(RuleBasedStateMachine):
                 assert again[part] == value, part
             if not self.held_back:
                 assert sums(mine) == sums(theirs)
+
+    @invariant()
+    def only_what_was_sent_is_held(self) -> None:
+        """Between cycles no trial is left on the books, no promise either, and every status has its holding."""
+        if hasattr(self, "world"):
+            state = self.world.engine.state
+            assert not [h.uid for h in state.ledger.holdings.values() if h.state is Hold.RESERVED]
+            assert not state.ledger.pipelined and not state.ledger.promised
+            for task in state.tasks.values():
+                assert task.status not in (Status.ALLOCATED, Status.PIPELINED)
+                held = task.uid in state.ledger.holdings
+                assert held == (task.status in (Status.BINDING, Status.BOUND, Status.RUNNING, Status.UNKNOWN)
+                                or (task.status is Status.RELEASING and bool(task.node)))  # fmt: skip
+
+    @invariant()
+    def nobody_sleeps_through_room(self) -> None:
+        """A pod that would fit now is looked at in the next cycle, unless its queue or its gang is what it waits for,
+        or another gang holds that room until something more is released."""
+        if not hasattr(self, "world") or self.world.engine.has_work(self.world.now) or self.world.engine.placer.standing:
+            return
+        engine = self.world.engine
+        fresh = Placer(engine.state, engine.framework)
+        for task in engine.state.tasks.values():
+            job = task.job
+            if task.status is Status.PENDING and not task.gated and job is not None and job not in engine.state.waiting:
+                assert fresh.choose(task.cls) is None, task.key
 
     @invariant()
     def what_is_remembered_of_a_class_equals_a_fresh_look(self) -> None:
