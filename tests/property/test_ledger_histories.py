@@ -35,7 +35,6 @@ class Histories(RuleBasedStateMachine):
         self.world = World(conf, families=self.families)
         self.serial = 0
         self.held_back: list[Json] = []
-        self.seen: list[Json] = []
         for name in NAMES[:2]:
             self.world.add(self.make_node(name))
 
@@ -125,7 +124,6 @@ class Histories(RuleBasedStateMachine):
         key = self.pick_pod(data)
         if key:
             self.flush()
-            self.seen.append(copy.deepcopy(self.world.pods[key]))
             self.world.remove("Pod", key)
 
     @rule(data=st.data(), phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
@@ -264,7 +262,8 @@ class Histories(RuleBasedStateMachine):
         if hasattr(self, "world"):
             state = self.world.engine.state
             assert not [h.uid for h in state.ledger.holdings.values() if h.state is Hold.RESERVED]
-            assert not state.ledger.pipelined and not state.ledger.promised
+            assert not state.ledger.pipelined
+            assert not state.ledger.promised
             for task in state.tasks.values():
                 assert task.status not in (Status.ALLOCATED, Status.PIPELINED)
                 held = task.uid in state.ledger.holdings
