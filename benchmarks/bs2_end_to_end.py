@@ -1,12 +1,12 @@
 """BS2, end to end: bursts and steady arrivals over an API server, beside a null binder and the real kube-scheduler.
 
-    python -m benchmarks.bs2_end_to_end [--server auto|kube|embedded] [--nodes 1000] [--pods 5000] [--repeats 5] [--quick] [--save]
+    python -m benchmarks.bs2_end_to_end [--server auto|kube|embedded] [--nodes N] [--pods N] [--repeats N] [--quick] [--save]
 
-All contenders run on one server in one run, one after another and in turn, so that drift of the machine hits all alike. Pods are
-created at once, 32 requests at a time; a rate goes from the first create received to the last Binding answered by the server's
-clock. ``ours`` runs with PodGroups and events off (the null binder writes neither), ``ours_whole`` with both on. Nothing is pinned
-to a core: kube-apiserver, etcd, the load and the scheduler share what the machine has. The real kube-scheduler is there when
-KUBEBUILDER_ASSETS names its binaries and the server is the real one.
+All contenders run on one server in one run, one after another and in turn, so that drift of the machine hits all alike. Pods
+(5,000 on 1,000 nodes of 8 cards) are created at once, 32 requests at a time; a rate goes from the first create received to the
+last Binding answered by the server's clock. ``ours`` runs with PodGroups and events off (the null binder writes neither),
+``ours_whole`` with both on. Nothing is pinned to a core: kube-apiserver, etcd, the load and the scheduler share what the machine
+has. The real kube-scheduler is there when KUBEBUILDER_ASSETS names its binaries and the server is the real one.
 """
 
 from __future__ import annotations

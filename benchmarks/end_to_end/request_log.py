@@ -22,11 +22,11 @@ class _Status(msgspec.Struct):
 
 class _Event(msgspec.Struct):
     verb: str
-    requestReceivedTimestamp: datetime.datetime  # noqa: N815 - the field's name in audit.k8s.io/v1
-    stageTimestamp: datetime.datetime  # noqa: N815
-    userAgent: str = ""  # noqa: N815
-    objectRef: _Ref | None = None  # noqa: N815
-    responseStatus: _Status | None = None  # noqa: N815
+    requestReceivedTimestamp: datetime.datetime
+    stageTimestamp: datetime.datetime
+    userAgent: str = ""
+    objectRef: _Ref | None = None
+    responseStatus: _Status | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
