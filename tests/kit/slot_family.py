@@ -38,6 +38,9 @@ class SlotFamily:
             return Refusal(RESOURCE, f"{size} is no template; one of {TEMPLATES}")
         return Ask(self.name, size, size)
 
+    def plain(self, pod: Pod) -> bool:
+        return True
+
     def inventory(self, node: Node) -> Inventory | None:
         count = int(node.metadata.annotations.get(NODE_CARDS, "0"))
         name = node.metadata.name

@@ -1,14 +1,13 @@
-"""What placed pods hold, and of which nodes: the ledger brought in line with what the API server shows.
-"""
+"""What placed pods hold, and of which nodes: the ledger brought in line with what the API server shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import intern
 
-import msgspec
-
-from pumice.engine.classes import Classes, PodClass
+from pumice.engine.classes import Classes, Kind, PodClass
+from pumice.engine.evidence import Evidence, may_hold_cards
 from pumice.engine.groups import Groups
 from pumice.engine.ledger import Hold, Holding, Ledger
 from pumice.engine.model import DONE_STATUSES, Status, Task
@@ -18,9 +17,7 @@ from pumice.families.seam import Family
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
-from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, decode
-
-_pack = msgspec.json.Encoder().encode
+from pumice.wire.objects import Node, Pod
 
 
 @dataclass(slots=True)
@@ -33,29 +30,31 @@ class Bookings(Groups):
     volumes: Volumes = field(default_factory=Volumes)
     settings: Settings = field(default_factory=Settings)
     """The arguments of deviceshare: how much the cards' score counts between nodes."""
-    evidence: dict[str, bytes] = field(default_factory=dict)
-    """Trimmed pods that may hold cards, packed: what a new inventory or family is replayed from."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """Of the pods that may hold cards: what a new inventory or family is replayed from."""
 
-    def _hold(self, pod: Pod, status: Status) -> None:
+    def _hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         """Bring the ledger in line with what the API server says of this pod."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         if status in DONE_STATUSES:
             if self.ledger.release(uid):
                 self.wake_waiting()
-            self.evidence.pop(uid, None)
+            self.evidence.drop(uid)
             return
         if not node:
             return
-        grants = self._confirmed_grants(pod, node)
-        task = self.tasks.get(uid)
+        task, name = self.tasks.get(uid), pod.metadata.name
+        node = intern(node)
+        if task is not None:
+            uid, name = task.uid, task.name  # one string each, however many keep it
+        grants = self._confirmed_grants(pod, kind, uid, name, node)
         if task is not None and task.features is not None:
-            request, features = task.request, task.features
-            marks = task.marks
+            request, features, marks = task.request, task.features, task.marks
         else:
-            request, features = self.classes.request(pod), self.classes.features(pod)
+            request, features = kind.request, kind.features
             marks = self.classes.marks(pod) if grants else NO_MARKS
         if (features.anti or features.preferred) and not self.classes.labels_matter:
-            self.classes.labels_matter = True
+            self.classes.mind_labels()
             self.reclass_pending()
         self.ledger.confirm(Holding(uid, node, request, grants, Hold.CONFIRMED, marks, features))
         if pod.metadata.deletion_timestamp:
@@ -64,19 +63,14 @@ class Bookings(Groups):
 
     # -- cards ----------------------------------------------------------------------------------------------------
 
-    def _confirmed_grants(self, pod: Pod, node: str) -> tuple[Grant, ...]:
-        uid = pod.metadata.uid
-        if not self.ledger.books:
-            if _may_hold_cards(pod):
-                self.evidence[uid] = _pack(trim(pod))
-            return ()
+    def _confirmed_grants(self, pod: Pod, kind: Kind, uid: str, name: str, node: str) -> tuple[Grant, ...]:
         held = self.ledger.holdings.get(uid)
         if held is not None and held.grants and held.node == node and held.state is Hold.CONFIRMED:
             return held.grants  # annotations of a running pod do not move its cards
-        if _may_hold_cards(pod):
-            self.evidence[uid] = _pack(trim(pod))
-            return self._replay(pod, node)
-        return ()
+        if not may_hold_cards(pod):
+            return ()
+        self.evidence.keep(uid, name, pod, kind)
+        return self._replay(pod, node)
 
     def _replay(self, pod: Pod, node: str) -> tuple[Grant, ...]:
         grants = []
@@ -96,11 +90,11 @@ class Bookings(Groups):
     def _replay_node(self, node: str) -> None:
         """A node's cards are new or different: read again what its pods hold."""
         for uid in list(self.ledger.by_node.get(node, ())):
-            packed = self.evidence.get(uid)
             holding = self.ledger.holdings[uid]
-            if packed is not None and holding.state in (Hold.CONFIRMED, Hold.TERMINATING):
-                pod = decode(Pod, packed)
-                self.ledger.regrant(uid, self._replay(pod, node), self.classes.marks(pod))
+            if holding.state in (Hold.CONFIRMED, Hold.TERMINATING):
+                pod = self.evidence.pod(uid, node)
+                if pod is not None:
+                    self.ledger.regrant(uid, self._replay(pod, node), self.classes.marks(pod))
 
     def set_families(self, families: Sequence[Family], settings: Settings) -> None:
         """Exchange the device families (the configuration or the device ConfigMap changed)."""
@@ -161,9 +155,9 @@ class Bookings(Groups):
 
     # -- classes of pending pods ----------------------------------------------------------------------------------
 
-    def _reclass(self, task: Task, pod: Pod) -> None:
+    def _reclass(self, task: Task, pod: Pod, kind: Kind | None = None) -> None:
         """A pending pod may change what it asks for (annotations, gates, tolerations)."""
-        cls = self.classes.of(pod)
+        cls = self.classes.of(pod, kind)
         if cls is task.cls:
             return
         job, status = task.job, task.status
@@ -176,19 +170,18 @@ class Bookings(Groups):
             job.join(task)
         self._notice_terms(cls)
 
-    def _revise(self, task: Task, pod: Pod) -> None:
+    def _revise(self, task: Task, pod: Pod, kind: Kind) -> None:
         """A placed pod may be resized in place, or labelled anew: others see that."""
-        features = self.classes.features(pod)
-        if features is not task.features or self.classes.request(pod) != task.request:
-            task.features = features
-            self._reclass(task, pod)
+        if kind.features is not task.features or kind.request != task.request:
+            task.features = kind.features
+            self._reclass(task, pod, kind)
 
     def _notice_terms(self, cls: PodClass) -> None:
         """Once somebody minds other pods' labels, labels must tell classes apart."""
         constraints = cls.constraints
         if self.classes.labels_matter or not (constraints.anti_affinity or constraints.preferred_pods):
             return
-        self.classes.labels_matter = True
+        self.classes.mind_labels()
         self.reclass_pending()
 
     def reclass_pending(self) -> None:
@@ -198,37 +191,6 @@ class Bookings(Groups):
                 self._reclass(task, task.pod)
                 if task.job is not None:
                     self.activate(task.job)
-
-
-def trim(pod: Pod) -> Pod:
-    """The part of a pod that tells which cards it holds."""
-    meta = pod.metadata
-    return Pod(
-        Meta(
-            name=meta.name,
-            namespace=meta.namespace,
-            uid=meta.uid,
-            labels=meta.labels,
-            annotations={k: v for k, v in meta.annotations.items() if "/" in k},
-        ),
-        PodSpec(
-            node_name=pod.spec.node_name,
-            scheduler_name=pod.spec.scheduler_name,
-            containers=[Container(c.name, "", Resources(c.resources.limits, c.resources.requests))
-                        for c in pod.spec.containers],
-            init_containers=[
-                Container(c.name, "", Resources(c.resources.limits, c.resources.requests), [], c.restart_policy)
-                for c in pod.spec.init_containers
-            ],
-        ),
-    )  # fmt: skip
-
-
-def _may_hold_cards(pod: Pod) -> bool:
-    """Device decisions are annotations with a domain; pods without any hold no card."""
-    return any("/" in key for key in pod.metadata.annotations) and any(
-        "/" in name for c in (*pod.spec.containers, *pod.spec.init_containers) for name in c.resources.limits
-    )
 
 
 def _same_node(old: Node, new: Node) -> bool:

@@ -1,67 +1,30 @@
 """Classes: pods that every filter and every score treats alike (decision 6).
 
 A class holds what was read of such a pod once: its request, its asks of the device families, its constraints. The placer
-keeps per class which nodes fit and how good they are.
+keeps per class which nodes fit and how good they are. Before that comes the ``Kind``: pods that are written alike but for
+names and annotations, which is most of them; whatever follows from what is written is worked out once per kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from pumice.engine.constraints import Constraints, host_ports, pod_claims, read_constraints
 from pumice.engine.ledger import Features
 from pumice.engine.node_book import NO_MARKS
 from pumice.engine.resources import Request, Vector, pod_request, shared
-from pumice.engine.selectors import Requirement, Requirements, parse_label_selector, parse_node_term
-from pumice.engine.terms import PodTerm, WeightedTerm
 from pumice.families.seam import Ask, Family, Marks
 from pumice.model.refusal import Refusal
-from pumice.wire.objects import Container, Pod, Toleration
+from pumice.wire.objects import Pod, PodSpec
 
-Port = tuple[str, str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadRule:
-    """One topologySpreadConstraint."""
-
-    term: PodTerm
-    max_skew: int
-    hard: bool
-    min_domains: int = 1
-    node_affinity: bool = True
-    node_taints: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """Where the pod may and would rather run, parsed. All of it is part of the class."""
-
-    namespace: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    selector: Requirements = ()
-    required: tuple[Requirements | None, ...] | None = None
-    preferred: tuple[tuple[int, Requirements | None], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    ports: tuple[Port, ...] = ()
-    affinity: tuple[PodTerm, ...] = ()
-    anti_affinity: tuple[PodTerm, ...] = ()
-    preferred_pods: tuple[WeightedTerm, ...] = ()
-    spread: tuple[SpreadRule, ...] = ()
-    claims: tuple[str, ...] = ()
-
-    @property
-    def topological(self) -> bool:
-        """Whether placing another pod somewhere can change the verdict of many nodes."""
-        return bool(self.affinity or self.anti_affinity or self.preferred_pods or self.spread)
-
-    @property
-    def awaits_pods(self) -> bool:
-        """Whether another pod's coming can let this one in: one to be near, or one that evens out the spread."""
-        return bool(self.affinity) or any(rule.hard for rule in self.spread)
+KINDS_KEPT = 4096
+"""Kinds remembered; workloads whose labels never repeat must not fill our memory."""
+CLASSES_KEPT = 50_000
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +50,23 @@ class PodClass:
         return self.request.best_effort and not self.asks
 
 
+@dataclass(slots=True, eq=False)
+class Kind:
+    """What follows from containers, labels, namespace and constraints alone. ``cls`` is the class of those pods whose
+    annotations ask nothing further of any family."""
+
+    containers: Hashable
+    """The containers' resources, by which equal ones are known."""
+    request: Request
+    constraints: Constraints
+    key: tuple[Hashable, ...]
+    """The constraints as they are written."""
+    features: Features
+    cls: PodClass | None = None
+    frame: Pod | None = None
+    """What a pod of this kind tells of its cards, name and annotations apart (``Evidence``)."""
+
+
 @dataclass(slots=True)
 class Classes:
     """All classes by key. ``families`` decide what an ask is."""
@@ -96,58 +76,106 @@ class Classes:
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
     _known: dict[Hashable, PodClass] = field(default_factory=dict)
     _next: int = 0
-    _encoder: msgspec.json.Encoder = field(default_factory=msgspec.json.Encoder)
-    _parsed: dict[Hashable, Constraints] = field(default_factory=dict)
-    _features: dict[Hashable, Features] = field(default_factory=dict)
+    _kinds: dict[Hashable, Kind] = field(default_factory=dict)
     _requests: dict[Hashable, Request] = field(default_factory=dict)
+    _features: dict[Features, Features] = field(default_factory=dict)
     _parameters: frozenset[str] = frozenset()
 
     def set_families(self, families: Sequence[Family]) -> None:
         self.families = families
         self._parameters = frozenset().union(*(f.parameters() for f in families)) if families else frozenset()
         self._known.clear()
+        self._kinds.clear()
         self._requests.clear()
 
-    def of(self, pod: Pod) -> PodClass:
-        """The class of a pod, made when it is the first of its kind."""
-        request = self.request(pod)
-        constraints, constraints_key = self._constraints(pod)
-        asks, refusals = self._asks(pod)
-        if not (constraints.topological or constraints.claims or self.labels_matter):
-            constraints_key = constraints_key[2:]  # labels and namespace decide nothing for this pod
-        key = (request, constraints_key, tuple((a.family, a.key) for a in asks), refusals)
-        found = self._known.get(key)
+    def mind_labels(self) -> None:
+        """From now on labels tell classes apart."""
+        self.labels_matter = True
+        for kind in self._kinds.values():
+            kind.cls = None
+
+    # -- kinds ----------------------------------------------------------------------------------------------------
+
+    def kind(self, pod: Pod) -> Kind:
+        """The kind of a pod; equal pods share one value."""
+        meta, spec = pod.metadata, pod.spec
+        containers = _containers_key(spec)
+        ports = host_ports(spec.containers)
+        claims = pod_claims(spec.volumes) if spec.volumes else ()
+        labels = tuple(sorted(meta.labels.items()))
+        written: Hashable = None
+        if spec.node_selector or spec.affinity or spec.tolerations or spec.topology_spread_constraints:
+            written = _encode(
+                (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
+            )
+        key = (containers, meta.namespace, labels, written, ports, claims)
+        found = self._kinds.get(key)
         if found is None:
-            if len(self._known) > 50_000:
-                self._known = {k: c for k, c in self._known.items() if c.users}
-            demand = dict(request.items)
-            for family in self.families:
-                for ask in asks:
-                    if ask.family == family.name:
-                        demand.update((name, amount * 1000) for name, amount in family.quota(ask).items() if amount)
-            found = PodClass(self._next, key, request, asks, refusals, constraints, tuple(demand.items()), shared(demand))
-            self._known[key] = found
-            self._next += 1
+            if len(self._kinds) >= KINDS_KEPT:
+                self._kinds.clear()
+                self._features.clear()
+            constraints = read_constraints(pod, labels, ports, claims)
+            request = self._request(pod, containers)
+            found = self._kinds[key] = Kind(containers, request, constraints, key[1:], self._feature(constraints))
         return found
 
     def request(self, pod: Pod) -> Request:
         """What the pod takes from its node; equal pods share one value."""
-        spec = pod.spec
-        plain = not (spec.init_containers or spec.overhead or spec.resources)
-        key: Hashable = None
-        if plain:
-            key = tuple(
-                (tuple(c.resources.requests.items()), tuple(c.resources.limits.items())) for c in spec.containers
-            )
-            found = self._requests.get(key)
-            if found is not None:
-                return found
-        request = pod_request(pod, self._parameters)
-        if plain:
-            if len(self._requests) > 50_000:
+        return self.kind(pod).request
+
+    def features(self, pod: Pod) -> Features:
+        """Features of a pod that is already placed (its class does not matter)."""
+        return self.kind(pod).features
+
+    def _request(self, pod: Pod, containers: Hashable) -> Request:
+        found = self._requests.get(containers)
+        if found is None:
+            if len(self._requests) >= KINDS_KEPT:
                 self._requests.clear()
-            self._requests[key] = request
-        return request
+            found = self._requests[containers] = pod_request(pod, self._parameters)
+        return found
+
+    def _feature(self, constraints: Constraints) -> Features:
+        found = Features(constraints.namespace, constraints.labels, constraints.ports, constraints.anti_affinity,
+                         constraints.preferred_pods, constraints.claims)  # fmt: skip
+        return self._features.setdefault(found, found)
+
+    # -- classes --------------------------------------------------------------------------------------------------
+
+    def of(self, pod: Pod, kind: Kind | None = None) -> PodClass:
+        """The class of a pod, made when it is the first of its kind."""
+        kind = kind or self.kind(pod)
+        plain = all(family.plain(pod) for family in self.families)
+        if plain and kind.cls is not None:
+            return kind.cls
+        constraints_key = kind.key
+        if not (kind.constraints.topological or kind.constraints.claims or self.labels_matter):
+            constraints_key = constraints_key[2:]  # labels and namespace decide nothing for this pod
+        asks, refusals = self._asks(pod)
+        key = (kind.request, constraints_key, tuple((a.family, a.key) for a in asks), refusals)
+        found = self._known.get(key)
+        if found is None:
+            found = self._new_class(key, kind, asks, refusals)
+        if plain and not refusals:  # a refusal names the container
+            kind.cls = found
+        return found
+
+    def _new_class(self, key: Hashable, kind: Kind, asks: tuple[Ask, ...], refusals: tuple[Refusal, ...]) -> PodClass:
+        if len(self._known) >= CLASSES_KEPT:
+            self._known = {k: c for k, c in self._known.items() if c.users}
+            self._kinds.clear()
+        demand = dict(kind.request.items)
+        for family in self.families:
+            for ask in asks:
+                if ask.family == family.name:
+                    demand.update((name, amount * 1000) for name, amount in family.quota(ask).items() if amount)
+        amounts = shared(demand)
+        found = PodClass(
+            self._next, key, kind.request, asks, refusals, kind.constraints, tuple(amounts.items()), amounts
+        )
+        self._known[key] = found
+        self._next += 1
+        return found
 
     def _asks(self, pod: Pod) -> tuple[tuple[Ask, ...], tuple[Refusal, ...]]:
         asks: list[Ask] = []
@@ -168,141 +196,14 @@ class Classes:
                 return marks if marks.rules else Marks(marks.group, NO_MARKS.rules)
         return NO_MARKS
 
-    def _constraints(self, pod: Pod) -> tuple[Constraints, tuple[Hashable, ...]]:
-        spec = pod.spec
-        ports = host_ports(spec.containers) if any(c.ports for c in spec.containers) else ()
-        claims = _claims(spec.volumes)
-        labels = tuple(sorted(pod.metadata.labels.items()))
-        written: Hashable = None
-        if spec.node_selector or spec.affinity or spec.tolerations or spec.topology_spread_constraints:
-            written = self._encoder.encode(
-                (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
-            )
-        key: tuple[Hashable, ...] = (pod.metadata.namespace, labels, written, ports, claims)
-        found = self._parsed.get(key)
-        if found is None:
-            if len(self._parsed) > 50_000:
-                self._parsed.clear()
-            found = self._parsed[key] = read_constraints(pod, labels, ports, claims)
-        return found, key
 
-    def _feature(self, constraints: Constraints) -> Features:
-        key = (constraints.namespace, constraints.labels, constraints.ports, constraints.anti_affinity,
-               constraints.preferred_pods, constraints.claims)  # fmt: skip
-        found = self._features.get(key)
-        if found is None:
-            found = self._features[key] = Features(*key)
-        return found
-
-    def features(self, pod: Pod) -> Features:
-        """Features of a pod that is already placed (its class does not matter)."""
-        return self._feature(self._constraints(pod)[0])
-
-
-def read_constraints(
-    pod: Pod, labels: tuple[tuple[str, str], ...], ports: tuple[Port, ...], claims: tuple[str, ...]
-) -> Constraints:
-    """Parse the scheduling constraints of a pod; malformed parts select nothing."""
-    spec, namespace = pod.spec, pod.metadata.namespace
-    affinity = spec.affinity or {}
-    node = _mapping(affinity.get("nodeAffinity"))
-    required = _mapping(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    pods = _mapping(affinity.get("podAffinity"))
-    anti = _mapping(affinity.get("podAntiAffinity"))
-    return Constraints(
-        namespace=namespace,
-        labels=labels,
-        selector=tuple(Requirement(k, "In", (v,)) for k, v in sorted(spec.node_selector.items())),
-        required=tuple(parse_node_term(t) for t in required.get("nodeSelectorTerms") or ()) if required else None,
-        preferred=tuple(
-            (int(entry.get("weight", 0)), parse_node_term(entry.get("preference")))
-            for entry in _mappings(node.get("preferredDuringSchedulingIgnoredDuringExecution"))
-        ),
-        tolerations=tuple(spec.tolerations),
-        ports=ports,
-        affinity=_pod_terms(pods, namespace, pod.metadata.labels),
-        anti_affinity=_pod_terms(anti, namespace, pod.metadata.labels),
-        preferred_pods=(
-            *_weighted(pods, namespace, pod.metadata.labels, 1), *_weighted(anti, namespace, pod.metadata.labels, -1)
-        ),
-        spread=tuple(_spread_rule(r, namespace, pod.metadata.labels) for r in spec.topology_spread_constraints),
-        claims=claims,
-    )  # fmt: skip
-
-
-def host_ports(containers: Sequence[Container]) -> tuple[Port, ...]:
-    """(address, protocol, port) of every host port, sorted."""
-    return tuple(
-        sorted(
-            (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
-            for container in containers
-            for port in container.ports
-            if port.host_port > 0
-        )
-    )
-
-
-def _pod_terms(affinity: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> tuple[PodTerm, ...]:
-    return tuple(
-        _pod_term(term, namespace, labels)
-        for term in _mappings(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    )
-
-
-def _weighted(
-    affinity: Mapping[str, Any], namespace: str, labels: Mapping[str, str], sign: int
-) -> tuple[WeightedTerm, ...]:
-    return tuple(
-        WeightedTerm(_pod_term(_mapping(entry.get("podAffinityTerm")), namespace, labels),
-                     sign * int(entry.get("weight", 0)))
-        for entry in _mappings(affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
-    )  # fmt: skip
-
-
-def _pod_term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> PodTerm:
-    selector = parse_label_selector(term.get("labelSelector"))
-    if selector is not None:
-        for key in term.get("matchLabelKeys") or ():
-            if key in labels:
-                selector = (*selector, Requirement(key, "In", (labels[key],)))
-        for key in term.get("mismatchLabelKeys") or ():
-            if key in labels:
-                selector = (*selector, Requirement(key, "NotIn", (labels[key],)))
-    named = frozenset(str(n) for n in term.get("namespaces") or ())
-    chosen = term.get("namespaceSelector")
-    spaces = parse_label_selector(chosen) if isinstance(chosen, Mapping) else None
-    if not named and spaces is None:
-        named = frozenset({namespace})  # neither given: the pod's own namespace
-    return PodTerm(selector, named, str(term.get("topologyKey", "")), spaces)
-
-
-def _spread_rule(rule: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> SpreadRule:
-    selector = parse_label_selector(rule.get("labelSelector"))
-    for key in rule.get("matchLabelKeys") or ():
-        if selector is not None and key in labels:
-            selector = (*selector, Requirement(key, "In", (labels[key],)))
-    return SpreadRule(
-        PodTerm(selector, frozenset({namespace}), str(rule.get("topologyKey", ""))),
-        max_skew=int(rule.get("maxSkew") or 1),
-        hard=rule.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",
-        min_domains=int(rule.get("minDomains") or 1),
-        node_affinity=rule.get("nodeAffinityPolicy", "Honor") == "Honor",
-        node_taints=rule.get("nodeTaintsPolicy", "Ignore") == "Honor",
-    )
-
-
-def _claims(volumes: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    names = []
-    for volume in volumes:
-        claim = volume.get("persistentVolumeClaim")
-        if isinstance(claim, Mapping) and claim.get("claimName"):
-            names.append(str(claim["claimName"]))
-    return tuple(sorted(names))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [v for v in value or () if isinstance(v, Mapping)]
+def _containers_key(spec: PodSpec) -> Hashable:
+    """The resources of a pod's containers; equal keys mean equal requests and equal asks, names in refusals apart."""
+    if spec.init_containers or spec.overhead or spec.resources:
+        return _encode((
+            [c.resources for c in spec.containers],
+            [(c.resources, c.restart_policy) for c in spec.init_containers],
+            spec.overhead,
+            spec.resources,
+        ))  # fmt: skip
+    return tuple([(*c.resources.requests.items(), None, *c.resources.limits.items()) for c in spec.containers])

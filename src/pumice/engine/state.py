@@ -8,9 +8,10 @@ it: ``Waiting`` (who takes part), ``Groups`` (jobs and queues), ``Bookings`` (no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import intern
 
 from pumice.engine.bookings import Bookings
-from pumice.engine.classes import PodClass
+from pumice.engine.classes import Kind, PodClass
 from pumice.engine.model import Status, Task, name_index, task_status
 from pumice.wire.names import SCHEDULER_NAME
 from pumice.wire.objects import Pod
@@ -42,10 +43,10 @@ class State(Bookings):
         if task is not None and task.key != pod.key:
             self.problems[f"Pod {pod.key}"] = f"its uid {meta.uid} belongs to pod {task.key}; it is left alone"
             return
-        status = task_status(pod)
+        status, kind = task_status(pod), self.classes.kind(pod)
         if ours:
-            self._put_task(pod, status, task, now)
-        self._hold(pod, status)
+            self._put_task(pod, kind, status, task, now)
+        self._hold(pod, kind, status)
 
     def drop_pod(self, pod: Pod) -> None:
         """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
@@ -57,7 +58,7 @@ class State(Bookings):
         if self.ledger.release(uid):
             self.wake_waiting()
         self.ledger.unpipeline(uid)
-        self.evidence.pop(uid, None)
+        self.evidence.drop(uid)
         self._versions.pop(uid, None)
         self.problems.pop(f"Pod {pod.key}", None)
         if task is not None:
@@ -71,18 +72,18 @@ class State(Bookings):
                 self._touch(job)
                 self._drop_if_empty(job)
 
-    def _put_task(self, pod: Pod, status: Status, task: Task | None, now: float) -> None:
+    def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task | None, now: float) -> None:
         before = None if task is None else (task.status, task.cls, task.gated, task.job, task.nominated)
         if task is None:
-            task = self._new_task(pod)
+            task = self._new_task(pod, kind)
         elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
             return  # a stale event must not undo an assumed placement (spec 5)
         elif status is Status.PENDING and not self.ledger.holdings.get(task.uid):
-            task.features = self.classes.features(pod)
-            self._reclass(task, pod)
+            task.features = kind.features
+            self._reclass(task, pod, kind)
         else:
-            self._revise(task, pod)
-        task.node = pod.spec.node_name or (task.node if status is Status.PENDING else "")
+            self._revise(task, pod, kind)
+        task.node = intern(pod.spec.node_name) or (task.node if status is Status.PENDING else "")
         task.gated = bool(pod.spec.scheduling_gates)
         task.nominated = pod.status.nominated_node_name
         if status is Status.PENDING:
@@ -107,19 +108,19 @@ class State(Bookings):
         if before != (task.status, task.cls, task.gated, task.job, task.nominated):
             self._touch(job)  # else it is an echo of our own writes, or says nothing that is read
 
-    def _new_task(self, pod: Pod) -> Task:
+    def _new_task(self, pod: Pod, kind: Kind) -> Task:
         meta, spec = pod.metadata, pod.spec
-        cls = self.classes.of(pod)
+        cls = self.classes.of(pod, kind)
         cls.users += 1
         self._notice_terms(cls)
         task = Task(
             uid=meta.uid,
-            namespace=meta.namespace,
+            namespace=intern(meta.namespace),
             name=meta.name,
             created=seconds(meta.creation_timestamp),
             priority=_priority(pod),
             cls=cls,
-            features=self.classes.features(pod),
+            features=kind.features,
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
             system=spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == "kube-system",
             index=name_index(meta.name),

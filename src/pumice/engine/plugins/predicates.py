@@ -22,7 +22,8 @@ from pumice.engine.plugins.topology import (
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass, Port
+    from pumice.engine.classes import PodClass
+    from pumice.engine.constraints import Port
     from pumice.engine.state import State
 
 Mask = NDArray[np.bool_]

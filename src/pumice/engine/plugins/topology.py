@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.classes import Constraints, PodClass, SpreadRule
+from pumice.engine.classes import PodClass
+from pumice.engine.constraints import Constraints, SpreadRule
 from pumice.engine.plugins.taints import untolerated
 
 if TYPE_CHECKING:
