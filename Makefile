@@ -30,8 +30,8 @@ check: setup ## lint, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## run all benchmarks (minutes); results go to benchmarks/results
-	$(BIN)/pumice bench all
+bench: setup ## run all benchmarks (most of an hour; BENCH=--quick: minutes; BENCH=--save keeps the results)
+	$(BIN)/pumice bench all $(BENCH)
 
 soak: setup ## the long counts: fuzzing from 10^5 up, kill runs (hours)
 	$(BIN)/python -m pytest -m soak --timeout 0

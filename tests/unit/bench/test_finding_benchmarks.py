@@ -1,0 +1,90 @@
+"""``pumice bench`` finds what lies below benchmarks/ by convention."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pumice.cli import bench
+from pumice.cli.main import main
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with two benchmarks that leave a line in a file, one of them discontented with itself, and a helper."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "report.py").write_text("def save():\n    pass\n")
+    body = '''"""{title}.
+
+More text: --quick and --save.
+"""
+import pathlib, sys
+MINUTES = 3
+def main():
+    with pathlib.Path({log!r}).open("a") as log:
+        print({title!r}, *sys.argv[1:], file=log)
+    return {code}
+if __name__ == "__main__":
+    sys.exit(main())
+'''
+    log = str(tmp_path / "log")
+    (folder / "bs2_second_thing.py").write_text(body.format(title="The second", log=log, code=0))
+    (folder / "bs1_first.py").write_text(body.format(title="The first", log=log, code=1))
+    (folder / "alone.py").write_text(body.format(title="By name", log=log, code=0).replace("--save", "--keep"))
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_each_module_with_a_main_is_one_with_its_name_title_and_minutes(tree: Path) -> None:
+    found = bench.find_benchmarks(tree)
+    assert [(one.name, one.title, one.minutes) for one in found.values()] == [
+        ("first", "The first", 3), ("second-thing", "The second", 3), ("alone", "By name", 3),
+    ]  # fmt: skip
+
+
+def test_all_goes_on_when_one_falls_short_and_the_exit_code_tells(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "all", "--quick"])
+    assert ended.value.code == 1
+    assert (tree / "log").read_text() == "The first --quick\nThe second --quick\n"
+    said = capfd.readouterr().err
+    assert "# 1/2 first: The first (about 3 min)" in said
+    assert said.splitlines()[-1] == "fell short or failed: first"
+
+
+def test_further_flags_go_to_the_benchmark_that_is_named(tree: Path) -> None:
+    main_ends_with(0, ["bench", "alone", "--nodes", "7", "--save"])
+    assert (tree / "log").read_text() == "By name --nodes 7\n"  # it does not know --save
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main_ends_with(2, ["bench", "frist"])
+    assert capfd.readouterr().err.strip() == "pumice: there is no benchmark 'frist'; did you mean first?"
+
+
+def test_the_benchmarks_of_the_scheduler_are_there() -> None:
+    found = bench.find_benchmarks(Path(__file__).parents[3])
+    assert {"decide", "end-to-end", "latency", "gangs", "start", "hostile", "metrics-page"} <= found.keys()
+    assert all(one.title for one in found.values())
+
+
+def test_the_null_binder_and_the_proxy_are_programs() -> None:
+    """They are started by name, so a rename must not go unseen."""
+    for module in ("null_binder", "proxy", "embedded"):
+        ended = subprocess.run([sys.executable, "-c", f"import benchmarks.end_to_end.{module}"], cwd=Path(__file__).parents[3],
+                               capture_output=True, text=True, check=False)  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+
+
+def main_ends_with(code: int, arguments: list[str]) -> None:
+    try:
+        main(arguments)
+        ended: object = 0
+    except SystemExit as end:
+        ended = end.code or 0
+    assert ended == code
