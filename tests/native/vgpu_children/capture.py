@@ -5,11 +5,12 @@ import ctypes as c
 import os
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import call, cuda, must, ptr, say, size_t, start
 
-CAPTURES, NODES = 50, 20
+CAPTURES, NODES = 20, 20
 context = start()
 module, function, own, other = ptr(), ptr(), ptr(), ptr()
 must("cuModuleLoadData", c.byref(module), c.c_char_p(b"pumice-kernel name=k ns=20000\n"))
@@ -35,13 +36,22 @@ def keep_launching():
 
 thread = threading.Thread(target=keep_launching)
 thread.start()
-while launched < 100:  # known by now, and still measured now and then
-    pass
+
+
+def await_launches(count):
+    """So many of the other thread, of which several are measured: one in 32, later one in 128."""
+    wanted = launched + count
+    while launched < wanted:
+        time.sleep(0.0005)
+
+
+await_launches(100)
 codes, nodes = set(), set()
 for _ in range(CAPTURES):
     graph, count = ptr(), size_t()
     codes.add(call("cuStreamBeginCapture_v2", own, 0))
     codes.update(launch(own) for _ in range(NODES))
+    await_launches(400)
     codes.add(call("cuStreamEndCapture", own, c.byref(graph)))
     codes.add(call("cuGraphGetNodes", graph, None, c.byref(count)))
     nodes.add(count.value)
