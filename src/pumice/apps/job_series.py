@@ -6,12 +6,14 @@ What a job's lines say once its gang stands hardly ever changes, so they are kep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from time import perf_counter
 
 from pumice.engine.engine import Engine
 from pumice.engine.model import Job, QueueState, Status, Task
-from pumice.engine.observe import escape, family, number
+from pumice.engine.observe import family, number
 from pumice.engine.plugins.drf import Drf
 from pumice.engine.plugins.proportion import Proportion
 from pumice.engine.resources import CPU, MEMORY, PODS, Vector
@@ -24,14 +26,27 @@ _STOOD = (
 )
 
 
+_Lines = tuple[QueueState, float, float, tuple[str, str, str], str]
+"""Queue, when the gang stood and share of a job, and the lines made from them: one per family of _STOOD, and the share's."""
+
+
 @dataclass(slots=True)
 class JobSeries:
     """The lines of one engine's jobs. ``retries`` counts cycles in which a job was tried and did not stand."""
 
     engine: Engine
     retries: Counter[str] = field(default_factory=Counter)
-    _shares: dict[str, tuple[float, str]] = field(default_factory=dict)
-    _stood: dict[str, tuple[tuple[float, float, str], tuple[str, str, str]]] = field(default_factory=dict)
+    _kept: dict[Job, _Lines] = field(default_factory=dict)
+
+    async def prepare(self, give_way: Callable[[], Awaitable[None]], slice_: float) -> None:
+        """Render what has changed, and give way every ``slice_`` seconds."""
+        began = perf_counter()
+        for job in list(self.engine.state.jobs.values()):
+            if job.group is not None:
+                self._lines_of(job)
+                if perf_counter() - began > slice_:
+                    await give_way()
+                    began = perf_counter()
 
     def lines(self) -> Iterator[str]:
         """Everything about jobs."""
@@ -45,34 +60,23 @@ class JobSeries:
             del self.retries[key]
         yield from family("volcano_job_retry_counts", "counter", "Cycles in which a job was not ready",
                           (({"job_id": key}, count) for key, count in self.retries.items()))  # fmt: skip
-        yield from self._when_they_stood()
+        self._kept = {job: self._lines_of(job) for job in jobs.values() if job.group is not None}
+        stood = [kept[3] for kept in self._kept.values() if kept[1]]
+        for place, (name, text) in enumerate(_STOOD):
+            yield "\n".join([f"# HELP {name} {text}\n# TYPE {name} gauge", *[lines[place] for lines in stood]])
+        drf = any(isinstance(plugin, Drf) for plugin in self.engine.framework.plugins)
+        yield "\n".join(["# HELP volcano_job_share Dominant share of a job\n# TYPE volcano_job_share gauge",
+                         *([kept[4] for kept in self._kept.values()] if drf else ())])  # fmt: skip
         for name in ("share", "weight", "weighted_share"):
             yield from family(f"volcano_namespace_{name}", "gauge", f"{name} of a namespace (not used)", ())
-        yield from self._job_shares()
 
-    def _when_they_stood(self) -> Iterator[str]:
-        kept: dict[str, tuple[tuple[float, float, str], tuple[str, str, str]]] = {}
-        for job in self.engine.state.jobs.values():
-            if job.scheduled_at and job.group is not None:
-                stamp = (job.created, job.scheduled_at, job.queue.name)
-                old = self._stood.get(job.key)
-                kept[job.key] = old if old is not None and old[0] == stamp else (stamp, _stood_lines(job))
-        self._stood = kept
-        for place, (name, text) in enumerate(_STOOD):
-            yield f"# HELP {name} {text}\n# TYPE {name} gauge"
-            yield from [lines[place] for _, lines in kept.values()]
-
-    def _job_shares(self) -> Iterator[str]:
-        yield "# HELP volcano_job_share Dominant share of a job\n# TYPE volcano_job_share gauge"
-        if not any(isinstance(plugin, Drf) for plugin in self.engine.framework.plugins):
-            return
-        kept: dict[str, tuple[float, str]] = {}
-        for job in self.engine.state.jobs.values():
-            if job.group is not None:
-                old = self._shares.get(job.key)
-                kept[job.key] = old if old is not None and old[0] == job.share else (job.share, _share_line(job))
-        self._shares = kept
-        yield from [line for _, line in kept.values()]
+    def _lines_of(self, job: Job) -> _Lines:
+        kept = self._kept.get(job)
+        if kept is None or kept[1] != job.scheduled_at or kept[0] is not job.queue:
+            kept = self._kept[job] = _render(job)
+        elif kept[2] != job.share:
+            kept = self._kept[job] = (kept[0], kept[1], job.share, kept[3], _share_line(job))
+        return kept
 
     def backlog(self) -> Iterator[str]:
         """Waiting pods by queue and by why they wait."""
@@ -107,15 +111,28 @@ def queue_lines(engine: Engine) -> Iterator[str]:
                       (({"queue_name": q.name}, int(plugin is not None and plugin.overused(q))) for q in shared))  # fmt: skip
 
 
-def _stood_lines(job: Job) -> tuple[str, str, str]:
-    labels = f'{{job_name="{escape(job.name)}",queue="{escape(job.queue.name)}",job_namespace="{escape(job.namespace)}"}}'
-    values = ((job.scheduled_at - job.created) * 1000, job.created, job.scheduled_at)
-    first, second, third = (f"{name}{labels} {number(value)}" for (name, _), value in zip(_STOOD, values, strict=True))
-    return first, second, third
+def _render(job: Job) -> _Lines:
+    """Names need no escaping: Kubernetes lets nothing into them that would."""
+    stood, queue = job.scheduled_at, job.queue
+    if not stood:
+        return (queue, stood, job.share, ("", "", ""), _share_line(job))
+    labels = f'{{job_name="{job.name}",queue="{queue.name}",job_namespace="{job.namespace}"}} '
+    texts = (
+        "volcano_e2e_job_scheduling_duration" + labels + _text((stood - job.created) * 1000),
+        "volcano_e2e_job_scheduling_start_time" + labels + _text(job.created),
+        "volcano_e2e_job_scheduling_last_time" + labels + _text(stood),
+    )
+    return (queue, stood, job.share, texts, _share_line(job))
 
 
 def _share_line(job: Job) -> str:
-    return f'volcano_job_share{{job_ns="{escape(job.namespace)}",job_id="{escape(job.key)}"}} {number(job.share)}'
+    return f'volcano_job_share{{job_ns="{job.namespace}",job_id="{job.key}"}} {_text(job.share)}'
+
+
+@lru_cache(8192)
+def _text(value: float) -> str:
+    """Jobs of one moment have equal times, and jobs of one kind equal shares."""
+    return number(round(value, 6))
 
 
 def _queue_amounts(queue: QueueState, plugin: Proportion | None) -> dict[str, Vector]:

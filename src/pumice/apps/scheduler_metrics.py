@@ -17,6 +17,9 @@ from pumice.engine.engine import Engine
 from pumice.engine.model import Task
 from pumice.engine.observe import Histogram, exponential, family
 
+SLICE = 0.002
+"""Seconds of rendering before everybody else has a turn."""
+
 
 class SchedulerMetrics:
     """Observations of one scheduler, and the page that shows them with the engine's state.
@@ -104,7 +107,8 @@ class SchedulerMetrics:
     async def fresh_page(self) -> bytes:
         """The page, rendered in slices so that cycles go on between them."""
         if not self._unchanged():
-            await self.devices.prepare(lambda: asyncio.sleep(0))
+            await self.devices.prepare(lambda: asyncio.sleep(0), SLICE)
+            await self.jobs.prepare(lambda: asyncio.sleep(0), SLICE)
         return self.page()
 
     def page(self) -> bytes:
@@ -131,7 +135,8 @@ class SchedulerMetrics:
         lines.extend(self.jobs.lines())
         lines.extend(queue_lines(self._engine))
         lines.extend(self.jobs.backlog())
-        return ("\n".join(lines) + "\n").encode()
+        lines.append("")
+        return "\n".join(lines).encode()
 
     def _counters(self) -> Iterator[str]:
         results = ({"result": result} for result in self.attempts)

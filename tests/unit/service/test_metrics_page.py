@@ -10,7 +10,7 @@ from tests.kit.objects import group, node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.virtual_time import run_virtually
 
-from pumice.apps import device_series
+from pumice.apps import scheduler_metrics
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 
@@ -172,7 +172,7 @@ async def heartbeat(running: Daemon) -> None:
 
 def test_rendering_gives_way_between_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape after many changes must not keep a cycle waiting for the whole page."""
-    monkeypatch.setattr(device_series, "SLICE", 0.0)
+    monkeypatch.setattr(scheduler_metrics, "SLICE", 0.0)
 
     async def story() -> None:
         async with daemon(*(node(f"n{i}", cards=1) for i in range(5))) as running:

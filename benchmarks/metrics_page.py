@@ -1,0 +1,227 @@
+"""The scheduler's metrics page at 400 nodes of 8 cards with 12,800 pods, each in a PodGroup of its own.
+
+    python -m benchmarks.metrics_page [--nodes 400] [--pods 12800] [--runs 5] [--quick] [--save]
+
+Measured in process: the first page of a scheduler that has never been asked, the page when nothing changed, the page after
+one pod in a hundred left, and the longest time for which making a page keeps the loop from anything else. The yardstick is
+prometheus-client alone, which is given the same device series by a collector and renders them, in the same run.
+Every page is read by prometheus-client's parser and compared with the annotations of the Bindings, card by card, pod by pod.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from tests.kit.objects import group, node, pod, queue
+
+from benchmarks.bs1_decide import EVERYTHING
+from benchmarks.report import median, save
+from pumice.apps.device_series import FAMILIES
+from pumice.apps.scheduler_metrics import SchedulerMetrics
+from pumice.engine.effects import Bind
+from pumice.engine.engine import Engine
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.volcano import PodGroup, Queue
+
+MIB, CARDS = 81920, 8
+GOAL_MS = 50
+
+Held = dict[str, tuple[str, str, int, int]]
+"""Pod name to node, card uuid, memory in MiB and cores, as its Binding's annotation says."""
+
+
+def cluster(nodes: int, pods: int) -> tuple[Engine, Held, dict[str, Pod]]:
+    """An engine that has placed all pods, and what each of them was given."""
+    engine = Engine(parse_scheduler_conf(EVERYTHING))
+    state, now = engine.state, 1_800_000_000.0
+    state.put_queue(convert(Queue, queue("default")))
+    for i in range(nodes):
+        body = node(f"n{i:05d}", cards=CARDS, mib=MIB, cpu="192", memory="1536Gi")
+        state.put_node(convert(Node, body))
+    objects: dict[str, dict[str, Any]] = {}
+    for i in range(pods):
+        name = f"podgroup-{i}"
+        obj = pod(f"p{i}", mib=8000 + i % 7 * 100, cores=10 + i % 5, cards=1, cpu="500m", group=name)
+        objects[obj["metadata"]["uid"]] = obj
+        state.put_group(convert(PodGroup, {**group(name, minimum=1), "status": {"phase": "Inqueue"}}))
+        state.put_pod(convert(Pod, obj), now)
+    held: Held = {}
+    known: dict[str, Pod] = {}
+    while engine.has_work(now) and len(held) < pods:
+        now += 1.0
+        for effect in engine.cycle(now).effects:
+            if isinstance(effect, Bind):
+                obj = objects[effect.uid]
+                uuid, _, memory, cores = effect.annotations["volcano.sh/vgpu-ids-new"].split(":")[0].split(",")
+                held[effect.name] = (effect.node, uuid, int(memory), int(cores))
+                obj["spec"]["nodeName"], obj["status"] = effect.node, {"phase": "Running"}
+                obj["metadata"]["annotations"].update(effect.annotations)
+                known[effect.name] = convert(Pod, obj)
+                engine.bound(effect.uid)
+                state.put_pod(known[effect.name], now)
+    assert len(held) == pods, f"only {len(held)} of {pods} pods were placed"
+    return engine, held, known
+
+
+def check(page: bytes, held: Held, nodes: int) -> None:
+    """The device series are exactly what the Bindings say."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for metric in text_string_to_metric_families(page.decode()):
+        if metric.type == "histogram":
+            continue
+        found[metric.name] = {tuple(v for _, v in sorted(s.labels.items())): s.value for s in metric.samples}
+        assert len(found[metric.name]) == len(metric.samples), f"{metric.name} has a series twice"
+    memory: dict[tuple[str, ...], int] = defaultdict(int)
+    cores: dict[tuple[str, ...], int] = defaultdict(int)
+    shares: dict[tuple[str, ...], int] = defaultdict(int)
+    for where, uuid, mib, percent in held.values():
+        memory[where, uuid] += mib
+        cores[where, uuid] += percent
+        shares[where, uuid] += 1
+    cards = [(f"n{i:05d}", f"GPU-n{i:05d}-{card}") for i in range(nodes) for card in range(CARDS)]
+    prefix = "volcano_vgpu_device_"
+    for name, expected in (("allocated_memory", memory), ("allocated_cores", cores), ("shared_number", shares)):
+        assert found[prefix + name] == {card: expected[card] for card in cards}, name
+    assert found[prefix + "memory_limit"] == dict.fromkeys(cards, MIB)
+    for place, name in ((2, "memory"), (3, "core")):
+        series = found[f"{prefix}{name}_allocation_for_a_certain_pod"]
+        assert series == {(h[0], h[1], pod_name): h[place] for pod_name, h in held.items()}, name  # type: ignore[misc]
+    assert len(found["volcano_e2e_job_scheduling_duration"]) == len(held), "one series per job that stands"
+
+
+class Yardstick(Collector):
+    """prometheus-client's own way: a collector that makes the same families out of the same books at each scrape."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def collect(self) -> Iterable[Metric]:
+        card = ["devID", "NodeName"]
+        labels = [card] * 4 + [[*card, "podName"]] * 2 + [[*card, "podNamespace", "podName"]] * 2
+        families = [GaugeMetricFamily(name, text, labels=names)
+                    for (name, text), names in zip(FAMILIES, labels, strict=True)]  # fmt: skip
+        tasks = self.engine.state.tasks
+        for name, family in self.engine.state.ledger.books.items():
+            for book in family.nodes.values() if name.startswith("nvidia-vgpu") else ():
+                for known, usage in zip(book.inventory.cards, book.usages, strict=True):
+                    where = [known.uuid, book.name]
+                    for place, value in enumerate((known.total, usage.shares, usage.memory, usage.cores)):
+                        families[place].add_metric(where, value)
+                    for uid, pieces in usage.holders.items():
+                        task = tasks[uid]
+                        amounts = sum(p.asked for p in pieces), sum(p.cores for p in pieces)
+                        for place, amount in enumerate(amounts):
+                            families[4 + place].add_metric([*where, task.name], amount)
+                            families[6 + place].add_metric([*where, task.namespace, task.name], amount)
+        return families
+
+
+def timed(step: Callable[[], bytes]) -> tuple[float, bytes]:
+    """Milliseconds and the page. What lives long is frozen first, as the daemon does after its lists."""
+    gc.collect()
+    gc.freeze()
+    began = time.perf_counter()
+    page = step()
+    return (time.perf_counter() - began) * 1000, page
+
+
+def longest_hold(metrics: SchedulerMetrics) -> float:
+    """Milliseconds for which making the page held the loop at once."""
+
+    async def story() -> float:
+        gaps = [0.0]
+
+        async def others() -> None:
+            last = time.perf_counter()
+            while True:
+                await asyncio.sleep(0)
+                now = time.perf_counter()
+                gaps.append(now - last)
+                last = now
+
+        other = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        await metrics.fresh_page()
+        await asyncio.sleep(0)
+        other.cancel()
+        return max(gaps) * 1000
+
+    gc.collect()
+    gc.freeze()
+    return asyncio.run(story())
+
+
+def measure(nodes: int, pods: int, runs: int) -> dict[str, Any]:
+    engine, held, known = cluster(nodes, pods)
+    moves = [0]
+
+    def fresh() -> SchedulerMetrics:
+        return SchedulerMetrics(engine, lambda: moves[0])
+
+    taken: dict[str, list[float]] = {name: [] for name in ("first", "unchanged", "one_percent_left", "hold", "yardstick")}
+    registry = CollectorRegistry()
+    registry.register(Yardstick(engine))
+    for run in range(runs):
+        metrics = fresh()
+        spent, page = timed(metrics.page)
+        taken["first"].append(spent)
+        if run == 0:
+            check(page, held, nodes)
+        spent, again = timed(metrics.page)
+        taken["unchanged"].append(spent)
+        assert again is page, "a page that nothing changed since is the same page"
+        taken["yardstick"].append(timed(lambda: generate_latest(registry))[0])
+        for name in list(held)[:: max(1, len(held) // (pods // 100))][: pods // 100]:
+            engine.state.drop_pod(known[name])
+            del held[name]
+        moves[0] += 1
+        before = metrics.devices.rendered
+        spent, page = timed(metrics.page)
+        taken["one_percent_left"].append(spent)
+        touched = metrics.devices.rendered - before
+        taken["hold"].append(longest_hold(fresh()))
+    check_after(page, held)
+    ratio = [y / f for y, f in zip(taken["yardstick"], taken["first"], strict=True)]
+    return {
+        "nodes": nodes, "cards": nodes * CARDS, "pods": pods, "page_kib": len(page) // 1024,
+        "first_ms": median(taken["first"], 1), "unchanged_ms": median(taken["unchanged"], 3),
+        "after_one_percent_left_ms": median(taken["one_percent_left"], 1), "cards_rendered_then": touched,
+        "longest_hold_of_the_loop_ms": median(taken["hold"], 1),
+        "prometheus_client_devices_only_ms": median(taken["yardstick"], 1), "times_faster": median(ratio, 2),
+        "goals": {"first_ms": GOAL_MS},
+    }  # fmt: skip
+
+
+def check_after(page: bytes, held: Held) -> None:
+    """What left is gone, what stayed is there."""
+    name = "volcano_vgpu_device_memory_allocation_for_a_certain_pod"
+    families = {m.name: m for m in text_string_to_metric_families(page.decode())}
+    assert {s.labels["podName"]: s.value for s in families[name].samples} == {pod: h[2] for pod, h in held.items()}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=400)
+    parser.add_argument("--pods", type=int, default=12_800)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.nodes, options.pods, options.runs = 40, 1280, 2
+    save("metrics_page", measure(options.nodes, options.pods, options.runs), keep=options.save)
+
+
+if __name__ == "__main__":
+    main()
