@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from dataclasses import dataclass, field
@@ -32,6 +33,13 @@ class Election:
     _seen: tuple[str, str] = ("", "")
     _seen_at: float = 0.0
     _lease: dict[str, Any] = field(default_factory=dict)
+    _renewed: float = -1e9
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody else can have the lease yet: it was renewed less than its duration ago. A process that was stopped
+        for a while learns here, before its next decision, that it may lead no longer."""
+        return self.clock.monotonic() - self._renewed < self.duration
 
     def __post_init__(self) -> None:
         if not self.identity:
@@ -39,18 +47,17 @@ class Election:
 
     async def acquire(self) -> None:
         """Return once the lease is ours."""
-        while not await self._try():
+        while not await self._try_in_time():
             await self.clock.sleep(self.retry * (1 + 0.2 * self.dice.random()))
         log.info("leading lease=%s/%s identity=%s", self.namespace, self.name, self.identity)
 
     async def keep(self) -> None:
         """Renew for ever; return when the lease is lost."""
-        renewed = self.clock.monotonic()
         while True:
             await self.clock.sleep(self.retry)
-            if await self._try():
-                renewed = self.clock.monotonic()
-            elif self._seen[0] not in ("", self.identity) or self.clock.monotonic() - renewed > self.renew_deadline:
+            if await self._try_in_time():
+                continue
+            if self._seen[0] not in ("", self.identity) or self.clock.monotonic() - self._renewed > self.renew_deadline:
                 return
 
     async def release(self) -> None:
@@ -62,6 +69,18 @@ class Election:
             await self.cluster.update(LEASES, self._lease)
         except ApiError as error:
             log.info("lease not released: %s", error)
+
+    async def _try_in_time(self) -> bool:
+        """One attempt; a connection that answers nothing must not outlast the lease."""
+        began = self.clock.monotonic()
+        try:
+            async with asyncio.timeout(self.renew_deadline / 2):
+                mine = await self._try()
+        except TimeoutError:
+            return False
+        if mine:
+            self._renewed = began
+        return mine
 
     async def _try(self) -> bool:
         now = self.clock.now()

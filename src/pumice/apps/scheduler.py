@@ -192,6 +192,9 @@ class Scheduler:
         self.metrics.ready = True
         while True:
             await self._next()
+            if self._election is not None and not self._election.held:
+                await self.clock.sleep(self.settings.retry_period)  # renewed again by then, or the daemon stops
+                continue
             self._cycle()
 
     async def _next(self) -> None:
@@ -282,5 +285,6 @@ class Scheduler:
         return await self.metrics.fresh_page()
 
     def _waiting_for(self) -> list[str]:
-        """What is missing before decisions may be made."""
-        return [] if self.metrics.ready else sorted(self.intake.unsynced) or ["leadership"]
+        """The lists that are not complete yet. A stand-by that only waits for the lease is ready: else a rolling update,
+        which waits for the new pod before it ends the leader, would never end."""
+        return sorted(self.intake.unsynced)

@@ -1,0 +1,140 @@
+"""Several schedulers of one cluster: one leads, the others wait, and nobody decides on an outdated lease."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
+from tests.kit.objects import node, pod
+from tests.kit.scheduler_daemon import CONF, Daemon, create
+from tests.kit.virtual_time import VirtualClock, run_virtually
+
+from pumice.apps.scheduler import Settings
+from pumice.model.refusal import Unavailable
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+
+DURATION, RETRY = 15.0, 2.0
+
+
+async def place() -> tuple[FaultyCluster, VirtualClock]:
+    clock = VirtualClock()
+    cluster = await faulty_cluster(clock)
+    body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": CONF}}
+    await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
+    await cluster.put_node(node("n1", cards=4))
+    return cluster, clock
+
+
+def candidate(cluster: FaultyCluster, clock: VirtualClock, name: str, **settings: Any) -> Daemon:
+    return Daemon(cluster, clock, Settings(leader_elect=True, identity=name, **settings), seed=len(name))
+
+
+async def kill(daemon: Daemon) -> None:
+    """As SIGKILL: nothing is finished, nothing given back."""
+    keeper = daemon.scheduler._keeper
+    daemon.scheduler._keeper = None
+    assert keeper is not None
+    for task in (keeper, daemon.task):
+        task.cancel()
+    await asyncio.gather(keeper, daemon.task, return_exceptions=True)
+
+
+async def holder(cluster: FaultyCluster, name: str = "volcano") -> str:
+    return str((await cluster.get(volcano.LEASES, name, "volcano-system"))["spec"]["holderIdentity"])
+
+
+def test_when_the_leader_is_killed_the_other_takes_over_and_binds_what_waits() -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        first = candidate(cluster, clock, "first")
+        await asyncio.wait_for(first.ready.wait(), 5)
+        second = candidate(cluster, clock, "second")
+        await create(cluster, pod("a", mib=4000))
+        await first.bind_all("a")
+        await clock.sleep(60)
+        assert await holder(cluster) == "first"
+        assert not second.ready.is_set()
+        assert (await second.page("/readyz"))[0] == 200, "a stand-by with a complete cache is ready to take over"
+        await kill(first)
+        began = clock.monotonic()
+        await create(cluster, pod("b", mib=4000))
+        await second.until(lambda: second.bound("b"), DURATION + 2 * RETRY)
+        assert DURATION - RETRY <= clock.monotonic() - began <= DURATION + 1.2 * RETRY + 1
+        assert await holder(cluster) == "second"
+        await second.audit()
+        await second.close()
+
+    run_virtually(story())
+
+
+def test_a_leader_that_stops_hands_over_at_once() -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        first = candidate(cluster, clock, "first")
+        await asyncio.wait_for(first.ready.wait(), 5)
+        second = candidate(cluster, clock, "second")
+        await clock.sleep(5)
+        await first.close()
+        began = clock.monotonic()
+        await asyncio.wait_for(second.ready.wait(), 10)
+        assert clock.monotonic() - began <= 1.2 * RETRY + 0.1
+        await second.close()
+
+    run_virtually(story())
+
+
+def test_a_leader_whose_lease_requests_are_never_answered_stops_before_another_may_lead() -> None:
+    """A half-open connection: the request neither fails nor ends."""
+
+    async def story() -> None:
+        cluster, clock = await place()
+        first = candidate(cluster, clock, "first")
+        await asyncio.wait_for(first.ready.wait(), 5)
+        await clock.sleep(5)
+        silent, request = asyncio.Event(), cluster.request
+
+        async def hang(verb: str, path: str, **options: Any) -> bytes:
+            if "/leases/" in path:
+                await silent.wait()
+            return await request(verb, path, **options)
+
+        cluster.request = hang  # type: ignore[method-assign]
+        began = clock.monotonic()
+        with pytest.raises(Unavailable, match="the lease was lost"):
+            await first.task
+        assert clock.monotonic() - began < DURATION
+
+    run_virtually(story())
+
+
+def test_a_process_that_was_frozen_decides_nothing_on_its_old_lease() -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        first = candidate(cluster, clock, "first")
+        await asyncio.wait_for(first.ready.wait(), 5)
+        first.scheduler._election._renewed -= 60  # type: ignore[union-attr] # a minute of SIGSTOP, as the clock tells it
+        cluster.fault = lambda verb, path: ApiError(0, "Timeout", "no answer") if "/leases" in path else None
+        await create(cluster, pod("a", mib=4000))
+        with pytest.raises(Unavailable):
+            await first.task
+        assert not await first.bound("a")
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize(("names", "lease"), [(("volcano",), "volcano"), (("team",), "team"), (("a", "b"), "volcano")])
+def test_the_lease_is_named_after_the_only_scheduler_name(names: tuple[str, ...], lease: str) -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        leader = candidate(cluster, clock, "", scheduler_names=names)
+        await asyncio.wait_for(leader.ready.wait(), 5)
+        host, _, unique = (await holder(cluster, lease)).rpartition("_")
+        assert host
+        assert len(unique) == 32
+        await leader.close()
+        assert await holder(cluster, lease) == ""
+
+    run_virtually(story())
