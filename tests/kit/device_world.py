@@ -93,7 +93,7 @@ class TinyLedger:
                 if piece.slot is not None and piece.slot.group:
                     assert piece.slot.number not in usage.slots, f"slot {piece.slot} of {piece.uuid} is held twice"
                     assert usage.group in ("", piece.slot.group), f"two groups on {piece.uuid}"
-                    usage.slots.add(piece.slot.number)
+                    usage.slots |= {piece.slot.number}
                     usage.group = piece.slot.group
         return usages
 

@@ -12,6 +12,7 @@ from pumice.engine.groups import Groups
 from pumice.engine.ledger import Hold, Holding, Ledger
 from pumice.engine.model import DONE_STATUSES, Status, Task
 from pumice.engine.node_book import NO_MARKS
+from pumice.engine.nodes import node_bytes
 from pumice.engine.volumes import Volumes
 from pumice.families.seam import Family
 from pumice.families.settings import Settings
@@ -114,7 +115,7 @@ class Bookings(Groups):
         row = self.ledger.table.row_of.get(name)
         if row is not None:
             facts = self.ledger.table.facts[row]
-            if facts is not None and _same_node(facts.node, node):
+            if facts is not None and facts.written == node_bytes(node):
                 return
         before = {family: book.nodes.get(name) for family, book in self.ledger.books.items()}
         self.ledger.put_node(node)
@@ -191,15 +192,3 @@ class Bookings(Groups):
                 self._reclass(task, task.pod)
                 if task.job is not None:
                     self.activate(task.job)
-
-
-def _same_node(old: Node, new: Node) -> bool:
-    """Whether an update changes nothing that is read."""
-    return (
-        old.status.allocatable == new.status.allocatable
-        and old.status.capacity == new.status.capacity
-        and old.metadata.labels == new.metadata.labels
-        and old.metadata.annotations == new.metadata.annotations
-        and old.spec.unschedulable == new.spec.unschedulable
-        and old.spec.taints == new.spec.taints
-    )

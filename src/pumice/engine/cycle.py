@@ -158,6 +158,7 @@ class Cycle:
                 for job in [job for job in queue.active if job not in self.tried]:
                     state.wait(job, self.now + RETRY_BLOCKED)  # no action of this configuration looks at it
         state.dirty.clear()
+        state.settled.clear()
 
     def _let_go(self) -> None:
         """Take back what standing gangs hold. Nothing of it reached the world, and no Binding may rest on it. Rows of gangs

@@ -25,6 +25,7 @@ from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import BadInput, Refusal
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.scheduler_conf import DEFAULT_CONF, SchedulerConf, parse_scheduler_conf
+from pumice.wire.volcano import INQUEUE, PENDING
 
 RETRY_FIRST = 0.1
 RETRY_LONGEST = 60.0
@@ -98,6 +99,7 @@ class Engine:
         state = self.state
         return bool(
             state.dirty
+            or state.settled
             or state.unexplained
             or (state.released and state.waiting)
             or ((state.sleeping or state.waiting) and self.placer.news != state.woken_at)
@@ -118,6 +120,26 @@ class Engine:
             task.failures = 0
             self.state.dirty[task.job] = None
         return task
+
+    def evicting(self, uid: str) -> Task | None:
+        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2). It stays
+        charged until it is gone. None when it holds nothing."""
+        task = self.state.tasks.get(uid)
+        if task is None or task.job is None or uid not in self.state.ledger.holdings:
+            return None
+        self.state.ledger.terminate(uid)
+        task.job.move(task, Status.RELEASING)
+        self.state.dirty[task.job] = None
+        return task
+
+    def half_bound(self) -> list[Job]:
+        """Gangs that have members on nodes and members without one, and never stood whole. Between two schedulers such a
+        gang is one whose Bindings were broken off."""
+        return [
+            job for job in self.state.jobs.values()
+            if job.min_available > 1 and 0 < job.ready_count < job.min_available and job.pending
+            and job.phase in ("", PENDING, INQUEUE)
+        ]  # fmt: skip
 
     def bind_failed(self, uid: str, now: float) -> Task | None:
         """The Binding was refused: the pod is pending again and its cards are free; it is tried again with back-off."""

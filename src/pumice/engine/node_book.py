@@ -16,6 +16,8 @@ NO_MARKS = Marks()
 
 CardFacts = tuple[int, int, bool, bool, int]
 CardUse = tuple[int, int, int, int]
+_NOBODY: dict[str, tuple[Piece, ...]] = {}
+"""The holders of every empty card: replaced, never changed."""
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class NodeBook:
     def empty(cls, name: str, inventory: Inventory) -> NodeBook:
         """The book of a node on which nothing is booked yet."""
         by_uuid = {card.uuid: place for place, card in enumerate(inventory.cards)}
-        return cls(name, inventory, [Usage() for _ in inventory.cards], by_uuid=by_uuid)
+        return cls(name, inventory, [Usage(holders=_NOBODY) for _ in inventory.cards], by_uuid=by_uuid)
 
     def view(self, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
         """The node as ``Family.fit`` sees it. ``without`` and ``plus`` make the future view of pipelining: as if those
@@ -105,13 +107,16 @@ def _by_card(book: NodeBook, grant: Grant) -> dict[int, tuple[Piece, ...]]:
 
 
 def _book(usage: Usage, uid: str, pieces: tuple[Piece, ...]) -> None:
-    usage.holders[uid] = (*usage.holders.get(uid, ()), *pieces)
+    if not usage.holders:
+        usage.holders = {}
+    held = usage.holders.get(uid)
+    usage.holders[uid] = pieces if held is None else (*held, *pieces)
     for piece in pieces:
         usage.shares += 1
         usage.memory += piece.memory
         usage.cores += piece.cores
         if piece.slot is not None and piece.slot.group:  # a slice outside the groups stands in ``holders`` alone
-            usage.slots.add(piece.slot.number)
+            usage.slots |= {piece.slot.number}
             usage.group = piece.slot.group
 
 
@@ -121,13 +126,15 @@ def _unbook(usage: Usage, uid: str) -> None:
         usage.memory -= piece.memory
         usage.cores -= piece.cores
     slots: list[Slot] = [p.slot for held in usage.holders.values() for p in held if p.slot is not None and p.slot.group]
-    usage.slots = {slot.number for slot in slots}
+    usage.slots = frozenset([slot.number for slot in slots])
+    if not usage.holders:
+        usage.holders = _NOBODY
     usage.group = slots[-1].group if slots else ""  # an emptied card is free for any geometry again (D-22)
 
 
 def _future(book: NodeBook, without: Iterable[str], plus: Mapping[str, Grant]) -> NodeBook:
     usages = [
-        Usage(u.shares, u.memory, u.cores, u.group, set(u.slots), dict(u.holders)) for u in book.usages
+        Usage(u.shares, u.memory, u.cores, u.group, u.slots, dict(u.holders)) for u in book.usages
     ]
     copy = NodeBook(book.name, book.inventory, usages, dict(book.marks), dict(book.doubts), book.by_uuid)
     for uid in without:

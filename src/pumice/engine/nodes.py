@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.resources import CPU, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY, Vector, vector
-from pumice.wire.objects import Node, Taint
+from pumice.wire.objects import Meta, Node, NodeSpec, NodeStatus, Quantities, Taint
 
 Rows = NDArray[np.intp]
 
@@ -57,7 +58,28 @@ class NodeFacts:
     labels: dict[str, str]
     taints: tuple[Taint, ...]
     unschedulable: bool
-    node: Node
+    written: bytes
+    """The rest of what is read of the object, packed: five thousand of them are kept only to be compared and read again."""
+
+    @property
+    def node(self) -> Node:
+        name, labels, annotations, cordoned, taints, allocatable, capacity = _unpack(self.written)
+        return Node(Meta(name, labels=labels, annotations=annotations), NodeSpec(cordoned, taints),
+                    NodeStatus(allocatable, capacity))  # fmt: skip
+
+
+Written = tuple[str, dict[str, str], dict[str, str], bool, list[Taint], Quantities, Quantities]
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Written).decode
+
+
+def node_bytes(node: Node) -> bytes:
+    """All that is read of a Node object; equal bytes mean that an update changed nothing of it."""
+    meta, spec, status = node.metadata, node.spec, node.status
+    written: Written = (
+        meta.name, meta.labels, meta.annotations, spec.unschedulable, spec.taints, status.allocatable, status.capacity
+    )  # fmt: skip
+    return _pack(written)
 
 
 class NodeTable:
@@ -118,7 +140,7 @@ class NodeTable:
             self.live[row] = True
             self._rank = None
         self.facts[row] = NodeFacts(
-            name, node.metadata.labels, tuple(node.spec.taints), node.spec.unschedulable, node
+            name, node.metadata.labels, tuple(node.spec.taints), node.spec.unschedulable, node_bytes(node)
         )
         self._set_taints(row, node.spec.unschedulable, tuple(node.spec.taints))
         self._set_allocatable(row, vector(node.status.allocatable))

@@ -28,7 +28,7 @@ REWRITE_AFTER = 30.0
 def close(cycle: Cycle) -> list[Effect]:
     """Effects for every job that changed or was tried in this cycle."""
     effects: list[Effect] = []
-    queues: set[str] = set()
+    queues: set[str] = set(cycle.state.settled)
     for job in {**cycle.state.dirty, **cycle.tried, **cycle.explained}:
         if job.key not in cycle.state.jobs:
             continue

@@ -167,8 +167,10 @@ class TermIndex:
             self._counts[key][row] += sign
         if sign > 0 and seen_by:
             self.arrivals += 1
-        _bump_all(self.ports, row, features.ports, sign)
-        _bump_all(self.volumes, row, features.volumes, sign)
+        if features.ports:
+            _bump_all(self.ports, row, features.ports, sign)
+        if features.volumes:
+            _bump_all(self.volumes, row, features.volumes, sign)
         for term in features.anti:
             _bump_holder(self.anti, term, row, sign)
         for weighted in features.preferred:

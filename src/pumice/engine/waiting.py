@@ -18,6 +18,8 @@ class Waiting:
     jobs: dict[str, Job] = field(default_factory=dict)
     dirty: dict[Job, None] = field(default_factory=dict)
     """Jobs whose status must be looked at when the cycle closes."""
+    settled: dict[str, None] = field(default_factory=dict)
+    """Queues whose sums changed through jobs of which nothing else is to be said."""
     waiting: dict[Job, float] = field(default_factory=dict)
     """Jobs that wait for a time: queue quota, enqueue, back-off."""
     sleeping: dict[PodClass, dict[Job, None]] = field(default_factory=dict)
@@ -32,6 +34,13 @@ class Waiting:
     """How far the table's gains have been offered to every sleeping class."""
 
     def _touch(self, job: Job) -> None:
+        """Something of the job changed. One without PodGroup and without pending pods (a running bare pod, most often) has
+        no status to write and nothing to try: only its queue is told."""
+        if job.group is None and not job.pending:
+            job.settle()
+            self.settled[job.queue.name] = None
+            self.waiting.pop(job, None)
+            return
         self.dirty[job] = None
         self.activate(job)
 

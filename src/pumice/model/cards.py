@@ -97,5 +97,5 @@ class Usage:
     memory: int = 0
     cores: int = 0
     group: str = ""  # active geometry group; empty when no slot is in use (D-22)
-    slots: set[int] = field(default_factory=set)
+    slots: frozenset[int] = frozenset()
     holders: dict[str, tuple[Piece, ...]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from sys import intern
 
 from pumice.model.cards import Card, Mode, Piece
 from pumice.model.refusal import Refusal
@@ -81,7 +82,7 @@ def _entry(index: int, fields: list[str], short_entries: bool, cores_field: bool
         blocked = f"card {uuid} is registered with count {fields[1][:20]!r} and memory {fields[2][:20]!r}"
     mode = Mode.MIG if fields[5] == Mode.MIG else Mode.HAMI_CORE
     places = mode is Mode.MIG and PLACES in fields[6:]
-    return Card(index, uuid, fields[3], total or 0, shares or 0, fields[4] in _TRUE, mode, blocked, places=places)
+    return Card(index, uuid, intern(fields[3]), total or 0, shares or 0, fields[4] in _TRUE, mode, blocked, places=places)
 
 
 def render_register(cards: Iterable[Card]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from sys import intern
 from typing import Any
 
 from pumice.families.nvidia_vgpu.mig import Catalogue, Geometry
@@ -85,7 +86,7 @@ def inventory(catalogue: Catalogue, cards: tuple[Card, ...], problems: tuple[str
     facts = Facts(
         geometries=geometries,
         by_uuid={card.uuid: card.index for card in cards},
-        types=tuple(card.type.lower() for card in cards),
+        types=tuple(intern(card.type.lower()) for card in cards),
         total=sum(card.total for card in cards) or 1,
         shares=sum(card.shares for card in cards) or 1,
         links=any(card.links or card.numa >= 0 for card in cards),
