@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,12 +123,17 @@ class Bookings:
         except OSError:
             return
         for folder in found:
+            import shutil  # rarely needed, and slow to load for a program that waits to start
+
             shutil.rmtree(folder, ignore_errors=True)
 
     def save(self) -> None:
         """Write beside the file and rename over it. Raises Unavailable; then nothing has changed."""
+        draft = self._directory / ".bookings.new"  # one name: whoever was killed over it left it to us, who hold the lock
         try:
-            descriptor, draft = tempfile.mkstemp(prefix=".bookings-", dir=self._directory)
+            with contextlib.suppress(FileNotFoundError):
+                draft.unlink()
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unavailable(f"{self._directory}: the bookings cannot be written: {error.strerror}") from error
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import closing
 from pathlib import Path
 
@@ -28,6 +27,8 @@ def serving(machine: Path | None, kubelet: Path = KUBELET, unix: Path = Path("/p
 
 
 def _answers(path: Path) -> bool:
+    import socket  # slow to load, and there is mostly nobody to knock at
+
     descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with closing(socket.socket(socket.AF_UNIX)) as knock:

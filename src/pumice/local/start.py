@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -88,12 +88,12 @@ def refuse_nested(present: Mapping[str, str]) -> None:
 
 def executable(command: Sequence[str], path: str) -> str:
     """The file to run. Raises FileNotFoundError or PermissionError as exec would, but before anything is booked."""
-    found = shutil.which(command[0], path=path)
-    if found is not None:
-        return found
-    candidates = [command[0]] if "/" in command[0] else [os.path.join(d, command[0]) for d in path.split(":")]
+    candidates = [command[0]] if "/" in command[0] else [os.path.join(folder, command[0]) for folder in path.split(":")]
+    for candidate in candidates:
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
     if any(os.path.exists(candidate) for candidate in candidates):
-        raise PermissionError(command[0])
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), command[0])
     raise FileNotFoundError(command[0])
 
 

@@ -1,15 +1,20 @@
 """The emulated machine, Python side: describing one, making it, changing it and asking what happened on it.
 
 The cards themselves are presented by ``libnvidia-ml.so.1`` and ``libcuda.so.1`` (``native/machine``); everything that a
-driver decides is decided there. This package fills and reads their shared state.
+driver decides is decided there. This package fills and reads their shared state. Its parts are loaded when they are first
+asked for: a program that starts on a machine needs none of what makes one.
 """
 
-from pumice.machine.directory import Machine, RaisedXid, SetFault, create, open_machine
-from pumice.machine.document import ModelError
-from pumice.machine.model import CardModel, FaultModel, MachineModel, machine_of, preset
-from pumice.machine.model_file import load_model
-from pumice.machine.native import MachineError, library_dir, nvml_library
-from pumice.machine.witness import Share, Witness
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice.machine.directory import Machine, RaisedXid, SetFault, create, open_machine
+    from pumice.machine.document import ModelError
+    from pumice.machine.model import CardModel, FaultModel, MachineModel, machine_of, preset
+    from pumice.machine.model_file import load_model
+    from pumice.machine.native import MachineError, library_dir, nvml_library
+    from pumice.machine.witness import Share, Witness
 
 __all__ = [
     "CardModel",
@@ -30,3 +35,19 @@ __all__ = [
     "open_machine",
     "preset",
 ]
+
+_PARTS = {
+    "directory": ("Machine", "RaisedXid", "SetFault", "create", "open_machine"),
+    "document": ("ModelError",),
+    "model": ("CardModel", "FaultModel", "MachineModel", "machine_of", "preset"),
+    "model_file": ("load_model",),
+    "native": ("MachineError", "library_dir", "nvml_library"),
+    "witness": ("Share", "Witness"),
+}
+_PART_OF = {name: part for part, names in _PARTS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PART_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PART_OF[name]}"), name)

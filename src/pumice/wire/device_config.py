@@ -5,16 +5,17 @@ Schema: spec deviceshare-nvidia 2.3 and 2.5. Scheduler and node plugin read the 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.model.refusal import BadInput
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import FORBIDDEN_IN_GROUP
-from pumice.wire.yaml_lines import Lined, Path, load_lined
+
+if TYPE_CHECKING:
+    from pumice.wire.yaml_lines import Lined, Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,9 @@ _TOP = ("nvidia", "vnpus")
 
 def parse_device_config(text: str, *, first_line: int = 1) -> DeviceConfig:
     """Parse the document. Raises BadInput with line and key on what cannot be meant; unknown keys are warnings."""
+    # Only here: the defaults need no parser, and `pumice run` has no other configuration.
+    from pumice.wire.yaml_lines import load_lined
+
     lined = load_lined(text, first_line=first_line)
     if lined.value is None:
         return DeviceConfig()
@@ -119,6 +123,8 @@ def parse_device_config(text: str, *, first_line: int = 1) -> DeviceConfig:
 
 def nearest(word: str, known: Any) -> str:
     """``; did you mean 'x'?`` when something known is near, else nothing."""
+    import difflib
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     folded = [k for k in known if k.lower() == word.lower()] or close
     return f"; did you mean {folded[0]!r}?" if folded else ""
