@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -231,7 +232,7 @@ def test_a_limit_is_changed_only_to_what_the_card_and_the_program_allow(here: On
     assert "card 0 has no room for 6000 MiB" in raised.stderr
     lowered = limit("--memory", "500")
     assert lowered.returncode == 2
-    assert "uses 1150 MiB, more than the 500 MiB it would keep" in lowered.stderr
+    assert re.search(r"uses 11[5-9]\d MiB, more than the 500 MiB it would keep", lowered.stderr)
     assert limit("--memory", "500", "--force").returncode == 0
     assert here.run("--memory", "4600", "--", "true").returncode == 0  # what was given back can be had
 
@@ -342,15 +343,16 @@ def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> Non
     program = here.burn("--memory", "4000", "--cores", "50", memory=1000, seconds=60)
     (share,) = here.ps()
     assert share["pid"] == program.pid
-    assert share["cards"][0]["memoryUsedBytes"] == 1150 * MIB
+    used = -(-share["cards"][0]["memoryUsedBytes"] // MIB)
+    assert 1150 <= used < 1200  # what it took, its context, and whatever the library charges for its module
     table = here.pumice("ps", "--emulated", str(here.directory)).stdout
-    assert "1150/4000 MiB" in table
+    assert f"{used}/4000 MiB" in table
     frame = here.pumice("top", "--once", "--emulated", str(here.directory)).stdout
     assert frame.splitlines()[0].strip() == "cards"
     assert "4000 MiB, 50 %" in frame
     assert "pumice burn --memory 1000" in frame
     story = here.pumice("vgpu", "status", share["region"]).stdout
-    assert "1150 of 4000 MiB (contexts 150, modules 0, data 1000)" in story
+    assert re.search(rf"{used} of 4000 MiB \(contexts 150, modules \d+, data 1000\)", story)
     assert "limiter at work" in story
 
 
