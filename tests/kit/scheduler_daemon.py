@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from pumice.apps.scheduler import Scheduler, Settings
-from pumice.ports.cluster import ApiError
+from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import volcano
 from tests.kit.auditor import audit
 from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
@@ -128,3 +129,10 @@ async def write_conf(running: Daemon, text: str) -> None:
 
 def lost_answer(verb: str, path: str) -> Any:
     return (ApiError(0, "Timeout", "no answer"), True) if path.endswith("/binding") else None
+
+
+async def tell_pod(running: Daemon, obj: dict[str, Any], kind: str = "MODIFIED") -> None:
+    """Let the daemon's watch of pods say this once more, whatever the API server holds."""
+    intake = running.scheduler.intake
+    intake._take("pods", intake._on_pod, WatchEvent(kind, json.dumps(obj).encode()))  # type: ignore[arg-type]
+    await running.clock.sleep(1)

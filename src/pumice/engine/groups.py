@@ -135,7 +135,7 @@ class Groups(Waiting):
 
     def _reprioritise(self) -> None:
         for job in self.jobs.values():
-            if job.group is not None and job.pending:
+            if job.group is not None:
                 job.priority = self._priority(job, job.group.spec.priority_class_name)
                 job.sort_key = None
 
