@@ -25,6 +25,8 @@ log = logging.getLogger("pumice.scheduler.bind")
 
 GANG_PATIENCE = 5.0
 """Seconds for which a gang's Binding is repeated before the gang is given up as a whole."""
+LONGEST_PAUSE = 5.0
+"""Seconds between two looks at a pod of which nobody knows whether it is bound."""
 CAUTIOUS = frozenset({0, 408, 409, 410, 429, 500, 502, 503, 504})
 """Answers after which the pod is looked at: it may be bound in spite of them."""
 
@@ -117,14 +119,17 @@ class Binder:
         return Outcome.BOUND, ""
 
     async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
-        """What the API server holds of the pod after an answer that may be wrong."""
-        for attempt in range(4):
+        """What the API server holds of the pod after an answer that may be wrong. Asked until it answers: as long as
+        nobody knows, the pod keeps its place and its cards."""
+        pause = 0.1
+        while True:
             try:
                 pod = await self.cluster.get(PODS, effect.name, effect.namespace)
             except ApiError as second:
                 if second.code == 404:
                     return Outcome.GONE, second.message
-                await self.clock.sleep(0.1 * 2**attempt)
+                await self.clock.sleep(pause * (0.5 + self.dice.random()))
+                pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             if pod.get("metadata", {}).get("uid") != effect.uid:
                 return Outcome.GONE, "another pod has taken its name"
@@ -132,7 +137,6 @@ class Binder:
             if node:
                 return (Outcome.BOUND, "") if node == effect.node else (Outcome.ELSEWHERE, f"it runs on {node}")
             return Outcome.FAILED, error.message
-        return Outcome.FAILED, error.message
 
 
 def binding_body(effect: Bind) -> bytes:

@@ -108,6 +108,7 @@ class Scheduler:
     configuration: Configuration = field(init=False)
     binder: Binder = field(init=False)
     writer: StatusWriter = field(init=False)
+    outcomes: Outcomes = field(init=False)
     port: int = 0
     """Port of the pages, once they are served."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -131,7 +132,7 @@ class Scheduler:
         self.metrics = SchedulerMetrics(self.engine, lambda: (self.intake.changes, id(self.engine.framework)))
         self.intake.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events)
-        outcomes = Outcomes(self.engine, self.metrics, self.writer, clock, self._wake)
+        self.outcomes = outcomes = Outcomes(self.engine, self.metrics, self.writer, clock, self._wake)
         locks = NodeLocks(cluster, clock, dice)
         self.binder = Binder(
             cluster, clock, dice, outcomes.take, settings.bind_concurrency,
@@ -190,6 +191,12 @@ class Scheduler:
         if self.ready is not None:
             self.ready.set()
         self.metrics.ready = True
+        async with asyncio.TaskGroup() as beside:
+            if self.settings.status_writes:  # else no phase tells a gang that never stood from one that lost members
+                beside.create_task(self.outcomes.finish_gangs())
+            await self._decide()
+
+    async def _decide(self) -> None:
         while True:
             await self._next()
             if self._election is not None and not self._election.held:

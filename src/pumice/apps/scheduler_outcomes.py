@@ -6,12 +6,12 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from pumice.apps.binder import Outcome
+from pumice.apps.binder import GANG_PATIENCE, Outcome
 from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.apps.status_writer import StatusWriter
 from pumice.engine.effects import Bind, Event, Evict, PodCondition
 from pumice.engine.engine import Engine
-from pumice.engine.model import Status
+from pumice.engine.model import Job, Status
 from pumice.ports.clock import Clock
 from pumice.wire import volcano
 
@@ -68,6 +68,20 @@ class Outcomes:
         self._broken_gangs[effect.gang, effect.attempt] = None
         if len(self._broken_gangs) > REMEMBERED_GANGS:
             self._broken_gangs.pop(next(iter(self._broken_gangs)))
+        self._evict_whole(job)
+
+    async def finish_gangs(self) -> None:
+        """At the start: gangs whose Bindings another scheduler did not finish are completed in their time, or evicted."""
+        found = self.engine.half_bound()
+        if not found:
+            return
+        await self.clock.sleep(GANG_PATIENCE)
+        for job in self.engine.half_bound():
+            if job in found:
+                self._evict_whole(job)
+                self.wake.set()
+
+    def _evict_whole(self, job: Job) -> None:
         for task in list(job.tasks.values()):
             if task.status in (Status.BOUND, Status.RUNNING):
                 self._evict(task.uid, task.namespace, task.name)
@@ -77,4 +91,5 @@ class Outcomes:
     def _evict(self, uid: str, namespace: str, name: str) -> None:
         log.warning("evicting pod=%s/%s reason=%s", namespace, name, BROKEN_GANG)
         self.metrics.evicted("gang")
+        self.engine.evicting(uid)
         self.writer.put(Evict(uid, namespace, name, BROKEN_GANG))

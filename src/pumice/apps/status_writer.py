@@ -91,7 +91,8 @@ class StatusWriter:
                 self._busy -= 1
 
     async def _write(self, effect: Effect) -> None:
-        for attempt in range(ATTEMPTS):
+        attempt = 0
+        while attempt < ATTEMPTS or isinstance(effect, Evict):  # who was told to go must go
             try:
                 await self._perform(effect)
                 return
@@ -101,7 +102,8 @@ class StatusWriter:
                     return
                 if self._key(effect) in self._pending:
                     return  # a newer value is waiting
-                await self.clock.sleep(0.1 * 2**attempt * (0.5 + self.dice.random()))
+                await self.clock.sleep(0.1 * 2 ** min(attempt, ATTEMPTS) * (0.5 + self.dice.random()))
+                attempt += 1
         log.warning("given up after %d attempts: %s", ATTEMPTS, effect)
 
     async def _perform(self, effect: Effect) -> None:

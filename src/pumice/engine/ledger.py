@@ -124,6 +124,10 @@ class Ledger:
             self.table.set_releasing(row, self.columns(holding.request), 1)
         return self._receipt(uid, "terminate", before)
 
+    def is_terminating(self, uid: str) -> bool:
+        holding = self.holdings.get(uid)
+        return holding is not None and holding.state is Hold.TERMINATING
+
     def release(self, uid: str) -> bool:
         """The pod is gone, or its Binding was refused. True when it held something."""
         holding = self.holdings.get(uid)

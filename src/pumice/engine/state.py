@@ -44,6 +44,8 @@ class State(Bookings):
             self.problems[f"Pod {pod.key}"] = f"its uid {meta.uid} belongs to pod {task.key}; it is left alone"
             return
         status, kind = task_status(pod), self.classes.kind(pod)
+        if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(meta.uid):
+            status = Status.RELEASING  # what has begun to go does not come back by an older event
         if ours:
             self._put_task(pod, kind, status, task, now)
         self._hold(pod, kind, status)
