@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -50,31 +50,32 @@ class Intake:
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
         state = self.engine.state
-        kinds: list[tuple[str, Resource, Handler]] = [
-            ("nodes", volcano.NODES, self._on_node),
-            ("namespaces", volcano.NAMESPACES, self._on_namespace),
-            ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class),
-            ("queues", volcano.QUEUES, self._on_queue),
-            ("podgroups", volcano.POD_GROUPS, self._on_group),
-            ("pods", volcano.PODS, self._on_pod),
+        kinds: list[tuple[str, Resource, Handler, type[Any] | None]] = [
+            ("nodes", volcano.NODES, self._on_node, Node),
+            ("namespaces", volcano.NAMESPACES, self._on_namespace, None),
+            ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class, None),
+            ("queues", volcano.QUEUES, self._on_queue, None),
+            ("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup),
+            ("pods", volcano.PODS, self._on_pod, Pod),
         ]
         if volumes:
             kept = state.volumes
             kinds += [
-                ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, self._on_json(kept.put_claim, kept.drop_claim)),
-                ("volumes", volcano.PERSISTENT_VOLUMES, self._on_json(kept.put_volume, kept.drop_volume)),
-                ("storageclasses", volcano.STORAGE_CLASSES, self._on_json(kept.put_class, kept.drop_class)),
+                ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, self._on_json(kept.put_claim, kept.drop_claim), None),
+                ("volumes", volcano.PERSISTENT_VOLUMES, self._on_json(kept.put_volume, kept.drop_volume), None),
+                ("storageclasses", volcano.STORAGE_CLASSES, self._on_json(kept.put_class, kept.drop_class), None),
             ]
-        self.unsynced.update(name for name, _, _ in kinds)
-        return [self.watch(name, resource, handle) for name, resource, handle in kinds]
+        self.unsynced.update(name for name, _, _, _ in kinds)
+        return [self.watch(name, resource, handle, kind=kind) for name, resource, handle, kind in kinds]
 
     async def watch(
-        self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = ""
-    ) -> None:
+        self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
+        kind: type[Any] | None = None,
+    ) -> None:  # fmt: skip
         """Watch one kind for ever."""
         while True:
             try:
-                async for event in self.cluster.watch(resource, namespace, field_selector=field_selector):
+                async for event in self.cluster.watch(resource, namespace, field_selector=field_selector, kind=kind):
                     if event.type == "SYNCED":
                         self._is_synced(name)
                     elif event.type != "BOOKMARK":
@@ -105,7 +106,7 @@ class Intake:
         except (msgspec.MsgspecError, ValueError) as error:
             self.set_aside += 1
             log.warning("object set aside kind=%s cause=%s", name, error)
-        if self.engine.stirred:
+        if not self.wake.is_set() and self.engine.stirred:
             self.wake.set()
 
     def _is_synced(self, name: str) -> None:
@@ -117,7 +118,7 @@ class Intake:
     # -- kinds --------------------------------------------------------------------------------------------------
 
     def _on_pod(self, event: WatchEvent) -> None:
-        pod = decode(Pod, event.raw)
+        pod = _object(Pod, event)
         if event.type == "DELETED":
             self.engine.state.drop_pod(pod)
         else:
@@ -128,14 +129,14 @@ class Intake:
                 self.seen(state.tasks[pod.metadata.uid])
 
     def _on_node(self, event: WatchEvent) -> None:
-        node = decode(Node, event.raw)
+        node = _object(Node, event)
         if event.type == "DELETED":
             self.engine.state.drop_node(node.metadata.name)
         else:
             self.engine.state.put_node(node)
 
     def _on_group(self, event: WatchEvent) -> None:
-        group = decode(PodGroup, event.raw)
+        group = _object(PodGroup, event)
         if event.type == "DELETED":
             self.engine.state.drop_group(group)
         else:
@@ -166,3 +167,12 @@ class Intake:
             self.engine.state.storage_changed()
 
         return handle
+
+
+T = TypeVar("T")
+
+
+def _object(kind: type[T], event: WatchEvent) -> T:
+    """What the event is about. Raises msgspec.MsgspecError."""
+    found: T = decode(kind, event.raw) if event.obj is None else event.obj
+    return found

@@ -14,6 +14,7 @@ from aiohttp import web
 from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Resource, WatchEvent
+from pumice.wire.objects import Pod
 
 PODS = Resource("", "v1", "pods")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -57,11 +58,11 @@ async def serving(handler: Handler) -> AsyncIterator[KubeClient]:
             await runner.cleanup()
 
 
-async def collect(kube: KubeClient, count: int) -> list[tuple[str, str]]:
+async def collect(kube: KubeClient, count: int, kind: type[Pod] | None = None) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
 
     async def drain() -> None:
-        async for event in kube.watch(PODS):
+        async for event in kube.watch(PODS, kind=kind):
             seen.append((event.type, name_of(event)))
             if len(seen) == count:
                 return
@@ -71,6 +72,8 @@ async def collect(kube: KubeClient, count: int) -> list[tuple[str, str]]:
 
 
 def name_of(event: WatchEvent) -> str:
+    if isinstance(event.obj, Pod):
+        return f"{event.obj.metadata.name} decoded"
     return str(json.loads(event.raw)["metadata"]["name"]) if event.raw else ""
 
 
@@ -129,6 +132,79 @@ def test_a_list_in_pages_is_one_list() -> None:
     async def scenario() -> None:
         async with serving(handler) as kube:
             assert await collect(kube, 3) == [("ADDED", "a"), ("ADDED", "b"), ("SYNCED", "")]
+
+    asyncio.run(scenario())
+
+
+def test_what_goes_between_a_broken_list_and_the_next_one_is_told_as_deleted() -> None:
+    calls = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal calls
+        if "watch" in request.query:
+            return await stream(request, hold=True)
+        calls += 1
+        if "continue" in request.query and calls < 4:
+            return web.Response(status=500, text="boom")
+        first = [pod("a", 1)] if calls == 1 else []
+        return web.json_response({"metadata": {"resourceVersion": "7", "continue": "x" if calls < 3 else ""},
+                                  "items": [*first, pod("b", 2)]})  # fmt: skip
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 4) == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("SYNCED", "")]
+
+    asyncio.run(scenario())
+
+
+def test_objects_of_a_named_kind_come_decoded_from_list_and_watch() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return page(pod("a", 5), version=7)
+        bookmark: dict[str, object] = {"kind": "Pod", "metadata": {"resourceVersion": "8"}}
+        return await stream(request, ("BOOKMARK", bookmark), ("ADDED", pod("b", 9)), hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            told = await collect(kube, 4, Pod)
+            assert told == [("ADDED", "a decoded"), ("SYNCED", ""), ("BOOKMARK", " decoded"), ("ADDED", "b decoded")]
+
+    asyncio.run(scenario())
+
+
+def test_an_object_that_is_not_of_its_kind_spoils_no_other() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        broken = {**pod("bad", 6), "spec": "none"}
+        if "watch" not in request.query:
+            return page(pod("a", 5), broken, version=7)
+        return await stream(request, ("MODIFIED", {**pod("bad", 8), "spec": "none"}), ("ADDED", pod("b", 9)), hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 5, Pod) == [
+                ("ADDED", "a"), ("ADDED", "bad"), ("SYNCED", ""), ("MODIFIED", "bad"), ("ADDED", "b decoded"),
+            ]  # fmt: skip
+
+    asyncio.run(scenario())
+
+
+def test_a_version_forgotten_by_the_server_is_seen_beside_a_named_kind() -> None:
+    lists = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" not in request.query:
+            lists += 1
+            return page(pod("a", 5), *([pod("b", 9)] if lists > 1 else []), version=7)
+        if lists == 1:
+            gone = {"kind": "Status", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired"}
+            return await stream(request, ("ERROR", gone))
+        return await stream(request, hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            told = await collect(kube, 4, Pod)
+            assert told == [("ADDED", "a decoded"), ("SYNCED", ""), ("ADDED", "b decoded"), ("SYNCED", "")]
 
     asyncio.run(scenario())
 

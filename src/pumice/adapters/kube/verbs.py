@@ -82,7 +82,8 @@ class Verbs(ABC):
         await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
 
     def watch(self, resource: Resource, namespace: str = "", *, label_selector: str = "",
-              field_selector: str = "") -> AsyncIterator[WatchEvent]:
+              field_selector: str = "", kind: type[Any] | None = None) -> AsyncIterator[WatchEvent]:
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         path = resource.path(namespace)
-        return list_and_watch(self, path, {k: v for k, v in selectors.items() if v}, clock=self.clock, dice=self.dice)
+        wanted = {k: v for k, v in selectors.items() if v}
+        return list_and_watch(self, path, wanted, clock=self.clock, dice=self.dice, kind=kind)

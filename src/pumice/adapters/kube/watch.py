@@ -2,67 +2,32 @@
 
 An interrupted watch resumes at the last resource version; 410 means that this version is forgotten, so everything is
 listed again and the difference is told as events. Source: Kubernetes API concepts, "Efficient detection of changes".
+Lists come in pages: the next one is on its way while the consumer works through the last.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
-from msgspec import Raw, Struct
 
+from pumice.adapters.kube.frames import Form, Meta, Page, decode_status, form_of
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, WatchEvent
 
 log = logging.getLogger("pumice.kube.watch")
 
-PAGE = 2000  # objects per list request
+PAGE = 1000  # objects per list request
+TURN = 100  # objects told before others on the loop, the next page among them, get a turn
 WATCH_SECONDS = 290  # the server ends a watch after this long; we resume
 IDLE_SECONDS = 75.0  # bookmarks come about once a minute: a longer silence is a half-open connection
 SHORT_WATCH_SECONDS = 1.0
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 5.0
-
-
-class _Meta(Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Object(Struct, gc=False):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-class _ListMeta(Struct, rename="camel", gc=False):
-    resource_version: str = ""
-    cont: str = msgspec.field(default="", name="continue")
-
-
-class _List(Struct, gc=False):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[Raw] | None = None
-
-
-class _Frame(Struct, gc=False):
-    type: str
-    object: Raw
-
-
-class _Status(Struct, gc=False):
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-_decode_object = msgspec.json.Decoder(_Object).decode
-_decode_list = msgspec.json.Decoder(_List).decode
-_decode_frame = msgspec.json.Decoder(_Frame).decode
-_decode_status = msgspec.json.Decoder(_Status).decode
 
 
 class Transport(Protocol):
@@ -77,41 +42,48 @@ class _Expired(Exception):
 
 
 async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, str], *, clock: Clock,
-                         dice: random.Random) -> AsyncIterator[WatchEvent]:
+                         dice: random.Random, kind: type[Any] | None = None) -> AsyncIterator[WatchEvent]:
     """Events of one kind, for ever. Ends only by cancellation or by a refusal that no waiting mends (401, 403, 404).
 
     Objects that vanished while we were not watching come as DELETED with their metadata only (name, namespace, uid).
     """
-    known: dict[str, _Meta] = {}
+    form = form_of(kind)
+    known: dict[str, str] = {}
+    """Of every object that was told: by uid its version, namespace and name, in one string because there are so many."""
     failures = 0
     version = ""
     while True:
         try:
             if not version:
-                fresh: dict[str, _Meta] = {}
-                async for meta, raw in _list(client, path, selectors):
-                    if meta.uid:
-                        before = known.get(meta.uid)
-                        fresh[meta.uid] = meta
-                        if before is None or before.resource_version != meta.resource_version:
-                            yield WatchEvent("ADDED" if before is None else "MODIFIED", raw)
-                    else:
-                        version = meta.resource_version
-                for meta in [meta for uid, meta in known.items() if uid not in fresh]:
-                    yield WatchEvent("DELETED", msgspec.json.encode({"metadata": meta}))
-                known = fresh
+                fresh: set[str] = set()
+                listed = ""
+                async for page in _pages(client, path, selectors, form):
+                    for number, (meta, raw, obj) in enumerate(page.entries):
+                        uid = meta.uid
+                        before = known.get(uid)
+                        fresh.add(uid)
+                        if before is None or before.partition("/")[0] != meta.resource_version:
+                            known[uid] = _told(meta)
+                            yield WatchEvent("ADDED" if before is None else "MODIFIED", raw, obj)
+                        if number % TURN == TURN - 1:
+                            await asyncio.sleep(0)
+                    listed = page.version
+                for uid in [uid for uid in known if uid not in fresh]:
+                    _, namespace, name = known.pop(uid).split("/")
+                    yield WatchEvent("DELETED", msgspec.json.encode({"metadata": Meta(name, namespace, uid)}))
+                del fresh
+                version = listed  # only now: a list that broke off is begun again
                 yield WatchEvent("SYNCED", b"")
             began = clock.monotonic()
-            async for frame in _watch(client, path, selectors, version, dice):
+            async for type_, meta, raw, obj in _watch(client, path, selectors, version, dice, form):
                 failures = 0
-                meta = _decode_object(frame.object).metadata
                 version = meta.resource_version or version
-                if frame.type == "DELETED":
+                if type_ == "DELETED":
                     known.pop(meta.uid, None)
-                elif frame.type != "BOOKMARK":
-                    known[meta.uid] = meta
-                if frame.type in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
-                    yield WatchEvent(frame.type, bytes(frame.object))  # type: ignore[arg-type]
+                elif type_ != "BOOKMARK":
+                    known[meta.uid] = _told(meta)
+                if type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+                    yield WatchEvent(type_, raw, obj)  # type: ignore[arg-type]
             if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # do not flood a server that ends watches at once
                 await clock.sleep(BACKOFF_FIRST * (1 + dice.random()))
         except _Expired:
@@ -126,29 +98,36 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
             await clock.sleep(wait)
 
 
-async def _list(client: Transport, path: str, selectors: Mapping[str, str]) -> AsyncIterator[tuple[_Meta, bytes]]:
-    """All objects page by page, then one item without uid whose resource version is the list's."""
+def _told(meta: Any) -> str:
+    return f"{meta.resource_version}/{meta.namespace}/{meta.name}"
+
+
+async def _pages(client: Transport, path: str, selectors: Mapping[str, str], form: Form) -> AsyncIterator[Page]:
+    """A list page by page; while one is worked through, the next is fetched."""
     params = {**selectors, "limit": str(PAGE)}
-    while True:
-        try:
-            page = _decode_list(await client.request("GET", path, params=params))
-        except msgspec.MsgspecError as error:
-            raise ApiError(0, "BadAnswer", f"list of {path}: {error}") from error
-        except ApiError as error:
-            if error.code == 410:
-                raise _Expired from error
-            raise
-        for item in page.items or ():
-            yield _decode_object(item).metadata, bytes(item)
-        if not page.metadata.cont:
-            yield _Meta(resource_version=page.metadata.resource_version), b""
-            return
-        params = {**params, "continue": page.metadata.cont}
+    fetching = asyncio.ensure_future(client.request("GET", path, params=params))
+    try:
+        while True:
+            try:
+                page = form.page(await fetching)
+            except msgspec.MsgspecError as error:
+                raise ApiError(0, "BadAnswer", f"list of {path}: {error}") from error
+            except ApiError as error:
+                if error.code == 410:
+                    raise _Expired from error
+                raise
+            if not page.cont:
+                yield page
+                return
+            fetching = asyncio.ensure_future(client.request("GET", path, params={**params, "continue": page.cont}))
+            yield page
+    finally:
+        fetching.cancel()
 
 
-async def _watch(client: Transport, path: str, selectors: Mapping[str, str], version: str,
-                 dice: random.Random) -> AsyncIterator[_Frame]:
-    """Frames of one watch request until the server ends it."""
+async def _watch(client: Transport, path: str, selectors: Mapping[str, str], version: str, dice: random.Random,
+                 form: Form) -> AsyncIterator[tuple[str, Any, bytes, Any]]:
+    """(type, metadata, raw bytes, object) of the lines of one watch request until the server ends it."""
     params = {**selectors, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
               "timeoutSeconds": str(WATCH_SECONDS + dice.randrange(WATCH_SECONDS))}
     try:
@@ -163,7 +142,7 @@ async def _watch(client: Transport, path: str, selectors: Mapping[str, str], ver
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 if line:
-                    yield _checked(line, path)
+                    yield _checked(line, path, form)
     except TimeoutError:
         log.info("watch was silent, resuming path=%s", path)
     except (aiohttp.ClientError, OSError) as error:
@@ -172,12 +151,12 @@ async def _watch(client: Transport, path: str, selectors: Mapping[str, str], ver
         answer.close()
 
 
-def _checked(line: bytes, path: str) -> _Frame:
+def _checked(line: bytes, path: str, form: Form) -> tuple[str, Any, bytes, Any]:
     try:
-        frame = _decode_frame(line)
-        if frame.type != "ERROR":
-            return frame
-        status = _decode_status(frame.object)
+        found = form.line(line)
+        if found[0] != "ERROR":
+            return found
+        status = decode_status(found[2])
     except msgspec.MsgspecError as error:
         raise ApiError(0, "BadAnswer", f"watch of {path}: {error}") from error
     if status.code == 410:
