@@ -48,6 +48,8 @@ BUSY_BINDINGS = 16
 """With so many Bindings on their way a cycle may wait longer for company."""
 LAST_BINDINGS = 5.0
 """Seconds that Bindings on their way are given when the daemon stops."""
+LAST_WRITES = 1.0
+"""And after them events, conditions and evictions."""
 
 
 @dataclass(slots=True)
@@ -170,6 +172,7 @@ class Scheduler:
             log.info("finishing bindings in_flight=%d", self.binder.in_flight)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.binder.drain(), LAST_BINDINGS)
+        await self.writer.flush(LAST_WRITES)
         if self._keeper is not None and self._election is not None:
             self._keeper.cancel()
             if not self._lost_lease:

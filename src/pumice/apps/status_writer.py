@@ -38,8 +38,9 @@ class StatusWriter:
     burst: float = 2000.0
     _pending: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _idle: asyncio.Event = field(default_factory=asyncio.Event)
-    _busy: int = 0
+    _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    """Keys on their way, each by one worker at a time, so that an older value never overtakes a newer one; and whether the
+    value is still wanted."""
     _said: OrderedDict[tuple[str, str, str], float] = field(default_factory=OrderedDict)
     _tokens: float = 2000.0
     _filled: float = 0.0
@@ -56,18 +57,20 @@ class StatusWriter:
         while len(self._pending) > BACKLOG_LIMIT:
             self._pending.popitem(last=False)
         self._wake.set()
-        self._idle.clear()
 
     def forget(self, namespace: str, name: str) -> None:
         """The pod was bound: a condition that is not yet written is out of date."""
-        self._pending.pop(("pod", namespace, name), None)
+        key = ("pod", namespace, name)
+        self._pending.pop(key, None)
+        if key in self._writing:
+            self._writing[key] = False
 
     @property
     def backlog(self) -> int:
         return len(self._pending)
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write for ever. What is on its way when this is cancelled is written by the next run or flush."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.workers):
                 group.create_task(self._work())
@@ -75,24 +78,40 @@ class StatusWriter:
     async def drain(self, seconds: float) -> None:
         """Wait until nothing is left to write, at most that long."""
         deadline = self.clock.monotonic() + seconds
-        while (self._pending or self._busy) and self.clock.monotonic() < deadline:
+        while (self._pending or self._writing) and self.clock.monotonic() < deadline:
             await self.clock.sleep(0.01)
+
+    async def flush(self, seconds: float) -> None:
+        """Write what is left, at most that long, when nobody runs any more."""
+        if self._pending:
+            workers = asyncio.ensure_future(self.run())
+            try:
+                await self.drain(seconds)
+            finally:
+                workers.cancel()
+                await asyncio.gather(workers, return_exceptions=True)
 
     async def _work(self) -> None:
         while True:
-            while not self._pending:
+            while (key := next((key for key in self._pending if key not in self._writing), None)) is None:
                 self._wake.clear()
                 await self._wake.wait()
-            _, effect = self._pending.popitem(last=False)
-            self._busy += 1
+            effect = self._pending.pop(key)
+            self._writing[key] = True
             try:
-                await self._write(effect)
+                await self._write(key, effect)
+            except asyncio.CancelledError:
+                if self._writing[key] and not isinstance(effect, Event):
+                    self._pending.setdefault(key, effect)
+                raise
             finally:
-                self._busy -= 1
+                del self._writing[key]
+                if key in self._pending:
+                    self._wake.set()
 
-    async def _write(self, effect: Effect) -> None:
+    async def _write(self, key: tuple[str, ...], effect: Effect) -> None:
         attempt = 0
-        while attempt < ATTEMPTS or isinstance(effect, Evict):  # who was told to go must go
+        while self._writing[key] and (attempt < ATTEMPTS or isinstance(effect, Evict)):  # who was told to go must go
             try:
                 await self._perform(effect)
                 return
@@ -100,11 +119,13 @@ class StatusWriter:
                 if error.code in (403, 404, 422) or isinstance(effect, Event):
                     log.debug("not written %s: %s", effect, error)
                     return
-                if self._key(effect) in self._pending:
+                if key in self._pending:
                     return  # a newer value is waiting
-                await self.clock.sleep(0.1 * 2 ** min(attempt, ATTEMPTS) * (0.5 + self.dice.random()))
+                pause = 0.1 * 2 ** min(attempt, ATTEMPTS) * (0.5 + self.dice.random())
+                await self.clock.sleep(max(pause, error.retry_after))
                 attempt += 1
-        log.warning("given up after %d attempts: %s", ATTEMPTS, effect)
+        if self._writing[key]:
+            log.warning("given up after %d attempts: %s", ATTEMPTS, effect)
 
     async def _perform(self, effect: Effect) -> None:
         match effect:

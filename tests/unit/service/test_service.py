@@ -1,0 +1,244 @@
+"""The daemon as a service: its pages, its stop, and what a slow or failing API server does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
+from tests.kit.objects import node, pod
+from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
+from tests.kit.virtual_time import VirtualClock, run_virtually
+
+from pumice.cli.log_options import JsonFormatter
+from pumice.engine.effects import PodCondition
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+
+
+def hold_back(running: Daemon, wanted: Any) -> asyncio.Event:
+    """Requests for which ``wanted(verb, path)`` holds wait for the event: they neither fail nor end."""
+    released, request = asyncio.Event(), running.cluster.request
+
+    async def slow(verb: str, path: str, **options: Any) -> bytes:
+        if wanted(verb, path):
+            await released.wait()
+        return await request(verb, path, **options)
+
+    running.cluster.request = slow  # type: ignore[method-assign]
+    return released
+
+
+async def prepared() -> tuple[FaultyCluster, VirtualClock]:
+    """A cluster with one node and the configuration, without a scheduler."""
+    clock = VirtualClock()
+    cluster = await faulty_cluster(clock)
+    body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": CONF}}
+    await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
+    await cluster.put_node(node("n1", cards=1))
+    return cluster, clock
+
+
+def test_readyz_names_the_lists_that_are_missing_and_healthz_is_well_all_the_time() -> None:
+    async def story() -> None:
+        cluster, clock = await prepared()
+        await create(cluster, pod("a", mib=1000))
+        cluster.fault = lambda verb, path: (
+            ApiError(500, "InternalError", "later") if path.endswith(("/nodes", "/queues")) else None
+        )
+        running = Daemon(cluster, clock)
+        await clock.sleep(30)
+        assert await running.page("/readyz") == (503, "waiting for: nodes, queues")
+        assert await running.page("/healthz") == (200, "ok")
+        assert not await running.bound("a"), "no decision before the cache is complete"
+        cluster.fault = lambda verb, path: None
+        await running.bind_all("a")
+        assert await running.page("/readyz") == (200, "ok")
+        await running.close()
+
+    run_virtually(story())
+
+
+class Line:
+    """The line to an API server: while ``down``, requests fail and the watches that were open have ended with an error."""
+
+    def __init__(self, cluster: FaultyCluster) -> None:
+        self.down = asyncio.Event()
+        self.asked: Counter[str] = Counter()
+        self._stream = cluster.stream
+        cluster.fault = self._fault  # type: ignore[method-assign]
+        cluster.stream = self._open  # type: ignore[method-assign]
+
+    def _fault(self, verb: str, path: str) -> ApiError | None:
+        self.asked[path] += self.down.is_set()
+        return ApiError(0, "Unreachable", "connection refused") if self.down.is_set() else None
+
+    async def _open(self, path: str, params: Any, *, idle: float) -> Any:
+        if (error := self._fault("GET", path)) is not None:
+            raise error
+        answer = await self._stream(path, params, idle=idle)
+        return SimpleNamespace(content=SimpleNamespace(iter_any=lambda: self._until_down(answer)), close=answer.close)
+
+    async def _until_down(self, answer: Any) -> AsyncIterator[bytes]:
+        chunks, cut = answer.content.iter_any(), asyncio.ensure_future(self.down.wait())
+        while True:
+            chunk = asyncio.ensure_future(anext(chunks))
+            await asyncio.wait({chunk, cut}, return_when=asyncio.FIRST_COMPLETED)
+            if cut.done():
+                chunk.cancel()
+                await asyncio.gather(chunk, return_exceptions=True)
+                raise aiohttp.ClientPayloadError("connection reset")
+            yield chunk.result()
+
+
+def test_an_api_server_that_is_away_is_asked_less_and_less_often_and_found_again() -> None:
+    async def story() -> None:
+        cluster, clock = await prepared()
+        line = Line(cluster)
+        running = Daemon(cluster, clock)
+        await asyncio.wait_for(running.ready.wait(), 5)
+        line.down.set()
+        await clock.sleep(300)
+        assert len(line.asked) >= 8, "every watch was cut"
+        assert 40 <= max(line.asked.values()) <= 130, "at most once in 2.5 s per kind, on average"
+        line.down.clear()
+        await create(cluster, pod("a", mib=1000))
+        await running.until(lambda: running.bound("a"), 10)
+        await running.close()
+
+    run_virtually(story())
+
+
+def test_status_writes_that_are_never_answered_keep_no_binding_waiting() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=4)) as running:
+            released = hold_back(running, lambda verb, path: verb == "PATCH" or path.endswith("/events"))
+            await create(running.cluster, *(pod(f"big-{i}", mib=9000) for i in range(50)))
+            await running.clock.sleep(2)
+            began = running.clock.monotonic()
+            await create(running.cluster, *(pod(f"p{i}", mib=1000) for i in range(20)))
+            await running.bind_all(*(f"p{i}" for i in range(20)))
+            assert running.clock.monotonic() - began < 1
+            assert running.scheduler.writer.backlog > 0
+            released.set()
+            await running.clock.sleep(5)
+            assert running.scheduler.writer.backlog == 0
+            assert "0/1 nodes are unavailable" in await running.condition("big-49")
+
+    run_virtually(story())
+
+
+def test_of_many_changes_only_the_last_is_written() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1)) as running:
+            await create(running.cluster, pod("big", mib=9000))
+            await running.clock.sleep(1)
+            released = hold_back(running, lambda verb, path: verb == "PATCH" and "/pods/" in path)
+            writes = running.cluster.requests["PATCH"]
+            uid = (await running.cluster.pods())["big"]["metadata"]["uid"]
+            for i in range(20):
+                running.scheduler.writer.put(PodCondition(uid, "default", "big", "Unschedulable", f"reason {i}"))
+                await running.clock.sleep(1)
+            released.set()
+            await running.clock.sleep(5)
+            assert running.cluster.requests["PATCH"] - writes == 2, "the one on its way and the last"
+            assert await running.condition("big") == "reason 19"
+
+    run_virtually(story())
+
+
+def test_a_refusal_that_is_written_late_does_not_cover_a_binding() -> None:
+    """The condition's write fails, the pod is bound, the write is tried again: it must not say that the pod waits."""
+
+    async def story() -> None:
+        async with daemon(node("n1", cards=1)) as running:
+            running.cluster.fault = lambda verb, path: (
+                ApiError(500, "InternalError", "not now") if verb == "PATCH" and "/pods/" in path else None
+            )
+            await create(running.cluster, pod("a", mib=9000))
+            await running.clock.sleep(0.5)
+            running.cluster.fault = lambda verb, path: None
+            await running.cluster.put_node(node("n2", cards=1, mib=10000))
+            await running.bind_all("a")
+            await running.clock.sleep(20)
+            (condition,) = (await running.cluster.pods())["a"]["status"]["conditions"]
+            assert condition["status"] == "True"
+
+    run_virtually(story())
+
+
+def test_a_stop_waits_for_the_bindings_on_their_way_and_starts_none() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=4)) as running:
+            released = hold_back(running, lambda verb, path: path.endswith("/binding"))
+            await create(running.cluster, *(pod(f"p{i}", mib=1000) for i in range(4)))
+            await running.clock.sleep(1)
+            assert running.scheduler.binder.in_flight == 4
+            running.stop.set()
+            await create(running.cluster, pod("late", mib=1000))
+            await running.clock.sleep(1)
+            assert not running.task.done()
+            released.set()
+            await running.clock.sleep(0.5)
+            assert running.task.done()
+            assert await running.bound("p0", "p1", "p2", "p3")
+            assert len(await running.events("Scheduled")) == 4
+            assert not await running.bound("late")
+            await running.audit()
+
+    run_virtually(story())
+
+
+def test_a_stop_does_not_wait_for_ever() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1)) as running:
+            hold_back(running, lambda verb, path: path.endswith("/binding"))
+            await create(running.cluster, pod("a", mib=1000))
+            await running.clock.sleep(1)
+            began = running.clock.monotonic()
+            running.stop.set()
+            await running.task
+            assert running.clock.monotonic() - began < 10
+
+    run_virtually(story())
+
+
+def test_a_log_line_in_json_is_one_object() -> None:
+    try:
+        raise ValueError('a "quoted"\nword')
+    except ValueError as error:
+        caught = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("pumice.scheduler", logging.WARNING, "f", 1, "object set aside kind=%s", ("pods",), caught)
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert (entry["level"], entry["logger"], entry["message"]) == ("warning", "pumice.scheduler", "object set aside kind=pods")
+    assert 'a "quoted"\nword' in entry["error"]
+
+
+@pytest.mark.parametrize("code", [409, 410, 429, 500, 0])
+def test_a_status_write_that_is_refused_is_tried_again(code: int) -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1)) as running:
+            left = [3]
+
+            def fault(verb: str, path: str) -> ApiError | None:
+                if verb == "PATCH" and "/pods/" in path and left[0]:
+                    left[0] -= 1
+                    return ApiError(code, "Refused", "not now", retry_after=1.0)
+                return None
+
+            running.cluster.fault = fault
+            await create(running.cluster, pod("big", mib=9000))
+            await running.clock.sleep(10)
+            assert "Insufficient" in await running.condition("big")
+            assert not left[0]
+
+    run_virtually(story())
