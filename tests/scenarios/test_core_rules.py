@@ -204,6 +204,50 @@ def test_a_group_that_names_no_minimum_of_resources_is_enqueued_at_once() -> Non
     assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
 
 
+def test_without_enqueue_allocate_starts_a_group_before_it_has_pods() -> None:
+    """The Job controller makes pods only after Inqueue."""
+    world = World('actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n')
+    world.add(node("n1"), group("g", minimum=1))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
+
+
+def test_what_was_promised_to_a_group_is_free_again_when_the_group_is_deleted() -> None:
+    world = World(conf("gang", "overcommit", "predicates"))
+    world.add(node("n1", cpu="10"), group("a", minimum=1, resources={"cpu": "12"}))
+    world.settle()
+    world.add(group("b", minimum=1, resources={"cpu": "12"}))
+    world.settle()
+    assert world.groups["default/b"]["status"]["phase"] == "Pending"
+    world.remove("PodGroup", "default/a")
+    assert world.engine.has_work(world.now)
+    world.settle()
+    assert world.groups["default/b"]["status"]["phase"] == "Inqueue"
+
+
+def test_a_group_made_anew_under_its_old_name_starts_anew() -> None:
+    world = World(conf("gang", "predicates"))
+    world.add(node("n1"), group("g", minimum=2), pod("g-0", cpu="1", group="g"), pod("g-1", cpu="1", group="g"))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Running"
+    world.remove("PodGroup", "default/g")
+    again = group("g", minimum=2)
+    again["metadata"]["uid"] = "group-g-again"
+    for name in ("g-0", "g-1"):
+        world.delete_pod(name)
+    world.add(again)
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
+
+
+def test_a_negative_minimum_counts_as_none_and_is_named() -> None:
+    world = World()
+    world.add(node("n1"), group("g", minimum=-3), pod("a", cpu="1", group="g"))
+    world.settle()
+    assert world.node_of("a") == "n1"
+    assert "minMember is negative" in world.engine.state.jobs["default/g"].problem
+
+
 def test_a_group_of_nobody_is_complete_at_once() -> None:
     world = World()
     world.add(group("e", minimum=0))

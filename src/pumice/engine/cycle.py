@@ -19,10 +19,9 @@ from pumice.engine.model import Job, QueueState, Status, Task
 from pumice.engine.place import Choice, Placer
 from pumice.engine.state import State
 
-RETRY_BLOCKED = 1.0
-"""Seconds after which a job refused by its queue or at enqueue is tried again although nothing was released."""
-RETRY_GANG = 60.0
-"""The same for a gang that did not fit as a whole."""
+RETRY = 60.0
+"""Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
+waits for wakes it; this is for what nobody thought of."""
 CHUNK = 64
 """Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
 
@@ -74,6 +73,8 @@ class Cycle:
     tried: dict[Job, None] = field(default_factory=dict)
     blocked: dict[Job, str] = field(default_factory=dict)
     """Jobs that their queue or the enqueue check refused, with the words for it."""
+    invalid: dict[Job, None] = field(default_factory=dict)
+    """Jobs that lack pods: only a change of the job itself can help."""
     discarded: dict[Job, None] = field(default_factory=dict)
     """Gangs that were tried and taken back: they wait for whatever is released."""
     explained: dict[Job, None] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class Cycle:
         if not self.out_of_time():
             for queue in state.queues.values():
                 for job in [job for job in queue.active if job not in self.tried]:
-                    state.wait(job, self.now + RETRY_BLOCKED)  # no action of this configuration looks at it
+                    state.wait(job, self.now + RETRY)  # no action of this configuration looks at it
         state.dirty.clear()
         state.settled.clear()
 
@@ -181,23 +182,22 @@ class Cycle:
         if job.key not in state.jobs:
             return
         pending = [t for t in job.pending.values() if not t.gated]
-        if not pending and not job.is_pending():
+        if job in self.invalid or (not pending and not job.is_pending()):
             job.queue.active.pop(job, None)
             return
-        asleep = {t.cls for t in pending if self.never(t) or self.placer.is_asleep(t.cls)}
-        if pending and all(self.never(t) for t in pending):
-            state.sleep(job, asleep)
-        elif job in self.blocked:
-            state.wait(job, self.now + RETRY_BLOCKED)
-        elif job in self.discarded or job in self.placer.standing:
-            state.wait(job, self.now + RETRY_GANG)
+        hoping = [t for t in pending if not self.never(t)]
+        asleep = {t.cls for t in hoping if self.placer.is_asleep(t.cls)}
+        if pending and not hoping:
+            state.sleep(job, ())
+        elif job in self.blocked or job in self.discarded or job in self.placer.standing:
+            state.wait(job, self.now + RETRY)
         elif any(t.retry_at > self.now for t in pending):
             job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
             state.wait(job, job.retry_at)
-        elif all(t.cls in asleep for t in pending):
+        elif all(t.cls in asleep for t in hoping):
             state.sleep(job, asleep)
         elif not self.out_of_time():  # else it is not finished with, and stays active
-            state.wait(job, self.now + RETRY_BLOCKED)
+            state.wait(job, self.now + RETRY)
 
     @staticmethod
     def never(task: Task) -> bool:
@@ -249,7 +249,7 @@ class Cycle:
         found = [job for job in queue.active if self.present(job)]
         if len(found) < len(queue.active) and queue.present:
             for job in [job for job in queue.active if not self.present(job)]:
-                self.state.wait(job, max(job.wait_until, self.now + RETRY_BLOCKED / 10))
+                self.state.wait(job, job.wait_until if job.wait_until > self.now else self.now + RETRY)
         return found
 
 

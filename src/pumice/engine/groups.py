@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pumice.engine.model import Job, QueueState, read_group
+from pumice.engine.model import Job, QueueState, drop_group, read_group
 from pumice.engine.waiting import Waiting
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Meta, Pod
@@ -53,7 +53,7 @@ class Groups(Waiting):
         read_group(job, group, self._priority(job, group.spec.priority_class_name))
         if echo:
             return
-        if job.min_available > 0 and group.spec.min_member < 0:
+        if group.spec.min_member < 0:
             job.problem = "minMember is negative; it counts as 0"
         self._touch(job)
 
@@ -62,7 +62,8 @@ class Groups(Waiting):
         self._versions.pop(group.metadata.uid, None)
         job = self.jobs.get(key)
         if job is not None:
-            job.group = None
+            drop_group(job)  # a successor of the same name starts anew
+            self.wake_waiting()  # for what was promised to it
             self._drop_if_empty(job)
 
     # -- queues ---------------------------------------------------------------------------------------------------

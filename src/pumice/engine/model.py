@@ -334,7 +334,15 @@ def read_group(job: Job, group: PodGroup, priority: int) -> None:
         job.phase = group.status.phase
 
 
+def drop_group(job: Job) -> None:
+    """Its PodGroup is gone: nothing is promised to the pods that are left, and none of them is started."""
+    job.group = None
+    job.sort_key = None
+    job.min_resources, job.phase, job.conditions, job.announced = None, "", _EMPTY, ("", "")
+    job.settle()
+
+
 __all__ = [
     "ALLOCATED_STATUSES", "DONE_STATUSES", "INQUEUE", "OPEN", "READY_STATUSES", "SCHEDULED_STATUSES",
-    "SCHEDULER_NAME", "Job", "QueueState", "Status", "Task", "name_index", "read_group", "task_status",
+    "SCHEDULER_NAME", "Job", "QueueState", "Status", "Task", "drop_group", "name_index", "read_group", "task_status",
 ]  # fmt: skip

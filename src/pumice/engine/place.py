@@ -154,11 +154,13 @@ class Placer:
             return True
         self._hopeless.pop(cls, None)
         changed = table.gains.since(seen[0])
+        rows: Rows | None = None  # a pod that went or came may matter far from its node
         if changed is not None and not self.state.sees_pods(cls):
             rows = np.array(changed, np.intp)
-            if not self._fits(cls, rows[table.live[rows]]).any():
-                self._asleep[cls] = gains, arrivals
-                return True
+            rows = rows[table.live[rows]]
+        if not self._fits(cls, rows).any():
+            self._asleep[cls] = gains, arrivals
+            return True
         del self._asleep[cls]
         return False
 
@@ -327,7 +329,7 @@ class Placer:
         for ask in cls.asks:
             book = self.state.ledger.books[ask.family]
             fits &= book.has_cards(rows, capacity)
-            ranked = book.rank(ask, rows, capacity) if devices else None
+            ranked = book.rank(ask, rows, capacity, fits) if devices else None
             if ranked is not None:
                 fits &= ranked[0]
         return fits
@@ -338,7 +340,7 @@ class Placer:
         """Add a family's score; where it cannot rank by arrays, every node that is left is looked at exactly."""
         settings = self.state.settings
         book = self.state.ledger.books[ask.family]
-        ranked = book.rank(ask, rows, self.state.ledger.table.capacity)
+        ranked = book.rank(ask, rows, self.state.ledger.table.capacity, fits)
         if ranked is not None:
             may, device = ranked
             return fits & may, scores + settings.contribution(device) if settings.node_weight else scores
@@ -346,8 +348,8 @@ class Placer:
         table = self.state.ledger.table
         for place in np.flatnonzero(fits):
             row = int(place) if rows is None else int(rows[place])
-            fit = self._fit(ask, table.name(row))
-            if isinstance(fit, Misfit):
+            fit = self._quick_fit(ask, table.name(row))
+            if fit is None:
                 fits[place] = False
             else:
                 scores[place] += settings.contribution(fit.score) if settings.node_weight else 0.0
@@ -429,7 +431,7 @@ class Placer:
         for ask in cls.asks:
             book = self.state.ledger.books[ask.family]
             # Nodes with equal cards, equally used, give equal answers, unless the ask looks at more than counters.
-            counters = book.rank(ask, rows[:1], table.capacity) is not None if len(rows) else False
+            counters = book.by_counters(ask)
             alike: dict[object, Misfit | None] = {}
             for place, row in enumerate(rows):
                 node = table.name(int(row))

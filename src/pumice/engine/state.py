@@ -70,6 +70,8 @@ class State(Bookings):
                 self.unexplained[task.cls].pop(task, None)
             job = task.job
             if job is not None:
+                if task.status is Status.PENDING:
+                    self.wake_waiting()  # its queue asks for less: the share of others grows
                 job.leave(task)
                 self._touch(job)
                 self._drop_if_empty(job)

@@ -53,7 +53,9 @@ class Waiting:
     def wait(self, job: Job, until: float) -> None:
         """Leave the job alone until then (or until resources are released)."""
         job.queue.active.pop(job, None)
-        job.rest()
+        if job.inqueue:
+            job.rest()
+            self.wake_waiting()
         self.waiting[job] = until
         self.next_due = min(self.next_due, until)
 

@@ -23,6 +23,7 @@ def allocate(cycle: Cycle) -> None:
         heap: Heap = []
         for job in cycle.candidates(queue):
             if not job.pending:
+                _start(cycle, job)
                 cycle.tried.setdefault(job, None)
                 continue
             serial += 1
@@ -67,11 +68,8 @@ def allocate(cycle: Cycle) -> None:
 
 
 def _takes_part(cycle: Cycle, job: Job) -> bool:
-    if job.is_pending():
-        if "enqueue" in cycle.framework.conf.actions:
-            return False
-        job.promise()
-        cycle.state.dirty[job] = None
+    if not _start(cycle, job):
+        return False
     job.refusal = ""
     if not job.queue.open:
         _refuse(cycle, job, job.queue.closed_text)
@@ -79,8 +77,18 @@ def _takes_part(cycle: Cycle, job: Job) -> bool:
     invalid = cycle.framework.job_valid(job)
     if invalid is not None:
         job.refusal = invalid.message
-        cycle.tried[job] = None
+        cycle.tried[job] = cycle.invalid[job] = None
         return False
+    return True
+
+
+def _start(cycle: Cycle, job: Job) -> bool:
+    """Without the action enqueue a job is started here, pods or not: who makes them may wait for that. True: it is started."""
+    if job.is_pending():
+        if "enqueue" in cycle.framework.conf.actions:
+            return False
+        job.promise()
+        cycle.state.dirty[job] = None
     return True
 
 
@@ -114,7 +122,7 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
                 cycle.refused(task, amid_gang=bool(statement.steps))
             else:
                 task.error, task.puzzling = f"queue {job.queue.name} has no room left for it", False
-            cycle.blocked[job] = f"queue {job.queue.name} has no room left"
+                cycle.blocked[job] = f"queue {job.queue.name} has no room left"
             continue
         if task.role and task.role in failed_roles:
             task.puzzling = False
