@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from pumice.adapters.kube import Access, KubeClient
+from pumice.adapters.kube import Access, KubeClient, watch
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Resource, WatchEvent
 from pumice.wire.objects import Pod
@@ -236,6 +236,91 @@ def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
             with pytest.raises(ApiError) as refused:
                 await collect(kube, 1)
         assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_refusal_after_the_first_list_is_waited_out_and_what_vanished_meanwhile_is_told(code: int) -> None:
+    """A token that has run out, a role that was replaced: whoever began again from nothing would keep ghosts."""
+    asked = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        match asked:
+            case 1:
+                return page(pod("a", 5), pod("b", 6), version=7)
+            case 2:
+                return await stream(request, ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": ""}))
+            case 3 | 4:
+                return web.json_response({"kind": "Status", "reason": "Refused", "message": "no"}, status=code)
+            case 5:
+                return page(pod("b", 6), version=9)
+        return await stream(request, hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 5) == [
+                ("ADDED", "a"), ("ADDED", "b"), ("SYNCED", ""), ("DELETED", "a"), ("SYNCED", "")
+            ]  # fmt: skip
+
+    asyncio.run(scenario())
+
+
+def test_a_kind_that_is_taken_away_takes_its_objects_along() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return web.json_response({"kind": "Status", "reason": "NotFound", "message": "gone"}, status=404)
+        return page(pod("a", 5), version=7)
+
+    async def scenario() -> None:
+        seen = []
+        async with serving(handler) as kube:
+            with pytest.raises(ApiError):  # noqa: PT012
+                async for event in kube.watch(PODS):
+                    seen.append((event.type, name_of(event)))
+        assert seen == [("ADDED", "a"), ("SYNCED", ""), ("DELETED", "a")]
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_falls_silent_is_opened_again_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half-open connection: nothing comes any more, not even the bookmarks, and nobody says why."""
+    monkeypatch.setattr(watch, "IDLE_SECONDS", 0.3)
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return page(pod("a", 5), version=7)
+        asked.append(request.query["resourceVersion"])
+        if len(asked) == 1:
+            return await stream(request, ("ADDED", pod("b", 9)), hold=True)
+        return await stream(request, ("ADDED", pod("c", 12)), hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("ADDED", "c")]
+        assert asked == ["7", "9"]
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_forgets_every_version_is_not_listed_in_a_circle() -> None:
+    lists = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" in request.query:
+            return web.json_response({"kind": "Status", "reason": "Expired", "message": ""}, status=410)
+        lists += 1
+        return page(version=7)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(collect(kube, 10_000), 1.5)
+        assert lists <= 12
 
     asyncio.run(scenario())
 

@@ -43,7 +43,9 @@ class _Expired(Exception):
 
 async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, str], *, clock: Clock,
                          dice: random.Random, kind: type[Any] | None = None) -> AsyncIterator[WatchEvent]:
-    """Events of one kind, for ever. Ends only by cancellation or by a refusal that no waiting mends (401, 403, 404).
+    """Events of one kind, for ever. Ends only by cancellation, by 404 (the kind is not installed, or not any more: what was
+    told comes as DELETED first), or by 401, 403 and 405 before the first list was complete; later these are waited out, for
+    whoever began again from nothing would never hear of what vanished meanwhile.
 
     Objects that vanished while we were not watching come as DELETED with their metadata only (name, namespace, uid).
     """
@@ -52,6 +54,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
     """Of every object that was told: by uid its version, namespace and name, in one string because there are so many."""
     failures = 0
     version = ""
+    synced = False
     while True:
         try:
             if not version:
@@ -69,10 +72,9 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                             await asyncio.sleep(0)
                     listed = page.version
                 for uid in [uid for uid in known if uid not in fresh]:
-                    _, namespace, name = known.pop(uid).split("/")
-                    yield WatchEvent("DELETED", msgspec.json.encode({"metadata": Meta(name, namespace, uid)}))
+                    yield _gone(uid, known.pop(uid))
                 del fresh
-                version = listed  # only now: a list that broke off is begun again
+                version, synced = listed, True  # only now: a list that broke off is begun again
                 yield WatchEvent("SYNCED", b"")
             began = clock.monotonic()
             async for type_, meta, raw, obj in _watch(client, path, selectors, version, dice, form):
@@ -89,13 +91,28 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
         except _Expired:
             log.info("relisting path=%s", path)
             version = ""
+            failures += 1
+            if failures > 1:  # a server that forgets every version at once must not be listed in a circle
+                await clock.sleep(_backoff(failures, dice))
         except ApiError as error:
-            if error.code in (401, 403, 404, 405):
+            if error.code == 404:
+                for uid in list(known):
+                    yield _gone(uid, known.pop(uid))
+            if error.code == 404 or (error.code in (401, 403, 405) and not synced):
                 raise
             failures += 1
-            wait = min(BACKOFF_LAST, BACKOFF_FIRST * 2 ** min(failures, 10)) * (0.5 + dice.random())
+            wait = max(_backoff(failures, dice), error.retry_after)
             log.warning("watch interrupted path=%s cause=%s retry_in=%.2fs", path, error, wait)
             await clock.sleep(wait)
+
+
+def _backoff(failures: int, dice: random.Random) -> float:
+    return min(BACKOFF_LAST, BACKOFF_FIRST * 2.0 ** min(failures, 10)) * (0.5 + dice.random())
+
+
+def _gone(uid: str, told: str) -> WatchEvent:
+    _, namespace, name = told.split("/")
+    return WatchEvent("DELETED", msgspec.json.encode({"metadata": Meta(name, namespace, uid)}))
 
 
 def _told(meta: Any) -> str:
