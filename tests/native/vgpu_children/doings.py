@@ -6,6 +6,7 @@ The bytes are what the container is told (total minus free), less what it was to
 import ctypes as c
 import os
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, cuda, info, must, ptr, say, size_t, start, u64
@@ -325,6 +326,53 @@ def memory_info(name, integer):
     return steps
 
 
+VARIABLE, CODE = f"pumice-global name=g bytes={BLOCK}\n".encode(), f"pumice-kernel name=k code={BLOCK}\n".encode()
+
+
+def module_unloaded():
+    module = ptr()
+    must("cuModuleLoadData", c.byref(module), VARIABLE)
+    yield used()
+    must("cuModuleUnload", module)
+    yield used()
+
+
+def function_asked_for():
+    module, function = ptr(), ptr()
+    must("cuModuleLoadData", c.byref(module), CODE)
+    yield used()
+    must("cuModuleGetFunction", c.byref(function), module, b"k")
+    yield used()
+    must("cuModuleUnload", module)
+    yield used()
+
+
+def library(image, *entries):
+    """Loads it from memory or a file, calls each of the entries that look something up in it, and unloads it."""
+
+    def steps():
+        handle, found, size = ptr(), ptr(), size_t()
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(image)
+            file.flush()
+            from_file = "cuLibraryLoadFromFile" in entries
+            load, what = ("cuLibraryLoadFromFile", file.name.encode()) if from_file else ("cuLibraryLoadData", image)
+            must(load, c.byref(handle), what, None, None, 0, None, None, 0)
+        yield used()
+        if "cuLibraryGetGlobal" in entries:
+            must("cuLibraryGetGlobal", c.byref(found), c.byref(size), handle, b"g")
+            yield used()
+        if "cuLibraryGetModule" in entries:
+            call("cuLibraryGetModule", c.byref(found), handle)  # some drivers have no module of it
+        if "cuKernelGetFunction" in entries:
+            must("cuLibraryGetKernel", c.byref(found), handle, b"k")
+            must("cuKernelGetFunction", c.byref(found), found)
+        must("cuLibraryUnload", handle)
+        yield used()
+
+    return steps
+
+
 start()
 error, log, result, outcome = ptr(), c.create_string_buffer(256), c.c_int(), (c.c_char * 32)()
 parameters = Parameters()
@@ -356,6 +404,14 @@ ENTRIES = {
     "cuDevicePrimaryCtxRelease_v2": primary("cuDevicePrimaryCtxRelease_v2"),
     "cuDevicePrimaryCtxReset": primary("cuDevicePrimaryCtxReset"),
     "cuDevicePrimaryCtxReset_v2": primary("cuDevicePrimaryCtxReset_v2"),
+    "cuModuleUnload": module_unloaded,
+    "cuModuleGetFunction": function_asked_for,
+    "cuLibraryLoadData": library(VARIABLE),
+    "cuLibraryLoadFromFile": library(VARIABLE, "cuLibraryLoadFromFile"),
+    "cuLibraryUnload": library(VARIABLE, "cuLibraryGetGlobal"),
+    "cuLibraryGetGlobal": library(VARIABLE, "cuLibraryGetGlobal"),
+    "cuLibraryGetModule": library(CODE, "cuLibraryGetModule"),
+    "cuKernelGetFunction": library(CODE, "cuKernelGetFunction"),
     "cuGraphInstantiate": instantiated("cuGraphInstantiate", *log_arguments),
     "cuGraphInstantiate_v2": instantiated("cuGraphInstantiate_v2", *log_arguments),
     "cuGraphInstantiateWithFlags": instantiated("cuGraphInstantiateWithFlags", u64(0)),

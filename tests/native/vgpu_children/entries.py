@@ -7,6 +7,7 @@ allocates bytes, else the driver's granule.
 import ctypes as c
 import os
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, cuda, free, info, must, ptr, say, size_t, start, u64
@@ -155,6 +156,20 @@ def from_pool(name, release):
     return ask, GRANULE
 
 
+def module(name, *more, path=False):
+    """A module whose one variable is as large as asked: what it takes is known when it is there."""
+
+    def ask(size):
+        handle, text = ptr(), f"pumice-global name=g bytes={size}\n".encode()
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(text)
+            file.flush()
+            rc = call(name, c.byref(handle), file.name.encode() if path else text, *more)
+        return rc, lambda: cuda.cuModuleUnload(handle)
+
+    return ask, GRANULE
+
+
 class MemAllocNode(c.Structure):
     _fields_ = [("pool", PoolProps), ("access", ptr), ("count", size_t), ("bytes", size_t), ("pointer", u64)]
 
@@ -204,6 +219,10 @@ ENTRIES = {
     "cuMemAllocAsync_ptsz": stream_ordered("cuMemAllocAsync_ptsz", "cuMemFreeAsync_ptsz"),
     "cuMemAllocFromPoolAsync": from_pool("cuMemAllocFromPoolAsync", "cuMemFreeAsync"),
     "cuMemAllocFromPoolAsync_ptsz": from_pool("cuMemAllocFromPoolAsync_ptsz", "cuMemFreeAsync_ptsz"),
+    "cuModuleLoad": module("cuModuleLoad", path=True),
+    "cuModuleLoadData": module("cuModuleLoadData"),
+    "cuModuleLoadDataEx": module("cuModuleLoadDataEx", 0, None, None),
+    "cuModuleLoadFatBinary": module("cuModuleLoadFatBinary"),
     "cuGraphLaunch": graph("cuGraphLaunch"),
     "cuGraphLaunch_ptsz": graph("cuGraphLaunch_ptsz"),
     "cuGraphUpload": graph("cuGraphUpload"),

@@ -1,4 +1,4 @@
-"""Holds device memory until told otherwise, one command a line: alloc BYTES, free, info, nvml, exit, crash, fork, exec."""
+"""Holds device memory until told otherwise, one command a line: alloc BYTES, free, info, module TEXT, exit, crash, fork, exec."""
 
 import ctypes as c
 import os
@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start
 
-held = []
+held, modules = [], []
 
 
 class Memory(c.Structure):
@@ -66,6 +66,19 @@ def obey(words):
             return call("cuDevicePrimaryCtxRelease_v2", device_used)
         case ["reset"]:
             return call("cuDevicePrimaryCtxReset_v2", device_used)
+        case ["module", image]:  # one line of a module's text, blanks as commas
+            module = ptr()
+            rc = call("cuModuleLoadData", c.byref(module), image.replace(",", " ").encode())
+            if rc == 0:
+                modules.append(module)
+            return rc
+        case ["function", name]:
+            function = ptr()
+            return call("cuModuleGetFunction", c.byref(function), modules[-1], name.encode())
+        case ["unload"]:
+            return call("cuModuleUnload", modules.pop())
+        case ["setlimit", which, value]:
+            return call("cuCtxSetLimit", int(which), size_t(int(value)))
         case ["fork"]:
             pid = os.fork()
             if pid == 0:

@@ -14,7 +14,8 @@
  *
  * Kernels
  *   The machine does not run code; a kernel is a name and a duration. A module image (cuModuleLoadData and its kin) is text:
- *     pumice-kernel name=NAME ns=N [regs=R] [smem=BYTES]     one line per kernel; N is the time of one launch
+ *     pumice-kernel name=NAME ns=N [regs=R] [smem=BYTES] [code=BYTES]     one line per kernel; N is the time of one launch,
+ *                                        code the memory that it takes when it is loaded (4096)
  *     pumice-global name=NAME bytes=N                        a global variable
  *   or PTX: each `.entry NAME(...)` is a kernel (duration `kernel_ns` of the machine) and each `.global` a variable. Three names are
  *   special in PTX and text alike: `pumice_spin_ns` takes its duration from the first parameter (a 64-bit number of

@@ -36,7 +36,7 @@ CUresult context_usable(const struct context *context)
 
 /* ---- making and ending ---- */
 
-static const size_t default_limits[16] = {[0] = 1024, [1] = 1048576, [2] = 8388608, [3] = 2, [4] = 2048, [5] = 128};
+const size_t context_default_limits[16] = {[0] = 1024, [1] = 1048576, [2] = 8388608, [3] = 2, [4] = 2048, [5] = 128};
 
 /* Exclusive mode: one process at a time has contexts on the card. */
 static CUresult mode_allows(unsigned card)
@@ -81,7 +81,7 @@ static CUresult make(CUdevice device, unsigned flags, unsigned api, bool is_prim
     c->primary = is_primary;
     c->charged = bytes;
     c->id = atomic_fetch_add(&ids, 1) + 1;
-    memcpy(c->limits, default_limits, sizeof c->limits);
+    memcpy(c->limits, context_default_limits, sizeof c->limits);
     return CUDA_SUCCESS;
 }
 
@@ -92,12 +92,12 @@ static void end(CUcontext handle)
         return;
     context_wait(c);
     unsigned card = c->card;
-    uint64_t bytes = c->charged;
     heap_end_context(handle);
     modules_of_context_end(handle);
     streams_of_context_end(handle);
+    uint64_t bytes = c->charged, extra = c->settings_bytes;
     handle_drop(K_CONTEXT, handle);
-    memory_release(card, cu.slot, (struct charge){bytes, 0, 0, 1, bytes});
+    memory_release(card, cu.slot, (struct charge){bytes + extra, 0, 0, 1, bytes});
 }
 
 #define DEVICE(function, device) \

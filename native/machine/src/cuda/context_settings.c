@@ -51,13 +51,39 @@ EXPORT CUresult cuCtxGetLimit(size_t *value, int limit)
     return CUDA_SUCCESS;
 }
 
+/* The stacks of all threads that fit on the card, the buffer of printf and the heap of malloc are device memory of the context. A
+ * new context has them in its price. */
+static uint64_t bytes_of_limits(const struct context *context)
+{
+    const struct machine_card *c = card_at(context->card);
+    uint64_t threads = (uint64_t)c->sm_count * c->threads_per_sm;
+    uint64_t stacks = context->limits[0] > context_default_limits[0] ? (context->limits[0] - context_default_limits[0]) * threads : 0;
+    for (int i = 1; i <= 2; i++)
+        stacks += context->limits[i] > context_default_limits[i] ? context->limits[i] - context_default_limits[i] : 0;
+    return (stacks + BLOCK - 1) & ~(BLOCK - 1);
+}
+
+static bool resize(struct context *context, int limit, size_t value)
+{
+    size_t before = context->limits[limit];
+    context->limits[limit] = value;
+    uint64_t bytes = value > 1ull << 40 ? UINT64_MAX : bytes_of_limits(context), had = context->settings_bytes;
+    if (bytes > had && (bytes == UINT64_MAX || !memory_charge(context->card, cu.slot, (struct charge){.bytes = bytes - had}))) {
+        context->limits[limit] = before;
+        return false;
+    }
+    if (bytes < had)
+        memory_release(context->card, cu.slot, (struct charge){.bytes = had - bytes});
+    context->settings_bytes = bytes;
+    return true;
+}
+
 EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
 {
     ENTER_CONTEXT(cuCtxSetLimit, context);
     if (limit < 0 || limit > 8)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    context->limits[limit] = value;
-    return CUDA_SUCCESS;
+    return resize(context, limit, value) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 EXPORT CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version)

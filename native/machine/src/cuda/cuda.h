@@ -95,9 +95,12 @@ struct context {
     uint64_t id;
     uint64_t charged;
     size_t limits[16];
+    uint64_t settings_bytes; /* what limits above their defaults take */
+    uint64_t code_bytes;     /* of functions that are loaded */
     int cache_config, shared_config;
     struct stream *legacy;
 };
+extern const size_t context_default_limits[16];
 struct context *context_current(void);
 CUcontext context_current_handle(void);
 CUresult context_usable(const struct context *context); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED, UNKNOWN (lost) or success */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define DEFAULT_KERNEL_NS 5000
+#define DEFAULT_CODE_BYTES 4096
 
 static uint64_t default_ns(void)
 {
@@ -33,6 +34,8 @@ void kernel_describe(struct kernel_text *k)
     k->special = strcmp(k->name, "pumice_spin_ns") == 0 ? 1 : strcmp(k->name, "pumice_block_ns") == 0 ? 2 : 0;
     if (!k->regs)
         k->regs = 32;
+    if (!k->code)
+        k->code = DEFAULT_CODE_BYTES;
 }
 
 static struct kernel_text *add_kernel(struct module *m)
@@ -102,6 +105,7 @@ static bool read_line(struct module *m, const char *line, const char *end)
         bool free_of_charge = ns && k->ns == 0;
         k->regs = (int)number(line, end, "regs");
         k->smem = (int)number(line, end, "smem");
+        k->code = number(line, end, "code");
         kernel_describe(k);
         if (free_of_charge)
             k->ns = 0;

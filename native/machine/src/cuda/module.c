@@ -11,6 +11,16 @@
 
 /* ---- modules ---- */
 
+static void give_memory(struct module *m)
+{
+    struct context *c = m->context ? context_of(m->context) : NULL;
+    for (size_t i = 0; c && i < m->kernel_count; i++)
+        code_unload(c, &m->kernels[i]);
+    for (size_t i = 0; i < m->global_count; i++)
+        if (m->globals[i].address)
+            heap_free(m->globals[i].address, M_DEVICE);
+}
+
 static CUresult load(enum kind kind, void **out, const void *image, CUcontext context)
 {
     if (!out)
@@ -29,10 +39,11 @@ static CUresult load(enum kind kind, void **out, const void *image, CUcontext co
         if (rc == CUDA_SUCCESS)
             m->globals[i].address = b->address;
     }
+    for (size_t i = 0; rc == CUDA_SUCCESS && c && i < m->kernel_count && code_is_eager(); i++)
+        if (!code_load(c, &m->kernels[i]))
+            rc = CUDA_ERROR_OUT_OF_MEMORY;
     if (rc) {
-        for (size_t i = 0; i < m->global_count; i++)
-            if (m->globals[i].address)
-                heap_free(m->globals[i].address, M_DEVICE);
+        give_memory(m);
         image_forget(m);
         handle_drop(kind, handle);
         return rc;
@@ -49,9 +60,7 @@ static CUresult unload(enum kind kind, void *handle)
     for (size_t i = 0; i < m->kernel_count; i++)
         if (m->kernels[i].function)
             handle_drop(K_FUNCTION, m->kernels[i].function);
-    for (size_t i = 0; i < m->global_count; i++)
-        if (m->globals[i].address)
-            heap_free(m->globals[i].address, M_DEVICE);
+    give_memory(m);
     image_forget(m);
     return CUDA_SUCCESS;
 }
@@ -75,7 +84,8 @@ static CUresult function_of(struct module *m, void *handle, const char *name, CU
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&m->mutex);
     struct kernel_text *k = image_kernel(m, name);
-    if (k && !k->function) {
+    struct context *c = m->context ? context_of(m->context) : NULL;
+    if (k && !k->function && (!c || code_load(c, k))) {
         struct function *f = handle_new(K_FUNCTION);
         if (f) {
             f->module = handle;
@@ -199,7 +209,7 @@ EXPORT CUresult cuModuleGetLoadingMode(int *mode)
     ENTER(cuModuleGetLoadingMode);
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = 2; /* lazy */
+    *mode = code_is_eager() ? 1 : 2;
     return CUDA_SUCCESS;
 }
 

@@ -15,7 +15,7 @@ struct event {
     void *capture;           /* of the stream it was recorded in while that was captured */
 };
 
-struct kernel_text { char name[120]; uint64_t ns; int regs, smem, special; CUfunction function; };
+struct kernel_text { char name[120]; uint64_t ns, code; int regs, smem, special; bool loaded; CUfunction function; };
 struct global_text { char name[120]; uint64_t bytes; uint64_t address; };
 /* A module of a context, or a library (context NULL). */
 struct module {

@@ -17,6 +17,7 @@ enum record_kind {
     RECORD_MAPPING, /* key: mapped address; owner: the handle */
     RECORD_CONTEXT, /* key: context handle */
     RECORD_EXEC,    /* key: executable graph; bytes its launches may take */
+    RECORD_MODULE,  /* key: module or library; bytes as NVML measured its load */
 };
 
 struct record {

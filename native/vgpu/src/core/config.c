@@ -114,6 +114,8 @@ void config_read(struct config *config, lookup_fn lookup)
     config->policy = read_policy(lookup("GPU_CORE_UTILIZATION_POLICY"));
     config->oversubscribe = truth(lookup("CUDA_OVERSUBSCRIBE"));
     config->arbiter = truth(lookup("PUMICE_VGPU_ARBITER"));
+    config->oom_killer = truth(lookup("ACTIVE_OOM_KILLER"));
+    config->reconcile_ms = number_or(lookup("PUMICE_VGPU_RECONCILE_MS"), 1000);
     config->record_interval_s = number_or(lookup("RECORD_KERNEL_INTERVAL"), 1);
     config->context_bytes = number_or(lookup("PUMICE_VGPU_CONTEXT_BYTES"), DEFAULT_CONTEXT_BYTES);
     const char *path = lookup("CUDA_DEVICE_MEMORY_SHARED_CACHE");

@@ -23,6 +23,8 @@ struct config {
     enum core_policy policy;
     bool oversubscribe;
     bool arbiter;
+    bool oom_killer;
+    uint64_t reconcile_ms; /* between looks at NVML's figure; 0 = never */
     uint64_t record_interval_s; /* between updates of last_kernel_time */
     uint64_t context_bytes;     /* charged for a context that nothing can measure */
     int log_level;

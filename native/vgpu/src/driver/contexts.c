@@ -4,12 +4,11 @@
 #include "driver/guest.h"
 #include "driver/launching.h"
 #include "driver/pools.h"
+#include "driver/slip.h"
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { NVML_LIST = 256 };
 #define MEASURED_MAX (2ull << 30) /* more than any context takes: somebody's data, not a context */
 
 /* Primary contexts of this process by region index. bytes is zero while there is none. */
@@ -26,35 +25,6 @@ void contexts_after_fork(void)
     memset(context_count, 0, sizeof context_count);
 }
 
-/* NVML's bytes for this process on the device; 0 when NVML does not tell. */
-static uint64_t measured_bytes(int device)
-{
-    const struct real *nvml = guest_nvml();
-    struct nvml_process list[NVML_LIST];
-    unsigned count = NVML_LIST;
-    nvmlDevice handle;
-    if (nvml == NULL || INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)device, &handle)) != NVML_SUCCESS)
-        return 0;
-    nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
-    if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, list));
-    else if (nvml->nvmlDeviceGetComputeRunningProcesses_v2 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v2(handle, &count, list));
-    if (rc != NVML_SUCCESS)
-        return 0;
-    /* The driver reports the pid of our own namespace (open kernel modules) or of the host, which the monitor writes. */
-    struct region_slot *own = region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
-    unsigned host = own != NULL ? (unsigned)shared_get(&own->hostpid) : 0, here = (unsigned)getpid();
-    for (unsigned i = 0; i < count; i++) {
-        if (list[i].pid != here && (host == 0 || list[i].pid != host))
-            continue;
-        if (own != NULL && host == 0)
-            shared_set(&own->hostpid, (int32_t)here);
-        return list[i].bytes == UINT64_MAX ? 0 : list[i].bytes;
-    }
-    return 0;
-}
-
 static uint64_t booked_by_us(int device)
 {
     return !region_has_books(&guest.map) ? 0 : shared_get(&guest.map.region->procs[guest.map.slot].used[device].total);
@@ -62,7 +32,7 @@ static uint64_t booked_by_us(int device)
 
 static uint64_t context_cost(int device)
 {
-    uint64_t measured = measured_bytes(device), booked = booked_by_us(device);
+    uint64_t measured = slip_measured(device), booked = booked_by_us(device);
     if (measured <= booked)
         return measured == 0 ? guest.config.context_bytes : 0;
     return measured - booked < MEASURED_MAX ? measured - booked : MEASURED_MAX;
@@ -70,9 +40,14 @@ static uint64_t context_cost(int device)
 
 static uint64_t charge(int device)
 {
+    bool alone = slip_lock(); /* what is measured here is not to be taken for something that slipped past */
     uint64_t bytes = context_cost(device);
     memory_charge(&guest.map, device, MEMORY_CONTEXT, bytes);
     __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
+    if (alone)
+        slip_unlock();
+    if (memory_limit(&guest.map, device) != 0)
+        watch_start();
     log_info("device %d: a context of %llu bytes", device, (unsigned long long)bytes);
     return bytes;
 }
@@ -80,7 +55,13 @@ static uint64_t charge(int device)
 static void uncharge(int device, uint64_t bytes)
 {
     memory_release(&guest.map, device, MEMORY_CONTEXT, bytes);
-    __atomic_sub_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
+    if (__atomic_sub_fetch(&context_count[device], 1, __ATOMIC_RELAXED) == 0)
+        slip_forget(device);
+}
+
+bool contexts_any(int device)
+{
+    return __atomic_load_n(&context_count[device], __ATOMIC_RELAXED) > 0;
 }
 
 enum { MEASURING = 1 }; /* stands for the bytes while one thread finds out */
@@ -99,7 +80,9 @@ static void primary_began(int device, CUcontext context)
 
 static void drop_allocation(const struct record *record)
 {
-    if (record->charged && record->kind != RECORD_CONTEXT && record->kind != RECORD_EXEC)
+    if (record->kind == RECORD_MODULE)
+        slip_return(record->device, record->bytes);
+    else if (record->charged && record->kind != RECORD_CONTEXT && record->kind != RECORD_EXEC)
         guest_release(record->device, record->bytes);
 }
 

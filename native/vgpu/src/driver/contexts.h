@@ -2,8 +2,11 @@
 #ifndef VGPU_CONTEXTS_H
 #define VGPU_CONTEXTS_H
 
+#include <stdbool.h>
+
 /* Before an allocation: a primary context that was made on a path we do not see is charged now. */
 void contexts_notice(int device);
+bool contexts_any(int device); /* this process has one there */
 void contexts_after_fork(void);
 
 #endif

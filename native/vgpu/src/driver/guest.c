@@ -5,6 +5,7 @@
 #include "driver/contexts.h"
 #include "driver/launching.h"
 #include "driver/pools.h"
+#include "driver/slip.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -34,11 +35,17 @@ static void forget_parent(void)
     records_after_fork();
     pools_after_fork();
     contexts_after_fork();
+    slip_after_fork(true);
     launching_after_fork();
     if (guest_attached)
         region_forget(&guest.map);
     guest_attached = 0;
     errno = saved;
+}
+
+static void parent_goes_on(void)
+{
+    slip_after_fork(false);
 }
 
 static void leave_region(void)
@@ -58,7 +65,7 @@ bool guest_attach(void)
         guest.device_count = 0;
         if (guest.map.region != NULL) {
             if (!fork_registered++)
-                pthread_atfork(NULL, NULL, forget_parent);
+                pthread_atfork(slip_before_fork, parent_goes_on, forget_parent);
             if (!exit_registered++)
                 atexit(leave_region);
             log_info("attached to %s, slot %d%s", guest.map.path, guest.map.slot, guest.map.shared ? "" : " (private)");
@@ -72,7 +79,7 @@ bool guest_attach(void)
 }
 
 /* Programs ask for more than there is in the ordinary course of things and go on: a line for whoever looks for it. */
-static void tell_refusal(int device, uint64_t bytes)
+void guest_tell_refusal(int device, uint64_t bytes)
 {
     log_info("out of memory: device %d, %llu bytes asked for, %llu of %llu in use", device, (unsigned long long)bytes,
              (unsigned long long)memory_used(&guest.map, device), (unsigned long long)memory_limit(&guest.map, device));
@@ -86,7 +93,7 @@ bool guest_reserve(int device, uint64_t bytes)
     if (grant == REFUSED && pools_settle(device, true))
         grant = memory_reserve(&guest.map, device, MEMORY_DATA, bytes);
     if (grant == REFUSED)
-        tell_refusal(device, bytes);
+        guest_tell_refusal(device, bytes);
     errno = saved;
     return grant == GRANTED;
 }
@@ -94,6 +101,7 @@ bool guest_reserve(int device, uint64_t bytes)
 void guest_release(int device, uint64_t bytes)
 {
     memory_release(&guest.map, device, MEMORY_DATA, bytes);
+    slip_block_freed(device, bytes);
 }
 
 static uint64_t current_context(void)

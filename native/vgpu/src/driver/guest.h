@@ -56,6 +56,7 @@ const struct real *guest_nvml(void);
 /* Reserves, after giving every chance to memory that pools no longer need; a refusal is one warning. */
 bool guest_reserve(int device, uint64_t bytes);
 void guest_release(int device, uint64_t bytes);
+void guest_tell_refusal(int device, uint64_t bytes); /* 0 bytes: nobody knows how many it would have been */
 
 /* After the driver's answer: a record on success, the booking back on failure. Returns the answer. */
 CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes);

@@ -315,3 +315,13 @@ void pools_changed(const struct real *real, CUmemPool handle)
         charge_growth(real, pool);
     pthread_mutex_unlock(&pools_lock);
 }
+
+bool pools_pause(void)
+{
+    return pthread_mutex_trylock(&pools_lock) == 0;
+}
+
+void pools_go_on(void)
+{
+    pthread_mutex_unlock(&pools_lock);
+}

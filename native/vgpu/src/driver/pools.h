@@ -31,6 +31,10 @@ void pools_made(CUmemPool handle, int device); /* device -1: host memory, not ch
 CUresult pools_destroy(const struct real *real, CUmemPool handle);
 void pools_changed(const struct real *real, CUmemPool handle); /* its reserve may have become another one */
 
+/* No pool grows until pools_go_on; false: one is growing right now, and nobody waits for it. */
+bool pools_pause(void);
+void pools_go_on(void);
+
 void pools_after_fork(void);
 
 #endif

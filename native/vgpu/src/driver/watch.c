@@ -1,15 +1,23 @@
 /*
- * The library's one thread, started by the first launch under a core limit: it publishes the share of GPU time that this
- * process used, once a second, and zero when the process has fallen silent. It calls no driver.
+ * The library's one thread, started by the first launch under a core limit or the first context under a memory limit. Once a second
+ * it publishes the share of GPU time that this process used, zero when it has fallen silent, and compares what is booked with what
+ * NVML measures. It calls NVML and never the driver.
  */
 #include "driver/launching.h"
+
+#include "core/log.h"
+#include "core/slots.h"
+#include "driver/contexts.h"
+#include "driver/slip.h"
+#include "policy/overuse.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#define PERIOD_NS 1000000000l
+#define PERIOD_NS 1000000000ull
 enum { STACK_BYTES = 256 * 1024 };
 
 static int started;
@@ -38,15 +46,50 @@ static void publish(uint64_t span_ns)
     }
 }
 
+/* Whoever holds the most of what is held too much ends itself; SIGKILL, because the program must not be able to go on. */
+static void end_if_largest(int device, struct overuse *state)
+{
+    int slot = overuse_look(&guest.map, device, clock_monotonic_ns(), state);
+    if (slot < 0 || slots_sweep(&guest.map) > 0 || slot != guest.map.slot)
+        return;
+    log_error("device %d: the container holds a tenth more than its limit of %llu bytes; its largest process ends", device,
+              (unsigned long long)memory_limit(&guest.map, device));
+    kill(getpid(), SIGKILL);
+}
+
+static void reconcile(struct overuse *overuse)
+{
+    for (int device = 0; device < REGION_DEVICES && region_has_books(&guest.map); device++) {
+        if (!contexts_any(device))
+            continue;
+        slip_settle(device, true);
+        if (guest.config.oom_killer)
+            end_if_largest(device, &overuse[device]);
+    }
+}
+
+static void sleep_ns(uint64_t ns)
+{
+    struct timespec span = {(time_t)(ns / 1000000000ull), (long)(ns % 1000000000ull)};
+    nanosleep(&span, NULL);
+}
+
 static void *watch(void *nothing)
 {
-    uint64_t last = policy_clock.now();
+    struct overuse overuse[REGION_DEVICES];
+    memset(overuse, 0, sizeof overuse);
+    uint64_t last = policy_clock.now(), published = clock_monotonic_ns();
+    uint64_t every = guest.config.reconcile_ms * 1000000ull, period = every > 0 && every < PERIOD_NS ? every : PERIOD_NS;
     for (;;) {
-        struct timespec period = {PERIOD_NS / 1000000000l, PERIOD_NS % 1000000000l};
-        nanosleep(&period, NULL);
+        sleep_ns(period);
+        if (every > 0)
+            reconcile(overuse);
+        if (clock_monotonic_ns() - published < PERIOD_NS - period / 2)
+            continue;
         uint64_t now = policy_clock.now();
         publish(now - last);
         last = now;
+        published = clock_monotonic_ns();
     }
     return nothing;
 }

@@ -174,6 +174,10 @@ void memory_release(struct region_map *map, int device, enum memory_type type, u
     if (of_type != bytes || of_total != bytes)
         log_error("device %d: %llu bytes to give back, more than is booked", device, (unsigned long long)bytes);
     shared_add(&own->seqlock, 2);
+    /* NVML was asked before this was given back. */
+    uint64_t total = shared_get(&own->used[device].total);
+    if (shared_peek(&own->monitorused[device]) > total)
+        shared_set(&own->monitorused[device], total);
 }
 
 uint64_t memory_used(const struct region_map *map, int device)

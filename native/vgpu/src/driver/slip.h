@@ -1,0 +1,45 @@
+/*
+ * What this process holds on a device as NVML counts it, against what the hooks booked (spec hami-core 9.6).
+ *
+ * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private
+ * paths, the rounding of small blocks. It is booked as memory of modules, apart from data and contexts: what a module took when
+ * it was loaded belongs to the module and is given back with it, the rest is the residue and follows NVML, up and down.
+ * While NVML does not tell this process's memory, because it shows other pids, nothing is booked.
+ *
+ * NVML is asked at loads of modules and by the library's own thread, never on the way of a launch or an allocation.
+ */
+#ifndef VGPU_SLIP_H
+#define VGPU_SLIP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* NVML's bytes for this process on the device; 0 when NVML does not tell. */
+uint64_t slip_measured(int device);
+
+/* Brings the residue in line with NVML. Unless forced, only where something was booked since the last time. */
+void slip_settle(int device, bool forced);
+
+/* The same where there is a residue that may have become smaller. */
+void slip_settle_residue(int device);
+
+/* What slipped past since the last time, reserved for a module: false when the limit has no room for it. */
+bool slip_claim(int device, uint64_t *bytes);
+
+/* A module's claim is over. */
+void slip_return(int device, uint64_t bytes);
+
+/* A block of so many bytes is free again, and so is what the driver had rounded it up by. */
+void slip_block_freed(int device, uint64_t bytes);
+
+/* No context is left on the device, and nothing that lived in one. */
+void slip_forget(int device);
+
+/* Contexts are measured while nobody settles. The lock is never waited for longer than 50 ms; false: it was not to be had. */
+bool slip_lock(void);
+void slip_unlock(void);
+
+void slip_before_fork(void); /* no thread is inside NVML while the process forks */
+void slip_after_fork(bool child);
+
+#endif

@@ -1,0 +1,197 @@
+"""What takes device memory without asking for it: modules, and what grows inside the driver.
+
+A module is measured when it is loaded and refused like an allocation; the rest is noticed by comparing the books with NVML's
+figure for the process. All of it is in the region as memory of modules, apart from data and contexts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pumice import machine
+from tests.native.vgpu_kit import LIMIT as LIMIT_AT
+from tests.native.vgpu_kit import MIB, Container, build, patch_region, read_region
+from tests.native.vgpu_talk import Holder
+
+LIMIT, CONTEXT = 3000, 414
+OUT_OF_MEMORY = 2
+BLOCK = 2 * MIB
+MALLOC_HEAP, DEFAULT_HEAP = 2, 8 * MIB
+OFTEN = {"PUMICE_VGPU_RECONCILE_MS": "20"}
+NEVER = {"PUMICE_VGPU_RECONCILE_MS": "0"}
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    build()
+    directory = tmp_path_factory.mktemp("machine")
+    machine.create(machine.machine_of("A100-SXM4-40GB"), directory / "m")
+    return directory / "m"
+
+
+@pytest.fixture
+def container(card: Path, tmp_path: Path) -> Container:
+    return Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": f"{LIMIT}m"})
+
+
+def booked(container: Container) -> tuple[int, int, int]:
+    """Context, modules and data of the container's processes, in bytes."""
+    used = [slot.used[0] for slot in read_region(container.region).live]
+    return sum(one[0] for one in used), sum(one[1] for one in used), sum(one[2] for one in used)
+
+
+def seen_by_machine(container: Container, *holders: Holder) -> int:
+    shares = [machine.open_machine(container.machine).witness().of(holder.pid) for holder in holders]
+    return sum(share.bytes for share in shares if share is not None)
+
+
+def eventually(true: Callable[[], bool], patience: float = 20.0) -> bool:
+    end = time.monotonic() + patience
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def variable(size: int) -> str:
+    return f"pumice-global,name=g,bytes={size}"
+
+
+def test_a_module_is_charged_when_it_is_loaded_and_given_back_when_it_is_unloaded(container: Container) -> None:
+    with Holder(container, **NEVER) as holder:
+        assert holder.ask(f"module {variable(100 * MIB)}") == 0
+        assert booked(container) == (CONTEXT * MIB, 100 * MIB, 0)
+        assert holder.ask("info")[0] == (LIMIT - CONTEXT - 100) * MIB
+        assert seen_by_machine(container, holder) == read_region(container.region).total()
+        assert holder.ask("unload") == 0
+        assert booked(container) == (CONTEXT * MIB, 0, 0)
+
+
+def test_a_module_above_the_limit_is_refused_and_leaves_no_trace(container: Container) -> None:
+    with Holder(container, **NEVER) as holder:
+        free, _ = holder.ask("info")
+        assert holder.ask(f"module {variable(free + BLOCK)}") == OUT_OF_MEMORY
+        assert holder.ask("info")[0] == free
+        assert seen_by_machine(container, holder) == CONTEXT * MIB
+        assert holder.ask(f"module {variable(free)}") == 0
+        assert holder.ask("alloc 1") == OUT_OF_MEMORY
+
+
+def test_modules_of_two_processes_share_one_limit(container: Container) -> None:
+    with Holder(container, **NEVER) as first, Holder(container, **NEVER) as second:
+        free, _ = second.ask("info")
+        assert first.ask(f"module {variable(free - BLOCK)}") == 0
+        assert second.ask(f"module {variable(2 * BLOCK)}") == OUT_OF_MEMORY
+        assert second.ask(f"module {variable(BLOCK)}") == 0
+        assert first.ask("unload") == 0
+        assert second.ask(f"module {variable(free - BLOCK)}") == 0
+
+
+def test_code_that_is_loaded_with_its_first_use_is_charged_then(container: Container) -> None:
+    with Holder(container, **NEVER) as holder:
+        assert holder.ask(f"module pumice-kernel,name=k,ns=1000,code={5 * MIB}") == 0
+        assert booked(container)[1] == 0
+        assert holder.ask("function k") == 0
+        assert booked(container)[1] == 3 * BLOCK
+        assert holder.ask("function k") == 0
+        assert booked(container)[1] == 3 * BLOCK
+
+
+def test_code_that_is_loaded_at_once_is_charged_at_once(container: Container) -> None:
+    with Holder(container, CUDA_MODULE_LOADING="EAGER", **NEVER) as holder:
+        assert holder.ask(f"module pumice-kernel,name=k,ns=1000,code={5 * MIB}") == 0
+        assert booked(container)[1] == 3 * BLOCK
+        assert holder.ask("unload") == 0
+        assert booked(container)[1] == 0
+
+
+def test_a_context_takes_its_modules_with_it(container: Container) -> None:
+    with Holder(container, **NEVER) as holder:
+        assert holder.ask(f"module {variable(100 * MIB)}") == 0
+        assert holder.ask("reset") == 0
+        assert booked(container) == (0, 0, 0)
+
+
+def test_what_grows_inside_the_driver_is_noticed_and_what_shrinks_too(container: Container) -> None:
+    with Holder(container, **OFTEN) as holder:
+        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 500 * MIB}") == 0
+        assert eventually(lambda: booked(container) == (CONTEXT * MIB, 500 * MIB, 0))
+        assert holder.ask("info")[0] == (LIMIT - CONTEXT - 500) * MIB
+        assert seen_by_machine(container, holder) == read_region(container.region).total()
+        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP}") == 0
+        assert eventually(lambda: booked(container) == (CONTEXT * MIB, 0, 0))
+
+
+def test_nothing_is_charged_twice_however_it_came(container: Container) -> None:
+    with Holder(container, **OFTEN) as holder:
+        for step in (
+            f"alloc {64 * MIB}",
+            f"module {variable(32 * MIB)}",
+            f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 16 * MIB}",
+            f"module {variable(8 * MIB)}",
+            "unload",
+            f"alloc {128 * MIB}",
+            "free",
+        ):
+            assert holder.ask(step) == 0
+        assert eventually(lambda: booked(container) == (CONTEXT * MIB, (32 + 16) * MIB, 64 * MIB))
+        assert seen_by_machine(container, holder) == read_region(container.region).total()
+
+
+def test_blocks_that_the_driver_rounds_up_are_charged_as_they_are(container: Container) -> None:
+    with Holder(container, **OFTEN) as holder:
+        for _ in range(10):
+            assert holder.ask(f"alloc {BLOCK // 2 + 1}") == 0  # too large to share a block
+        assert eventually(lambda: read_region(container.region).total() == CONTEXT * MIB + 10 * BLOCK)
+        assert holder.ask("freeall") == 0
+        assert booked(container) == (CONTEXT * MIB, 0, 0)  # not only at the next look
+        assert holder.ask("info")[0] == (LIMIT - CONTEXT) * MIB
+
+
+def test_where_nvml_hides_processes_nothing_is_guessed(tmp_path: Path) -> None:
+    build()
+    machine.create(machine.machine_of("A100-SXM4-40GB"), tmp_path / "m")
+    with machine.open_machine(tmp_path / "m") as emulated:
+        emulated.state.pid_mode = 2
+    container = Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": f"{LIMIT}m", **OFTEN})
+    with Holder(container) as holder:
+        assert holder.ask(f"module {variable(100 * MIB)}") == 0
+        assert holder.ask(f"alloc {10 * MIB}") == 0
+        assert booked(container) == (300 * MIB, 0, 10 * MIB)
+
+
+# ---- ACTIVE_OOM_KILLER ----------------------------------------------------------------------------------------------
+
+
+def overfull(container: Container, *holders: Holder) -> None:
+    """The limit falls below what is in use, so that the container holds far more than it may."""
+    for mib, holder in zip((1500, 500), holders, strict=False):
+        assert holder.ask(f"alloc {mib * MIB}") == 0
+    patch_region(container.region, LIMIT_AT, "<Q", 1000 * MIB)
+
+
+def test_the_killer_ends_the_largest_process_and_spares_the_others(container: Container) -> None:
+    killer = {"ACTIVE_OOM_KILLER": "true", **OFTEN}
+    with Holder(container, **killer) as large, Holder(container, **killer) as small:
+        overfull(container, large, small)
+        begin = time.monotonic()
+        large.process.wait(timeout=30)
+        assert time.monotonic() - begin >= 4.9
+        assert large.process.returncode == -9
+        assert small.process.poll() is None
+        assert small.ask("info")[1] == 1000 * MIB
+        _, err = large.process.communicate()
+        assert [line for line in err.splitlines() if "its largest process ends" in line] == err.splitlines() != []
+
+
+@pytest.mark.parametrize("text", ["false", "0", "", "<unset>"])
+def test_the_killer_is_off_unless_asked_for(container: Container, text: str) -> None:
+    with Holder(container, ACTIVE_OOM_KILLER=text, **OFTEN) as holder:
+        overfull(container, holder)
+        time.sleep(0.2)  # it would look ten times; how long it waits is the unit test's
+        assert holder.ask("info") == [0, 1000 * MIB]
