@@ -75,6 +75,9 @@ class SlotFamily:
                     return Fit(self._grant(cards.node, card, size, wanted), 100.0 * len(usage.slots) / POSITIONS)
         return Misfit(cards.node, Short.SLOT, f"no {size} positions in a row", wanted=size)
 
+    def elsewhere(self, ask: Ask) -> None:
+        return None
+
     def vector(self, ask: Ask, columns: Columns) -> None:
         return None
 

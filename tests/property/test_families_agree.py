@@ -67,7 +67,7 @@ def random_pod(dice: random.Random, number: int) -> Pod:
         if kind < 0.2:
             containers.append(limits(count, None, cores, dice.choice((None, 0, 30, 100))))
         else:
-            containers.append(limits(count, dice.choice((100, 3000, 5120, 8000, 16384, 20000, 70000)), cores))
+            containers.append(limits(count, dice.choice((100, 3000, 5120, 8000, 10000, 16384, 20000, 70000)), cores))
     notes = {}
     if dice.random() < 0.4:
         notes[names.VGPU_MODE] = dice.choice(("mig", "hami-core", ""))
@@ -110,10 +110,13 @@ def check(ledger: TinyLedger, nodes: list[str], pod: Pod) -> int:
         return 0
     for row, name in enumerate(nodes):
         outcome = ledger.try_pod(pod, name)
+        if np.isnan(answer[1][row]):
+            assert answer[0][row], "what only the scalar path can tell is kept open"
+            continue
         assert answer[0][row] == isinstance(outcome, Fit), f"{pod} on {name}: {outcome}"
         if isinstance(outcome, Fit):
             assert answer[1][row] == outcome.score, f"{pod} on {name}"  # bit for bit: ties decide
-    return 1
+    return 1 - int(np.isnan(answer[1]).all())
 
 
 @pytest.mark.parametrize("number", [False, True])

@@ -7,7 +7,8 @@ node the number of its state. Both are changed by the same two functions, ``char
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.node_book import NO_MARKS, CardFacts, CardUse, NodeBook
-from pumice.families.seam import Ask, Columns, Family, Inventory, Marks, NodeCards
+from pumice.families.seam import Ask, Columns, Elsewhere, Family, Fit, Inventory, Marks, NodeCards
 from pumice.model.cards import Grant, Mode
 
 State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
@@ -36,6 +37,10 @@ class FamilyBook:
         self._of_id: list[State | None] = [None]
         self._users: list[int] = [0]
         self._free: list[int] = []
+        self._names: dict[int, str] = {}
+        self._node_of: dict[str, str] = {}
+        self._marked: dict[str | int, Counter[str]] = {}
+        """PodGroup or number of a rule to the nodes with pods that carry that mark, and how many."""
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -49,18 +54,40 @@ class FamilyBook:
             return True
         if old is not None and old.inventory == inventory and self._rows.get(name) == row:
             return False
+        if old is not None:
+            self._forget(old)
         book = NodeBook.empty(name, inventory)
-        self.nodes[name], self._rows[name] = book, row
+        self.nodes[name], self._rows[name], self._names[row] = book, row, name
+        self._node_of.update(dict.fromkeys(book.by_uuid, name))
         self.fit_rows(rows)
         book.used = [(0, 0, 0, -1)] * len(inventory.cards)
         self._write(book, range(len(inventory.cards)), facts=True)
         return True
 
     def remove(self, name: str) -> None:
-        self.nodes.pop(name, None)
+        book = self.nodes.pop(name, None)
+        if book is not None:
+            self._forget(book)
         row = self._rows.pop(name, None)
         if row is not None:
+            del self._names[row]
             self._set_state(row, None)
+
+    def _forget(self, book: NodeBook) -> None:
+        for marks in book.marks.values():
+            self._note(book, marks, -1)
+        for uuid in book.by_uuid:
+            if self._node_of.get(uuid) == book.name:
+                del self._node_of[uuid]
+
+    def _note(self, book: NodeBook, marks: Marks, sign: int) -> None:
+        for mark in _named(marks.group, marks.rules):
+            nodes = self._marked.setdefault(mark, Counter())
+            nodes[book.name] += sign
+            if not nodes[book.name]:
+                del nodes[book.name]
+                if not nodes:
+                    del self._marked[mark]
 
     def view(self, name: str, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
         """One node as ``Family.fit`` sees it; see ``NodeBook.view``."""
@@ -74,6 +101,8 @@ class FamilyBook:
         if book is None:
             return
         places = book.charge(uid, grant, marks)
+        if uid in book.marks:
+            self._note(book, book.marks[uid], 1)
         if places or grant.doubts:
             self._write(book, places, facts=bool(grant.doubts))
 
@@ -82,15 +111,62 @@ class FamilyBook:
         book = self.nodes.get(grant.node)
         if book is None:
             return
+        if uid in book.marks:
+            self._note(book, book.marks[uid], -1)
         places, doubted = book.discharge(uid)
         self._write(book, places, facts=doubted)
 
     # -- arrays -------------------------------------------------------------------------------------------------
 
     def rank(
+        self, ask: Ask, rows: NDArray[np.intp] | None, capacity: int, among: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """(may fit, score) of those rows of the node table, or of all, where ``among`` holds; None when the ask needs the
+        exact look on every node. Nodes with cards or pods that the ask names are looked at exactly."""
+        split = self.family.elsewhere(ask)
+        plain = ask if split is None else split.ask
+        ranked = None if plain is None else self._rank(plain, rows, capacity)
+        if ranked is None:
+            if plain is not None:
+                return None
+            size = capacity if rows is None else len(rows)
+            ranked = np.zeros(size, bool), np.zeros(size)
+        may, score = ranked
+        exact = np.isnan(score)
+        if split is not None:
+            special = self._special(split)
+            if rows is None:
+                exact[special] = True
+            else:
+                exact |= np.isin(rows, special)
+        places = np.flatnonzero(exact if among is None else exact & among)
+        quick = getattr(self.family, "quick", self.family.fit)
+        for place in places.tolist():
+            name = self._names.get(place if rows is None else int(rows[place]))
+            fit = quick(ask, self.view(name)) if name is not None else None
+            may[place] = isinstance(fit, Fit)
+            score[place] = fit.score if isinstance(fit, Fit) else 0.0
+        return may, score
+
+    def by_counters(self, ask: Ask) -> bool:
+        """Whether nodes with equal cards, equally used, give equal answers to the ask."""
+        return self.family.elsewhere(ask) is None and self.family.vector(ask, self._part(slice(0, 1))) is not None
+
+    @property
+    def unmarked(self) -> bool:
+        """Whether no pod on any node carries a mark."""
+        return not self._marked
+
+    def _special(self, split: Elsewhere) -> NDArray[np.intp]:
+        """Rows of the nodes that have a card or a pod which the ask names."""
+        nodes = {self._node_of[uuid] for uuid in split.uuids if uuid in self._node_of}
+        for mark in _named(split.group, split.rules):
+            nodes.update(self._marked.get(mark, ()))
+        return np.array([self._rows[name] for name in nodes], np.intp)
+
+    def _rank(
         self, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
-        """(may fit, score) of those rows of the node table, or of all; None when the ask needs the exact look."""
         self.fit_rows(capacity)
         ids = self.ids[:capacity] if rows is None else self.ids[rows]
         used = len(self._of_id)
@@ -233,3 +309,9 @@ def _empty_columns(rows: int, cards: int) -> Columns:
         zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.bool_),
         zeros(np.bool_), np.full((rows, cards), -1, np.int32), (), np.full((rows, cards), -1, np.int32),
     )  # fmt: skip
+
+
+def _named(group: str, rules: frozenset[int]) -> Iterator[str | int]:
+    if group:
+        yield group
+    yield from rules

@@ -76,6 +76,17 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """How an ask reads on most nodes: those that have none of these cards, no pod of this PodGroup and none of these
+    exclusivity rules. ``ask`` decides there as the whole ask would; None: it is refused there."""
+
+    ask: Ask | None
+    uuids: frozenset[str] = frozenset()
+    group: str = ""
+    rules: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
     """The cards of all nodes as arrays, for ranking one class at once. Shape (nodes, cards); absent cards have total 0.
 
@@ -141,9 +152,14 @@ class Family(Protocol):
         """Choose cards for one pod on one node."""
         ...
 
+    def elsewhere(self, ask: Ask) -> Elsewhere | None:
+        """The part of an ask that looks at counters only; None when that is all of it."""
+        ...
+
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         """(may fit, score) per node; None when this ask needs the scalar path on every node. ``may fit`` is False only
-        where ``fit`` would refuse, and where it is True and ``fit`` accepts, the scores are equal."""
+        where ``fit`` would refuse; where it is True and ``fit`` accepts, the scores are equal. A score of NaN: only
+        ``fit`` can tell."""
         ...
 
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:

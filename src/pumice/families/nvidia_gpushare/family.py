@@ -167,6 +167,9 @@ class NvidiaGpushare:
             pieces.append(Piece(i, cards[i].uuid, memory, 0, memory))
         return Grant(self.name, node, (tuple(pieces),))
 
+    def elsewhere(self, ask: Ask) -> None:
+        return None
+
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         want: GpushareAsk = ask.detail
         if self.number:

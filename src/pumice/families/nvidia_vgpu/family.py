@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pumice.families.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraints_of, containers_of
@@ -12,7 +13,7 @@ from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
 from pumice.families.rules import matching_rules
-from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
+from pumice.families.seam import Ask, Columns, Elsewhere, Fit, Inventory, Marks, NodeCards
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant, Usage
 from pumice.model.refusal import Misfit, Refusal
@@ -56,6 +57,9 @@ class NvidiaVgpu:
             return None
         constraints: dict[str, Any] = constraints_of(pod, self.settings.policy)
         want = VgpuAsk(containers, rules=matching_rules(self.settings.rules, pod.metadata.labels), **constraints)
+        return self._remembered(want)
+
+    def _remembered(self, want: VgpuAsk) -> Ask:
         key = want.key()
         known = self._asks.get(key)
         if known is None:
@@ -104,6 +108,14 @@ class NvidiaVgpu:
             return outcome
         draft = outcome if isinstance(outcome, Draft) else None
         return explain_node(want, cards, draft, hopeless(want, cards, self._choose))
+
+    def elsewhere(self, ask: Ask) -> Elsewhere | None:
+        want: VgpuAsk = ask.detail
+        if not (want.group or want.rules or want.use_uuids or want.nouse_uuids):
+            return None
+        uuids = frozenset(want.use_uuids or want.nouse_uuids)
+        plain = replace(want, use_uuids=(), nouse_uuids=(), group="", rules=frozenset())
+        return Elsewhere(None if want.use_uuids else self._remembered(plain), uuids, want.group, want.rules)
 
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         from pumice.families.nvidia_vgpu.vector import rank_nodes

@@ -79,12 +79,14 @@ def _of_container(ask: ContainerAsk, cards: list[Card], facts: Facts) -> tuple[R
 
 def needs(ask: ContainerAsk, card: Card, geometry: Geometry | None) -> tuple[int, int]:
     """(memory units, MiB to look for in the geometry). A whole MIG card is its largest slot (D-24)."""
-    need = ask.need(card.total)
-    if geometry is None:
-        return need, 0
-    if ask.percent == 100:
-        need = min(need, geometry.largest // geometry.factor)
-    return need, need * geometry.factor
+    need = needed(ask, card.total, geometry)
+    return (need, 0) if geometry is None else (need, need * geometry.factor)
+
+
+def needed(ask: ContainerAsk, total: int, geometry: Geometry | None) -> int:
+    """Memory units on a card of ``total`` units."""
+    need = ask.need(total)
+    return min(need, geometry.largest // geometry.factor) if geometry is not None and ask.percent == 100 else need
 
 
 def unusable(ask: VgpuAsk, card: Card, lower_type: str) -> CardMisfit | None:

@@ -6,17 +6,19 @@ node (8 or so) with all nodes in one array each: contiguous columns are several 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk
+from pumice.families.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.fit import TIE
 from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
-from pumice.families.nvidia_vgpu.rows import type_allowed
+from pumice.families.nvidia_vgpu.rows import needed, type_allowed
 from pumice.families.seam import Columns
 from pumice.model.cards import Mode
 
@@ -90,54 +92,122 @@ def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
 
 
 def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
-    """MIG cards, for one slot: per geometry every card state is answered once, then looked up."""
+    """MIG cards: per geometry every card state that occurs is answered once, then looked up, slot by slot."""
     nodes, width = columns.total.shape
-    container = ask.containers[0]
-    if columns.state is None or len(ask.containers) > 1 or container.count > 1 or container.percent not in (UNSET, 100):
+    if columns.state is None:
         return None
-    if container.cores > 100:
+    if any(c.cores > 100 for c in ask.containers):
         return np.zeros(nodes, bool), np.zeros(nodes)
-    total, memory, shares = columns.total, columns.memory, columns.shares
     usable = _usable(ask, columns) & columns.mig & (columns.state >= 0)
-    open_cards = np.zeros((nodes, width), bool)
-    charge, cost, worth = np.zeros((nodes, width), np.int64), np.zeros((nodes, width)), np.zeros((nodes, width))
-    for geometry in catalogue.known():
-        here = usable & (columns.state // STATES == geometry.number)
-        if not here.any():
-            continue
-        need = container.memory
-        if container.percent == 100:
-            totals = total[here]
-            need = min(int(totals.max()), geometry.largest // geometry.factor)
-            if need > totals.min():
-                return None  # cards of one model that registered unlike memory: a whole one is not one amount
-        local = np.where(here, columns.state % STATES, 0)
-        answers = _answers(geometry, need * geometry.factor, choose)
+    geometries = [(g, here) for g in catalogue.known() if (here := usable & (columns.state // STATES == g.number)).any()]
+    policy = ask.node_policy or ("binpack" if choose is not None else "")
+    row, reverse = np.arange(nodes), np.arange(width - 1, -1, -1)
+    now = _Cards(columns.memory, columns.cores, columns.shares, columns.state)
+    may, unsure, summed = np.ones(nodes, bool), np.zeros(nodes, bool), np.zeros(nodes)
+    # Where one by one finds too few, an idle card in a group that holds them all may still do (fit._grouped).
+    idle = np.zeros((nodes, width), bool)
+    for geometry, here in geometries:
+        if not geometry.anywhere:
+            idle |= here & (columns.state % STATES == 0)
+    picks, done = sum(c.count for c in ask.containers), 0
+    for container in ask.containers:
+        tables = []
+        for geometry, here in geometries:
+            need = _slot_need(container, columns.total[here], geometry)
+            if need is None:
+                return None
+            tables.append((here, need, _answers(geometry, need * geometry.factor, choose)))
+        order = _order(ask.card_policy, now.memory, now.shares, reverse)
+        taken = np.zeros((nodes, width), bool)
+        for _ in range(container.count):
+            offer = _offers(tables, columns, now, container.cores)
+            open_cards = offer.open & ~taken
+            again = ~open_cards.any(axis=1)  # every card has given one: a further round over the same cards
+            if again.any() and container.count > 1:
+                open_cards[again] = offer.open[again]
+                taken[again] = False
+            if choose is not None:
+                masked = np.where(open_cards, offer.cost, np.inf)
+                open_cards &= masked == masked.min(axis=1)[:, None]
+            best = np.ascontiguousarray(np.where(open_cards, order, -1).T).max(axis=0)
+            card = width - 1 - best % width if ask.card_policy else np.maximum(best, 0)
+            if container.count > 1:
+                unsure |= may & (best < 0) & idle.any(axis=1)
+            may &= best >= 0
+            done += 1
+            charged = now.memory[row, card] + offer.charge[row, card]
+            if choose is not None:
+                summed += offer.worth[row, card]
+            elif policy == "binpack":
+                summed += 100.0 * charged / np.maximum(columns.total[row, card], 1)
+            elif policy == "spread":
+                summed += np.where(columns.shares[row, card] == 0, 100.0, 0.0)
+            if done < picks:
+                found = np.flatnonzero(best >= 0)
+                at = row[found], card[found]
+                taken[at] = True
+                now = now.with_pick(at, charged[found], container.cores, offer.after[at])
+        if not (may | unsure).any():
+            break
+    score = summed / max(1, picks) + _tie(policy, columns)
+    score[unsure] = np.nan
+    return may | unsure, score
+
+
+@dataclass(slots=True)
+class _Cards:
+    """What changes while a pod's slots are taken one by one."""
+
+    memory: Ints
+    cores: Ints
+    shares: Ints
+    state: NDArray[np.int32]
+    own: bool = False
+
+    def with_pick(self, at: tuple[Ints, Ints], charged: Ints, cores: int, after: NDArray[np.int32]) -> _Cards:
+        mine = self if self.own else _Cards(self.memory.copy(), self.cores.copy(), self.shares.copy(), self.state.copy(), True)
+        mine.memory[at] = charged
+        mine.cores[at] += cores
+        mine.shares[at] += 1
+        mine.state[at] = after
+        return mine
+
+
+@dataclass(slots=True)
+class _Offer:
+    """Per card, whether it has a slot, at what cost and charge, what that is worth to the node, and its state after."""
+
+    open: Bools
+    charge: Ints
+    cost: NDArray[np.float64]
+    worth: NDArray[np.float64]
+    after: NDArray[np.int32]
+
+
+def _offers(tables: Sequence[tuple[Bools, int, Answers]], columns: Columns, now: _Cards, cores: int) -> _Offer:
+    shape = columns.total.shape
+    offer = _Offer(np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape),
+                   np.zeros(shape, np.int32))  # fmt: skip
+    for here, need, answers in tables:
+        local = np.where(here, now.state % STATES, 0)
         answers.prepare(local)
-        open_cards |= here & answers.fits.take(local) & (memory <= total - need)
-        charge += np.where(here, answers.charge.take(local), 0)
-        if choose is not None:
-            here_cost = answers.cost.take(local)
-            cost = np.where(here, here_cost, cost)
-            worth = np.where(here, 100.0 * (1.0 - here_cost / (4.0 * geometry.largest)), worth)
-    open_cards &= (shares < columns.share_limit) & _cores_allow(container.cores, columns.cores, shares)
-    if choose is not None:
-        masked = np.where(open_cards, cost, np.inf)
-        open_cards &= masked == masked.min(axis=1)[:, None]
-    key = _order(ask.card_policy, memory, shares, np.arange(width - 1, -1, -1))
-    np.putmask(key, ~open_cards, -1)
-    best = np.ascontiguousarray(key.T).max(axis=0)
-    row = np.arange(nodes)
-    card = width - 1 - best % width if ask.card_policy else np.maximum(best, 0)
-    if choose is not None:
-        score = worth[row, card] + _tie(ask.node_policy or "binpack", columns)
-    elif ask.node_policy == "binpack":
-        used = memory[row, card] + charge[row, card]
-        score = 100.0 * used / np.maximum(total[row, card], 1) + _tie("binpack", columns)
-    else:
-        idle = shares[row, card] == 0
-        score = np.where(idle & (ask.node_policy == "spread"), 100.0, 0.0) + _tie(ask.node_policy, columns)
-    return best >= 0, score
+        offer.open |= here & answers.fits.take(local) & (now.memory <= columns.total - need)
+        np.copyto(offer.charge, answers.charge.take(local), where=here)
+        np.copyto(offer.cost, answers.cost.take(local), where=here)
+        np.copyto(offer.after, answers.after.take(local), where=here)
+        if answers.choose is not None:
+            worth = 100.0 * (1.0 - answers.cost / (4.0 * answers.geometry.largest))
+            np.copyto(offer.worth, worth.take(local), where=here)
+    offer.open &= (now.shares < columns.share_limit) & _cores_allow(cores, now.cores, now.shares)
+    return offer
+
+
+def _slot_need(container: ContainerAsk, totals: Ints, geometry: Geometry) -> int | None:
+    """Memory units that a slot must have; None where cards of one model registered unlike memory and it depends on that."""
+    if container.percent == UNSET:
+        return container.memory
+    needs = {needed(container, int(total), geometry) for total in np.unique(totals)}
+    return needs.pop() if len(needs) == 1 else None
 
 
 class Answers:
@@ -148,6 +218,7 @@ class Answers:
         self.geometry, self.need, self.choose = geometry, need, choose
         self.fits, self.known = np.zeros(geometry.states, bool), np.zeros(geometry.states, bool)
         self.charge, self.cost = np.zeros(geometry.states, np.int64), np.zeros(geometry.states)
+        self.after = np.full(geometry.states, -2, np.int32)
 
     def prepare(self, states: NDArray[Any]) -> None:
         """Answer for all of these."""
@@ -164,6 +235,8 @@ class Answers:
             if offer is not None:
                 self.fits[number], self.cost[number] = True, offer[0]
                 self.charge[number] = self.geometry.slot(offer[1], offer[2]).memory
+                after = self.geometry.number_of(*self.geometry.taken(active, used, offer[1], offer[2]))
+                self.after[number] = self.geometry.number * STATES + after
 
 
 @lru_cache(maxsize=1024)
