@@ -15,7 +15,21 @@ def test_a_pod_of_two_cards_is_charged_the_memory_of_both() -> None:
     world.add(pod("late", mib=500, queue="team"))
     world.settle()
     assert world.node_of("late") == ""
-    assert "queue team has no room left" in world.condition("late")["message"]
+    assert world.condition("late")["message"] == (
+        "queue team has no room left for it (volcano.sh/vgpu-memory: 500 wanted, 6000 of 6000 in use)"
+    )
+
+
+def test_a_queue_without_room_names_each_resource_it_lacks_with_the_numbers() -> None:
+    world = World()
+    world.add(node("n1", cpu="64", memory="64Gi"), queue("team", capability={"cpu": "2500m", "memory": "3Gi"}))
+    world.add(pod("first", cpu="2", memory="2Gi", queue="team"))
+    world.settle()
+    world.add(pod("late", cpu="1", memory="2Gi", queue="team"))
+    world.settle()
+    assert world.condition("late")["message"] == (
+        "queue team has no room left for it (cpu: 1 wanted, 2 of 2500m in use, memory: 2048Mi wanted, 2048Mi of 3072Mi in use)"
+    )
 
 
 def test_what_a_pod_gives_back_another_of_its_queue_may_take() -> None:

@@ -86,6 +86,10 @@ class Plugin:
     def allocatable(self, queue: QueueState, task: Task) -> bool:
         return True
 
+    def short_of(self, queue: QueueState, task: Task) -> str:
+        """What a queue lacks that is not ``allocatable``, with the numbers, for people."""
+        return ""
+
     # nodes, for many rows at once; rows None means all
     def constrains(self, state: State, cls: PodClass) -> bool:
         """Whether ``verdicts`` can refuse any node at all; False saves the asking."""
@@ -131,6 +135,7 @@ class Framework:
         self._enqueued = self._flat("job_enqueued", "JobEnqueued")
         self._overused = self._flat("overused", "Overused")
         self._allocatable = self._flat("allocatable", "Allocatable")
+        self._short_of = self._flat("short_of", "Allocatable")
         self._verdicts = self._flat("verdicts", "Predicate")
         self._constrains = [verdicts.__self__.constrains for verdicts in self._verdicts]  # type: ignore[attr-defined]
         self._scores = self._flat("scores", "NodeOrder")
@@ -195,6 +200,9 @@ class Framework:
 
     def allocatable(self, queue: QueueState, task: Task) -> bool:
         return all(may(queue, task) for may in self._allocatable)
+
+    def short_of(self, queue: QueueState, task: Task) -> str:
+        return next((text for tell in self._short_of if (text := tell(queue, task))), "")
 
     def placed(self, task: Task) -> None:
         for tell in self._placed:

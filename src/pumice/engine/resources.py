@@ -187,6 +187,11 @@ def lacking(wanted: Mapping[str, int], limit: Mapping[str, int], *, missing: int
     return sorted(short, key=dimension_order)
 
 
+def amount_text(name: str, value: int) -> str:
+    """One amount as people write it: memory in Mi."""
+    return f"{value / 2**20:.0f}Mi" if name == MEMORY else str(render({name: value})[name])
+
+
 def render(vector: Mapping[str, int]) -> Quantities:
     """A vector as a resource list of the API (spec 13.6)."""
     out: Quantities = {}

@@ -121,7 +121,9 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
             if cycle.placer.choose(task.cls) is None:
                 cycle.refused(task, amid_gang=bool(statement.steps))
             else:
-                task.error, task.puzzling = f"queue {job.queue.name} has no room left for it", False
+                short = framework.short_of(job.queue, task)
+                text = f"queue {job.queue.name} has no room left for it" + (f" ({short})" if short else "")
+                task.error, task.puzzling = text, False
                 cycle.blocked[job] = f"queue {job.queue.name} has no room left"
             continue
         if task.role and task.role in failed_roles:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pumice.engine.framework import PERMIT, REJECT, Plugin
 from pumice.engine.model import Job, QueueState, Task
-from pumice.engine.resources import CPU, HUGE, MEMORY, PODS, Vector, add, exceeded, lacking, raise_to
+from pumice.engine.resources import CPU, HUGE, MEMORY, PODS, Vector, add, amount_text, exceeded, lacking, raise_to
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
@@ -62,6 +62,19 @@ class Proportion(Plugin):
             return True
         allocated, deserved = queue.allocated, part.deserved
         return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in task.cls.demand if n != PODS)
+
+    def short_of(self, queue: QueueState, task: Task) -> str:
+        if not queue.open:
+            return queue.closed_text
+        part = self.parts.get(queue)
+        if part is None:
+            return ""
+        wanted = {n: v + queue.allocated.get(n, 0) for n, v in task.cls.demand}
+        return ", ".join(
+            f"{name}: {amount_text(name, task.cls.amounts[name])} wanted, {amount_text(name, queue.allocated.get(name, 0))} of"
+            f" {amount_text(name, part.deserved.get(name, 0))} in use"
+            for name in lacking(wanted, part.deserved)
+        )
 
     def job_enqueueable(self, job: Job) -> int:
         queue = job.queue
