@@ -1,8 +1,9 @@
 """The schedulers that are compared, each a process of its own on the same server; CPU and memory are its own.
 
-``Ours`` is ``pumice scheduler``. ``KubeScheduler`` is the real one of ``make kube``: it counts the extended resources on the
-nodes' allocatable and chooses no cards; its client limits are raised to QPS 5000 / burst 5000 (the default of 50 would
-throttle it), everything else is its default. ``NullBinder`` only sends Bindings with annotations.
+``Ours`` is ``pumice scheduler``; ``OursWhole`` has ``pumice controller`` beside it, which writes a PodGroup for every bare pod.
+``KubeScheduler`` is the real one of ``make kube``: it counts the extended resources on the nodes' allocatable and chooses no
+cards; its client limits are raised to QPS 5000 and burst 5000 (the default of 50 would throttle it), all else is its default.
+``NullBinder`` only sends Bindings with annotations.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ KUBE_SCHEDULER_LIMITS = {"qps": 5000, "burst": 5000}
 
 
 class Contender:
-    """A child process. ``schedules`` is the schedulerName of its pods, ``agent`` what it calls itself in the server's log."""
+    """A child process. ``schedules`` is the schedulerName of its pods, ``agents`` what it calls itself in the server's log."""
 
     schedules = "volcano"
-    agent = "pumice-scheduler"
+    agents: tuple[str, ...] = ("pumice-scheduler",)
     chooses_cards = True
     ready_sign = ""
 
@@ -77,7 +78,7 @@ class Contender:
 
 
 class Ours(Contender):
-    """With PodGroups, conditions and events; ``OursBare`` without."""
+    """With conditions and events."""
 
     ready_sign = "ready nodes"
     flags: tuple[str, ...] = ()
@@ -90,11 +91,41 @@ class Ours(Contender):
 
 
 class OursBare(Ours):
+    """What the null binder writes and no more."""
+
     flags = BARE
 
 
+class OursWhole(Ours):
+    """With the controller. CPU and memory stay the scheduler's; writes are those of both."""
+
+    agents = ("pumice-scheduler", "pumice-controller")
+
+    async def __aenter__(self) -> Self:
+        self._controller = Controller(self.server, self.kubeconfig)
+        await self._controller.__aenter__()
+        try:
+            return await super().__aenter__()
+        except BaseException:
+            await self._controller.__aexit__()
+            raise
+
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
+        await self._controller.__aexit__()
+
+
+class Controller(Contender):
+    ready_sign = "ready queues"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "pumice", "controller", "--kubeconfig", str(self.kubeconfig), "--listen-address",
+                "127.0.0.1:0"]  # fmt: skip
+
+
 class NullBinder(Contender):
-    schedules = agent = NULL_BINDER
+    schedules = NULL_BINDER
+    agents = (NULL_BINDER,)
     ready_sign = "ready nodes"
 
     def command(self) -> list[str]:
@@ -103,7 +134,7 @@ class NullBinder(Contender):
 
 class KubeScheduler(Contender):
     schedules = "default-scheduler"
-    agent = "kube-scheduler"
+    agents = ("kube-scheduler",)
     chooses_cards = False
 
     def command(self) -> list[str]:

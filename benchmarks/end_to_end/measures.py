@@ -10,8 +10,6 @@ from benchmarks.end_to_end.contenders import Contender
 from benchmarks.end_to_end.load import check, clean, create_pods, make_pod
 from benchmarks.end_to_end.server import Server
 
-SETTLE = 1.0
-"""Seconds after the last Binding in which late writes (events, status) are still counted to the burst."""
 Figures = dict[str, float]
 
 
@@ -19,20 +17,27 @@ async def burst(server: Server, contender: Contender, count: int, name: str, *, 
     """All pods at once at a fresh process of this scheduler; checked; everything is deleted afterwards."""
     async with contender as running:
         warm = await one_burst(server, running, f"{name}-warm", warm_up)
-        await asyncio.sleep(SETTLE)
-        server.log.read()
+        await settled(server)
         server.log.mark()
         running.mark()
         names = await one_burst(server, running, name, count)
-        await asyncio.sleep(SETTLE)
-        server.log.read()
+        await settled(server)
         result = rates(server, names)
         result["cpu_ms_per_pod"] = running.cpu_since_mark() / count * 1000
         result["peak_rss_mib"] = running.peak_mib()
-        result["api_writes_per_pod"] = server.log.writes[running.agent] / count
+        result["api_writes_per_pod"] = sum(server.log.writes[agent] for agent in running.agents) / count
     await check(server.kube, names | warm, cards=contender.chooses_cards)
     await clean(server.kube)
     return result
+
+
+async def settled(server: Server, quiet: float = 0.7, seconds: float = 20) -> None:
+    """Until nobody has written for a moment: late writes (events, PodGroups, status) belong to the burst."""
+    deadline, before = time.monotonic() + seconds, -1
+    while (now := server.log.writes.total()) != before and time.monotonic() < deadline:
+        before = now
+        await asyncio.sleep(quiet)
+        server.log.read()
 
 
 async def one_burst(server: Server, contender: Contender, name: str, count: int, seconds: float = 180) -> set[str]:

@@ -36,7 +36,8 @@ class RequestLog:
     """What happened since the last ``mark``. All moments are the server's, in seconds.
 
     ``asked`` and ``created``: when the create of a pod was received and answered. ``bound``: when its Binding was answered.
-    ``writes``: successful writes by the first word of the user agent; ``refused``: others by agent and code.
+    ``writes``: successful writes by the first word of the user agent; ``kinds``: the same by agent, verb and resource;
+    ``refused``: others by agent and code.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,6 +51,7 @@ class RequestLog:
         self.bound: dict[str, float] = {}
         self.bindings: Counter[str] = Counter()
         self.writes: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
         self.refused: Counter[tuple[str, int]] = Counter()
 
     def read(self) -> None:
@@ -86,6 +88,8 @@ class RequestLog:
             return
         self.writes[agent] += 1
         ref = event.objectRef
+        what = "/".join(filter(None, (ref.resource, ref.subresource))) if ref else "?"
+        self.kinds[f"{agent} {event.verb} {what}"] += 1
         if event.verb != "create" or ref is None or ref.resource != "pods":
             return
         if ref.subresource == "binding":
