@@ -31,7 +31,7 @@ BOOKS: dict[str, list[int | bool]] = {
     "cuMemPoolSetAttribute": [0],
     "cuMemMap": [BLOCK, BLOCK, 0],  # released, yet still mapped: it stays the container's
     "cuMemUnmap": [BLOCK, BLOCK, 0],
-    "cuMemRelease": GIVEN_BACK,
+    "cuMemRelease": [BLOCK, 0, 0],  # the last: memory of the host, which is not the card's
     "cuMemRetainAllocationHandle": GIVEN_BACK,
     "cuMemImportFromShareableHandle": [BLOCK, BLOCK, 0],
     "cuCtxCreate": CHARGED_AND_GONE,
@@ -106,6 +106,10 @@ def spans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
 def test_every_way_to_launch_is_limited(entry: str, spans: dict[str, float]) -> None:
     assert entry in spans, f"{entry} launches and nobody times it: add it to launches.py"
     assert spans[entry] == pytest.approx(300 / 0.4, rel=0.03)
+
+
+def test_a_thread_that_captures_never_waits_for_its_turn(spans: dict[str, float]) -> None:
+    assert spans["capture"] == 0
 
 
 @pytest.mark.parametrize("entry", of_kind("INIT", library="NVML"))

@@ -171,6 +171,12 @@ def handle_released_after_its_mapping():
     yield used()
     must("cuMemRelease", handle)
     yield used()
+    of_the_host = u64()
+    prop = Prop(type=1, location=(2, 0))
+    made = call("cuMemCreate", c.byref(of_the_host), size_t(BLOCK), c.byref(prop), u64(0)) == 0
+    yield used()
+    if made:
+        must("cuMemRelease", of_the_host)
 
 
 def handle_retained():

@@ -2,7 +2,7 @@
  * What calls cost: prints {name: [ns per round...]}, once per round interleaved by the caller (run native and under the
  * library in turn). On the emulated machine or a real card; the driver's own cost is in both.
  *
- *     cost launch|median|alloc|alloc100k|refuse ROUNDS
+ *     cost launch|median|alloc|alloc100k|refuse|module ROUNDS
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,13 +10,16 @@
 #include <string.h>
 #include <time.h>
 
-enum { LAUNCHES = 20000, BATCH = 500, PAIRS = 5000, LIVE = 100000, REFUSALS = 20000 };
+enum { LAUNCHES = 20000, BATCH = 500, PAIRS = 5000, LIVE = 100000, REFUSALS = 20000, MODULES = 500 };
 
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static int (*synchronize)(void);
 static int (*allocate)(unsigned long long *, size_t);
 static int (*release)(unsigned long long);
 static int (*info)(size_t *, size_t *);
+static int (*load)(void **, const void *);
+static int (*unload)(void *);
+static int (*find)(void **, void *, const char *);
 static void *function;
 
 /* PTX, so that a real card runs it too; the emulated machine takes the duration from the name. */
@@ -47,11 +50,13 @@ static void open_gpu(void)
     allocate = need(cuda, "cuMemAlloc_v2");
     release = need(cuda, "cuMemFree_v2");
     info = need(cuda, "cuMemGetInfo_v2");
+    load = need(cuda, "cuModuleLoadData");
+    unload = need(cuda, "cuModuleUnload");
+    find = need(cuda, "cuModuleGetFunction");
     if (((int (*)(unsigned))need(cuda, "cuInit"))(0) ||
         ((int (*)(void **, int))need(cuda, "cuDevicePrimaryCtxRetain"))(&context, 0) ||
         ((int (*)(void *))need(cuda, "cuCtxSetCurrent"))(context) ||
-        ((int (*)(void **, const void *))need(cuda, "cuModuleLoadData"))(&module, image) ||
-        ((int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction"))(&function, module, "noop_0ns"))
+        load(&module, image) || find(&function, module, "noop_0ns"))
         exit(3);
 }
 
@@ -114,6 +119,28 @@ static double refuse_round(void)
     return (now_ns() - start) / REFUSALS;
 }
 
+static double module_round(void)
+{
+    double start = now_ns();
+    for (int i = 0; i < MODULES; i++) {
+        void *module, *kernel;
+        if (load(&module, image) != 0 || find(&kernel, module, "noop_0ns") != 0 || unload(module) != 0)
+            exit(8);
+    }
+    return (now_ns() - start) / MODULES;
+}
+
+static double round_of(const char *mode)
+{
+    if (strcmp(mode, "launch") == 0)
+        return launch_round();
+    if (strcmp(mode, "median") == 0)
+        return median_round();
+    if (strcmp(mode, "refuse") == 0)
+        return refuse_round();
+    return strcmp(mode, "module") == 0 ? module_round() : alloc_round();
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "launch";
@@ -125,9 +152,7 @@ int main(int argc, char **argv)
             return 7;
     printf("[");
     for (int i = 0; i < rounds; i++)
-        printf("%s%.2f", i ? ", " : "",
-               strcmp(mode, "launch") == 0 ? launch_round()
-               : strcmp(mode, "median") == 0 ? median_round() : strcmp(mode, "refuse") == 0 ? refuse_round() : alloc_round());
+        printf("%s%.2f", i ? ", " : "", round_of(mode));
     printf("]\n");
     return 0;
 }
