@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pumice.node.sharing import Flags, Sharing, effective
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig, parse_device_config
+from pumice.wire.device_config import DeviceConfig, NvidiaConfig, parse_device_config
 from pumice.wire.node_config import NodeEntry, parse_node_config
 
 log = logging.getLogger("pumice.node")
@@ -43,25 +44,59 @@ async def load_sharing(
 
 
 async def load_device_config(namespace: str, cluster: Cluster, clock: Clock) -> NvidiaConfig:
-    """The device ConfigMap, from ``namespace`` or where upstream keeps it; defaults when there is none."""
-    spaces = dict.fromkeys([namespace or names.DEVICE_CONFIG_NAMESPACE, "kube-system", names.SYSTEM_NAMESPACE])
-    for space in spaces:
-        while True:
-            try:
-                found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
-            except ApiError as error:
-                if error.code in (403, 404):
-                    break
-                log.warning("reading ConfigMap %s/%s: %s", space, names.DEVICE_CONFIGMAP, error)
-                await clock.sleep(2.0)
+    """The device ConfigMap, from ``namespace`` or where upstream keeps it; defaults when there is none. Asks until the API
+    server answers. Raises BadInput."""
+    while True:
+        try:
+            found = await _read_device_config(namespace, cluster)
+        except ApiError as error:
+            log.warning("reading ConfigMap %s: %s", names.DEVICE_CONFIGMAP, error)
+            await clock.sleep(2.0)
+            continue
+        if found is None:
+            log.warning("no ConfigMap %s in %s: using the defaults", names.DEVICE_CONFIGMAP, " or ".join(_spaces(namespace)))
+            return NvidiaConfig()
+        for warning in found.warnings:
+            log.warning("ConfigMap %s: %s", names.DEVICE_CONFIGMAP, warning)
+        return found.nvidia
+
+
+async def follow_device_config(
+    namespace: str, cluster: Cluster, clock: Clock, take: Callable[[NvidiaConfig], None], every: float
+) -> None:
+    """Read it again every so many seconds and hand over what changed; one that cannot be meant leaves the last one."""
+    last: DeviceConfig | None = None
+    complained = ""
+    while True:
+        await clock.sleep(every)
+        try:
+            found = await _read_device_config(namespace, cluster)
+        except (ApiError, BadInput) as error:
+            if str(error) != complained:
+                log.warning("device configuration kept: %s", error)
+            complained = str(error)
+            continue
+        complained = ""
+        if found is not None and found != last:
+            last = found
+            take(found.nvidia)
+
+
+def _spaces(namespace: str) -> list[str]:
+    return list(dict.fromkeys([namespace or names.DEVICE_CONFIG_NAMESPACE, "kube-system", names.SYSTEM_NAMESPACE]))
+
+
+async def _read_device_config(namespace: str, cluster: Cluster) -> DeviceConfig | None:
+    """None: there is none, or it may not be read. Raises ApiError and BadInput."""
+    for space in _spaces(namespace):
+        try:
+            found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
+        except ApiError as error:
+            if error.code in (403, 404):
                 continue
-            text = (found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, "")
-            try:
-                config = parse_device_config(text)
-            except BadInput as error:
-                raise BadInput(f"ConfigMap {space}/{names.DEVICE_CONFIGMAP}: {error}") from error
-            for warning in config.warnings:
-                log.warning("ConfigMap %s/%s: %s", space, names.DEVICE_CONFIGMAP, warning)
-            return config.nvidia
-    log.warning("no ConfigMap %s in %s: using the defaults", names.DEVICE_CONFIGMAP, " or ".join(spaces))
-    return NvidiaConfig()
+            raise
+        try:
+            return parse_device_config((found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, ""))
+        except BadInput as error:
+            raise BadInput(f"ConfigMap {space}/{names.DEVICE_CONFIGMAP}: {error}") from error
+    return None

@@ -14,8 +14,9 @@ from aiohttp import web
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.region import ContainerFolders
-from pumice.apps.configuration import load_device_config
+from pumice.apps.configuration import follow_device_config, load_device_config
 from pumice.apps.http import served
+from pumice.apps.monitor_feedback import FeedbackRounds
 from pumice.apps.own_node import OwnNode
 from pumice.apps.tasks import run_until
 from pumice.metrics.exposition import CONTENT_TYPE
@@ -35,7 +36,8 @@ log = logging.getLogger("pumice.monitor")
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the command line or ``pumice up`` says. ``hook_path`` is the plugin's; ``containers_dir`` overrides the
-    folder below it. ``legacy_metrics``: also the families with values in labels. ``nvml``: the library to load."""
+    folder below it. ``legacy_metrics``: also the families with values in labels. ``nvml``: the library to load.
+    ``feedback``: write priorities back to the regions. ``reload_every``: seconds between two looks at the ConfigMap."""
 
     node_name: str
     hook_path: Path = Path("/usr/local/vgpu")
@@ -47,6 +49,9 @@ class Settings:
     legacy_metrics: bool = True
     sweep_every: float = 60.0
     grace: float = 300.0
+    feedback: bool = True
+    feedback_every: float = 5.0
+    reload_every: float = 30.0
 
     @property
     def folders(self) -> Path:
@@ -82,7 +87,11 @@ async def run(
                 bound.set_result(port)
             if ready is not None:
                 ready.set()
-            await run_until(stop, *own.tasks(), page.sweep(clock))
+            follow = follow_device_config(settings.config_namespace, cluster, clock, page.configure, settings.reload_every)
+            jobs = [*own.tasks(), page.sweep(clock), follow]
+            if settings.feedback:
+                jobs.append(FeedbackRounds(lambda: ContainerFolders(settings.folders), own, settings.feedback_every).run(clock))
+            await run_until(stop, *jobs)
     finally:
         page.close()
 
@@ -101,6 +110,12 @@ class MetricsPage:
         loop = asyncio.get_running_loop()
         text = await loop.run_in_executor(self._thread, self._collect, self._own.pods, now)
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    def configure(self, config: NvidiaConfig) -> None:
+        """From the next scrape on, resource names and units are those."""
+        if config != self._config:
+            log.info("device configuration changed")
+            self._config = config
 
     async def sweep(self, clock: Clock) -> None:
         """Remove the folders of pods that are gone, now and then; never before the pods are known."""

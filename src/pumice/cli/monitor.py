@@ -28,6 +28,9 @@ def monitor(
     device_config_namespace: Annotated[
         str, typer.Option(envvar="DEVICE_CONFIG_NAMESPACE", help="Where to look first for the device ConfigMap.")
     ] = "",
+    feedback: Annotated[
+        bool, typer.Option(help="Let less important work wait for more important work on the same card.")
+    ] = True,
     nvml: Annotated[str, typer.Option(envvar="PUMICE_NVML", help="NVML library or its folder; empty: system's.")] = "",
     log_level: Verbosity = "info",
 ) -> None:
@@ -42,5 +45,6 @@ def monitor(
         nvml=nvml,
         config_namespace=device_config_namespace,
         legacy_metrics=legacy_metrics,
+        feedback=feedback,
     )
     run_daemon(service.run, settings, kubeconfig, log_level)

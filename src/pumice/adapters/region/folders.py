@@ -34,7 +34,7 @@ class ContainerFolders:
         return found
 
     def read(self, directory: Path) -> RegionSnapshot | None:
-        newest = self._region(directory)
+        newest = self.region(directory)
         return None if newest is None else read_region(newest)
 
     def sweep(self, alive: Collection[str], now: float, grace: float = 300.0) -> list[Path]:
@@ -50,7 +50,8 @@ class ContainerFolders:
             removed.append(path)
         return removed
 
-    def _region(self, directory: Path) -> Path | None:
+    def region(self, directory: Path) -> Path | None:
+        """The file of the region in one directory: the newest, if there are several. Raises BadRegion."""
         try:
             with os.scandir(directory) as entries:
                 files = [
