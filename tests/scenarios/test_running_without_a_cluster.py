@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from pumice import machine as machines
-from pumice.local import booking
+from pumice.adapters.bookings import book as booking
 from pumice.machine import Machine, machine_of
 
 PUMICE = [sys.executable, "-m", "pumice"]

@@ -1,4 +1,4 @@
-"""Keeps the list of cards and their health: looks for events every second and at everything every half minute.
+"""Keeps the list of cards, their health, and who else holds them: looks for events every second, at all every half minute.
 
 NVML calls block and a sick card may hang one, so they run one after the other in a thread of their own.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from pumice.adapters.bookings.foreign import ForeignPrograms
 from pumice.apps.tasks import Signal
 from pumice.node.health import Health, XidRule
 from pumice.ports.cards import CardFacts, Cards, CardsUnavailable
@@ -24,13 +25,16 @@ class CardWatch:
     """``facts`` and ``sick`` of this machine. ``changed`` fires when either did."""
 
     def __init__(
-        self, cards: Cards, clock: Clock, rule: XidRule, *, every: float = 1.0, full_every: float = 30.0
-    ) -> None:
+        self, cards: Cards, clock: Clock, rule: XidRule, *, every: float = 1.0, full_every: float = 30.0,
+        foreign: ForeignPrograms | None = None,
+    ) -> None:  # fmt: skip
         self._cards, self._clock, self._rule = cards, clock, rule
         self._every, self._full_every = every, full_every
         self._thread = ThreadPoolExecutor(1, "nvml")
         self._known: dict[str, CardFacts] = {}
         self._health = Health((), rule)
+        self._foreign = foreign or ForeignPrograms(())
+        self._held: dict[str, str] = {}
         self._answered = clock.monotonic()
         self.changed = Signal()
 
@@ -46,12 +50,14 @@ class CardWatch:
 
     @property
     def sick(self) -> dict[str, str]:
-        return self._health.sick
+        """Why a card takes no pods, by UUID: it is ill, or programs outside of the cluster hold it."""
+        return {**self._held, **self._health.sick}
 
     async def start(self) -> None:
         """Look once. Raises CardsUnavailable."""
         facts = await self._call(self._cards.facts)
         self._take(facts)
+        self._held = await self._call(self._foreign.look)
         if self._rule.off:
             log.warning("health checks are switched off")
             return
@@ -62,12 +68,17 @@ class CardWatch:
         if unsupported := sorted(uuid for uuid, trouble in troubles.items() if trouble == "unsupported"):
             log.warning("cards without health events, taken as healthy cards=%s", ",".join(unsupported))
 
+    async def settle(self) -> None:
+        """Learn of every program that began to book before now: called once our socket answers, which stops new ones."""
+        self._held = await self._call(lambda: self._foreign.look(settled=True))
+
     async def run(self) -> None:
         """Keep looking until cancelled."""
         next_full = self._clock.monotonic() + self._full_every
         while True:
             await self._clock.sleep(self._every)
             before = self._known, self.sick
+            self._held = await self._call(self._foreign.look)
             if not self._rule.off:
                 for event in await self._call(self._cards.events):
                     self._health.event(event)
@@ -97,9 +108,9 @@ class CardWatch:
     def _log(self, before: dict[str, str]) -> None:
         for uuid, reason in self.sick.items():
             if uuid not in before:
-                log.warning("card is unhealthy uuid=%s reason=%s", uuid, reason)
+                log.warning("card takes no pods uuid=%s reason=%s", uuid, reason)
         for uuid in before.keys() - self.sick.keys():
-            log.info("card is healthy again uuid=%s", uuid)
+            log.info("card takes pods again uuid=%s", uuid)
 
     async def _call(self, work: Callable[[], T]) -> T:
         answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.adapters.nvml import NvmlCards
@@ -65,7 +66,7 @@ class Settings:
     ``advertise``: ``status`` keeps memory and cores in the node's status, ``devices`` lists one device per unit as
     upstream does (decision 17). ``library``: the ``libvgpu.so`` to install into ``hook_path``; None installs nothing.
     ``nvml``: file or directory of the NVML library, empty for the system's. ``config_namespace`` is searched first.
-    ``health_address``: where /healthz and /readyz are served; empty for nowhere.
+    ``health_address``: where /healthz and /readyz are served; empty for nowhere. ``booking_dirs``: where `pumice run` books.
     """
 
     node_name: str
@@ -86,6 +87,7 @@ class Settings:
     health_every: float = 1.0
     health_address: str = ""
     health_port: int = 0
+    booking_dirs: tuple[Path, ...] = SHARED
 
 
 async def run(
@@ -106,7 +108,7 @@ async def run(
     if machine is None:
         return
     rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
-    watch = CardWatch(machine, clock, rule, every=settings.health_every)
+    watch = CardWatch(machine, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
     own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-device-plugin")
     try:
         await watch.start()
@@ -166,12 +168,15 @@ class Plugin:
         self._lists = self._endpoints(cards)
         await self._announce(cards)
         async with asyncio.TaskGroup() as tasks:
+            for registration in self._lists.values():
+                tasks.create_task(registration.keep(self._clock))
+            await self._listening()
+            await self._watch.settle()
+            await self._announce(self._show())
             tasks.create_task(self._watch.run())
             tasks.create_task(self._keep_advertised())
             tasks.create_task(self._follow_health())
             tasks.create_task(self._handler.sweep())
-            for registration in self._lists.values():
-                tasks.create_task(registration.keep(self._clock))
             for registration in self._lists.values():
                 await registration.done.wait()
             while self._advertisement().missing(self._own.node) if self._own.node else True:
@@ -179,6 +184,11 @@ class Plugin:
             log.info("ready node=%s cards=%d", self._settings.node_name, len(cards))
             if ready is not None:
                 ready.set()
+
+    async def _listening(self) -> None:
+        """Wait until our sockets answer: from then on `pumice run` leaves the cards to us."""
+        while not all(registration.endpoint.path.exists() for registration in self._lists.values()):
+            await self._clock.sleep(0.05)
 
     async def well(self, request: web.Request) -> web.StreamResponse:
         """/healthz: the driver answers."""

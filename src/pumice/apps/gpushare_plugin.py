@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, device_list
 from pumice.apps.allocating import PATIENCE, message
@@ -44,6 +45,7 @@ class Settings:
     disable_health_checks: str = ""
     enable_health_checks: str = ""
     health_every: float = 1.0
+    booking_dirs: tuple[Path, ...] = SHARED
 
 
 async def run(
@@ -61,7 +63,7 @@ async def run(
     if machine is None:
         return
     rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
-    watch = CardWatch(machine, clock, rule, every=settings.health_every)
+    watch = CardWatch(machine, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
     own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-gpushare-plugin")
     try:
         await watch.start()

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps import device_plugin, gpushare_plugin
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 from pumice.model.refusal import BadInput
@@ -134,6 +135,7 @@ def nvidia(
         enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
         health_address=address,
         health_port=port,
+        booking_dirs=booking_dirs(os.environ),
     )
     run_daemon(device_plugin.run, settings, kubeconfig, log_level)
 
@@ -165,6 +167,7 @@ def gpushare(
         wait_for_driver=not fail_on_init_error,
         disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
         enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+        booking_dirs=booking_dirs(os.environ),
     )
     run_daemon(gpushare_plugin.run, settings, kubeconfig, log_level)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps import device_plugin, gpushare_plugin, monitor
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import PumiceError
@@ -125,12 +126,12 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
             ready: asyncio.Event | None) -> Callable[[], Awaitable[None]]:
     if mode == "gpushare":
         legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir),
-                                          nvml=settings.nvml)
+                                          nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))
         return lambda: gpushare_plugin.run(legacy, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
     vgpu = device_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), hook_path=settings.hook_path,
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
-        nvml=settings.nvml)  # fmt: skip
+        nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))  # fmt: skip
     return lambda: device_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 

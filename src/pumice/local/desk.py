@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pumice.adapters.bookings.book import Booking
 from pumice.engine.node_book import NodeBook
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.seam import Ask, Fit
-from pumice.local.booking import Booking
 from pumice.local.request import Request
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.refusal import BadInput, Refusal

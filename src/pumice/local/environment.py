@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pumice.local.booking import Booking
-from pumice.local.processes import REGION_VARIABLE
+from pumice.adapters.bookings.book import Booking
+from pumice.adapters.bookings.processes import REGION_VARIABLE
 
 SHARE = "PUMICE_SHARE"
 """Set inside a share, to its id."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from pumice.adapters.bookings.book import Booking, opened
 from pumice.adapters.region.writer import set_limits
-from pumice.local.booking import Booking, opened
 from pumice.local.desk import Desk
 from pumice.local.place import Place
 from pumice.local.request import Request

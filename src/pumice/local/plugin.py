@@ -8,6 +8,8 @@ from pathlib import Path
 
 KUBELET = Path("/var/lib/kubelet/device-plugins")
 LISTENING = "00010000"
+NAMES = ("nvidia", "volcano.sock")
+"""How sockets of NVIDIA device plugins begin, NVIDIA's own and the older shared one's too."""
 
 
 def serving(machine: Path | None, kubelet: Path = KUBELET, unix: Path = Path("/proc/net/unix")) -> str:
@@ -18,7 +20,7 @@ def serving(machine: Path | None, kubelet: Path = KUBELET, unix: Path = Path("/p
     """
     folder = machine.parent / "kubelet" / "device-plugins" if machine is not None else kubelet
     try:
-        sockets = sorted(path for path in folder.iterdir() if path.name.startswith("nvidia"))
+        sockets = sorted(path for path in folder.iterdir() if path.name.startswith(NAMES))
     except PermissionError:
         return _listed(folder, unix)
     except OSError:
@@ -47,5 +49,5 @@ def _listed(folder: Path, unix: Path) -> str:
     except OSError:
         return ""
     rows = (line.split(maxsplit=7) for line in lines)
-    wanted = f"{folder}/nvidia"
+    wanted = tuple(f"{folder}/{name}" for name in NAMES)
     return next((row[7] for row in rows if len(row) == 8 and row[3] == LISTENING and row[7].startswith(wanted)), "")

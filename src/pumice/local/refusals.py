@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pumice.local.booking import Booking
+from pumice.adapters.bookings.book import Booking
 from pumice.local.desk import Desk, Room
 from pumice.local.request import AUTO, Request
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from pumice.adapters.bookings.book import BookedCard, Booking, holders, living
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import live_slots
-from pumice.local.booking import BookedCard, Booking, holders, living
 from pumice.local.place import Place
 from pumice.model.refusal import BadInput
 from pumice.node.sharing import MIB

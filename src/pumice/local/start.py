@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -11,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from pumice.adapters.bookings.book import BookedCard, Booking, opened
+from pumice.adapters.bookings.processes import hold, start_time
 from pumice.adapters.region.writer import create_region
-from pumice.local.booking import BookedCard, Booking, opened
 from pumice.local.desk import Desk
 from pumice.local.environment import SHARE, environment
 from pumice.local.place import Place
 from pumice.local.plugin import serving
-from pumice.local.processes import start_time
 from pumice.local.request import Request
 from pumice.local.shares import used
 from pumice.model.refusal import BadInput, Unavailable
@@ -51,6 +52,8 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
             created=now(), priority=request.priority, annotations=desk.annotations(grant, int(now() * 1e9)),
         )  # fmt: skip
         create_region(region, booking.limits, request.priority)
+        with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
+            hold(region)
         note = strangers(booking, bookings.all, cards.readings())
         bookings.add(booking)
         bookings.save()

@@ -88,7 +88,7 @@ def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
             place = f" (asked for {device.place})" if device.slot >= 0 else ""
             return f"card {device.uuid} is in MIG mode{place}; this version shares whole cards only, switch MIG off"
         if not card.healthy:
-            return f"card {device.uuid} is unhealthy"
+            return f"card {device.uuid} takes no pods: {card.closed or 'unhealthy'}"
     return ""
 
 

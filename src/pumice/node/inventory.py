@@ -5,8 +5,9 @@ Spec nvidia-device-plugin 5 (ids), 8 (annotation), real-kubelet 2 (why only the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from pumice.node.sharing import Sharing
@@ -18,7 +19,8 @@ MESSAGE_LIMIT: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SharedCard:
-    """One card as this node shares it. ``memory`` is in memory units, ``type`` as registered (``NVIDIA-Tesla T4``)."""
+    """One card as this node shares it. ``memory`` is in memory units, ``type`` as registered (``NVIDIA-Tesla T4``), ``closed``
+    the reason why it is not healthy."""
 
     index: int
     uuid: str
@@ -29,6 +31,7 @@ class SharedCard:
     shares: int
     healthy: bool
     mode: str
+    closed: str = ""
     numa: int = -1
     links: tuple[tuple[str, int], ...] = ()
     places: bool = False
@@ -43,7 +46,8 @@ class Unit:
     healthy: bool
 
 
-def share(facts: Sequence[CardFacts], sharing: Sharing, sick: Collection[str] = ()) -> tuple[SharedCard, ...]:
+def share(facts: Sequence[CardFacts], sharing: Sharing,
+          sick: Mapping[str, str] = MappingProxyType({})) -> tuple[SharedCard, ...]:  # fmt: skip
     """The cards that this node offers, in NVML order; what the administrator left out appears nowhere.
 
     A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise.
@@ -58,6 +62,7 @@ def share(facts: Sequence[CardFacts], sharing: Sharing, sick: Collection[str] = 
             cores=sharing.cores_per_card,
             shares=sharing.split,
             healthy=card.uuid not in sick,
+            closed=sick.get(card.uuid, ""),
             mode="mig" if card.mig else sharing.mode,
             numa=card.numa,
             links=card.links,

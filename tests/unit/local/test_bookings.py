@@ -6,18 +6,19 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from pumice.local import booking as bookings_module
-from pumice.local.booking import BookedCard, Booking, living, opened
+from pumice.adapters.bookings import book as bookings_module
+from pumice.adapters.bookings.book import BookedCard, Booking, lasts, living, opened
+from pumice.adapters.bookings.processes import heirs, is_held, lives, start_time
 from pumice.local.desk import Desk, Refused
 from pumice.local.place import of_cards
 from pumice.local.plugin import serving
-from pumice.local.processes import heirs, lives, start_time
 from pumice.local.request import Request
 from pumice.model.refusal import BadInput, Unavailable
 from pumice.ports.cards import CardFacts
@@ -267,3 +268,53 @@ def test_a_plugin_in_a_closed_folder_is_found_by_the_kernels_list(tmp_path: Path
 
     monkeypatch.setattr(Path, "iterdir", closed)
     assert serving(None, folder, listed) == f"{folder}/nvidia-vgpu-number.sock"
+
+
+# ---- who holds a region
+
+
+HOLDER = """
+import subprocess, sys
+from pumice.adapters.bookings.processes import hold
+hold(sys.argv[1])
+print(flush=True)
+if len(sys.argv) > 2:  # a child that takes the files along, and goes on when its parent has ended
+    subprocess.Popen(["sleep", "60"], close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    print(flush=True)
+input()
+"""
+
+
+def test_a_region_is_held_by_what_a_program_starts_and_becomes_until_all_have_ended(tmp_path: Path) -> None:
+    region = tmp_path / "vgpu.cache"
+    region.write_bytes(b"")
+    assert not is_held(region)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(region), "child"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, start_new_session=True) as program:  # fmt: skip
+        assert program.stdout is not None
+        program.stdout.readline()
+        assert is_held(region)
+        program.stdout.readline()
+        program.kill()
+        program.wait()
+        assert is_held(region)  # by the child
+        os.killpg(program.pid, 9)
+        deadline = time.monotonic() + 10
+        while is_held(region) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert not is_held(region)
+    assert not is_held(tmp_path / "nowhere")
+
+
+def test_a_held_region_keeps_a_booking_whose_processes_cannot_be_seen(tmp_path: Path) -> None:
+    """As from another user's account, or another PID namespace."""
+    region = tmp_path / "vgpu.cache"
+    region.write_bytes(b"")
+    unseen = booking(start=1, region=str(region))
+    assert not lasts(unseen)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(region)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        assert lasts(unseen)
+        program.kill()
+    assert not lasts(unseen)

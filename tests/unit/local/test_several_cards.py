@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pumice.adapters.bookings.book import BookedCard, Booking, living
+from pumice.adapters.bookings.processes import start_time
 from pumice.adapters.region.reader import V12
 from pumice.adapters.region.writer import create_region
-from pumice.local.booking import BookedCard, Booking, living
 from pumice.local.desk import Desk, Refused
 from pumice.local.environment import environment
-from pumice.local.processes import start_time
 from pumice.local.request import Request, parse_cards
 from pumice.model.refusal import BadInput
 from pumice.ports.cards import CardFacts

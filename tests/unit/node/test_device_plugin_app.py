@@ -234,7 +234,7 @@ async def test_a_sick_card_is_told_to_everybody_and_recovers(world):
         await until(lambda: ",false," in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
         assert world.cluster.objects["nodes", NODE]["status"]["allocatable"][names.VGPU_MEMORY] == "32768"
         world.cluster.put("pods", pod_object("p", gives(A)))
-        with pytest.raises(grpc.aio.AioRpcError, match=f"card {A} is unhealthy"):
+        with pytest.raises(grpc.aio.AioRpcError, match=f"card {A} takes no pods: Xid 79"):
             await world.kubelet.allocate(NUMBER, 1)
         world.machine.clear_faults()
         await world.kubelet.until(NUMBER, lambda d: all(d.values()))

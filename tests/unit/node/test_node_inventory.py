@@ -38,7 +38,7 @@ def record(uuid: str, memory: int = 32768, health: str = "true", mode: str = "ha
     ],
 )
 def test_the_register_annotation_says_what_is_shared(sharing, sick, expected):
-    assert register_annotation(share(CARDS, sharing, sick)) == expected
+    assert register_annotation(share(CARDS, sharing, dict.fromkeys(sick, "ill"))) == expected
 
 
 def test_records_follow_the_minor_number_and_an_unknown_one_sorts_first():
@@ -74,7 +74,7 @@ def test_the_size_of_a_list_is_computed_to_the_byte():
 
 def test_only_healthy_cards_are_promised_in_the_status():
     assert capacity(share(CARDS, PLAIN), PLAIN) == {names.VGPU_MEMORY: 65536, names.VGPU_CORES: 200}
-    assert capacity(share(CARDS, PLAIN, {A}), PLAIN) == {names.VGPU_MEMORY: 32768, names.VGPU_CORES: 100}
+    assert capacity(share(CARDS, PLAIN, {A: "ill"}), PLAIN) == {names.VGPU_MEMORY: 32768, names.VGPU_CORES: 100}
 
 
 def test_node_entries_win_over_flags_and_flags_over_the_config_map():

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from pumice.adapters.bookings.processes import heirs, is_held, lives
 from pumice.adapters.region.extension import live_slots
-from pumice.local.processes import heirs, lives
 from pumice.model.refusal import BadInput, Unavailable
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
@@ -160,7 +160,7 @@ def opened(directory: Path, clock: Callable[[], float] = time.monotonic,
     with _locked(directory, clock, nap):
         content = _load(directory)
         bookings = Bookings(directory, content)
-        alive = [booking for booking in content.bookings if holders(booking)]
+        alive = [booking for booking in content.bookings if lasts(booking)]
         if len(alive) < len(content.bookings):
             content.bookings[:] = alive
             bookings.save()
@@ -170,11 +170,21 @@ def opened(directory: Path, clock: Callable[[], float] = time.monotonic,
 
 def living(directory: Path) -> list[Booking]:
     """The living bookings, without a lock: a rename replaces the file whole, so any reading of it is consistent."""
-    return [booking for booking in _load(directory).bookings if holders(booking)]
+    return [booking for booking in booked(directory) if lasts(booking)]
+
+
+def booked(directory: Path) -> list[Booking]:
+    """All that stand in the file, of programs that ended too."""
+    return _load(directory).bookings
+
+
+def lasts(booking: Booking) -> bool:
+    """Whether a booking is still somebody's."""
+    return lives(booking.pid, booking.start) or is_held(booking.region) or bool(holders(booking))
 
 
 def holders(booking: Booking) -> tuple[int, ...]:
-    """The processes that keep a booking alive, the leader first; empty when it is over."""
+    """The processes known to keep a booking alive, the leader first. Others may hold its region unseen."""
     leader = (booking.pid,) if lives(booking.pid, booking.start) else ()
     attached = tuple(pid for pid in live_slots(booking.region).values() if pid not in leader)
     return leader + attached or heirs(booking.region)
