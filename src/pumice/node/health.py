@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.ports.cards import CardEvent
+from pumice.ports.cards import LOST, CardEvent
 
 log = logging.getLogger("pumice.node")
 
@@ -91,9 +91,9 @@ class Health:
 
     def event(self, event: CardEvent) -> bool:
         """A critical error: one that does not tell its card makes all of them sick."""
-        if not self._rule.counts(event.xid):
+        if event.xid != LOST and not self._rule.counts(event.xid):
             return False
-        reason = f"Xid {event.xid}"
+        reason = "the driver has lost the card" if event.xid == LOST else f"Xid {event.xid}"
         if not event.uuid:
             return self._blame_all(self._uuids, f"{reason} of an unknown card")
         return event.uuid in self._uuids and self.blame(event.uuid, reason)

@@ -48,9 +48,13 @@ class CardReading:
     name: str = ""
 
 
+LOST = -1
+
+
 @dataclass(frozen=True, slots=True)
 class CardEvent:
-    """A critical error that the driver reported. ``uuid`` is empty when it could not be told which card it was."""
+    """A critical error that the driver reported. ``uuid`` is empty when it could not be told which card it was; ``xid`` is
+    LOST when the driver lost the card without naming an error."""
 
     uuid: str
     xid: int

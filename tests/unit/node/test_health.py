@@ -3,7 +3,7 @@
 import pytest
 
 from pumice.node.health import Health, XidRule
-from pumice.ports.cards import CardEvent
+from pumice.ports.cards import LOST, CardEvent
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,9 @@ def test_a_card_that_the_driver_no_longer_lists_is_sick_and_not_gone():
     assert health.watch(["GPU-a"])
     assert list(health.sick) == ["GPU-b"]
     assert not health.watch(["GPU-a"])
+
+
+def test_a_lost_card_is_sick_alone_whatever_errors_are_ignored():
+    health = Health(["GPU-a", "GPU-b"], XidRule.parse("all", "79"))
+    assert health.event(CardEvent("GPU-a", LOST))
+    assert health.sick == {"GPU-a": "the driver has lost the card"}

@@ -15,6 +15,7 @@ from tests.kit.machines import Programs
 
 from pumice.machine import Machine, MachineError, create, library_dir, machine_of
 from pumice.node.hollow import facts
+from pumice.ports.cards import LOST
 
 PROGRAM = """
 import dataclasses, json, sys
@@ -102,6 +103,28 @@ def test_a_critical_error_names_its_card(two_cards):
         two_cards.raise_xid(1, 79)
         later = watcher.look()
     assert later["events"] == [{"uuid": seen["facts"][1]["uuid"], "xid": 79}]
+
+
+def test_a_card_that_is_lost_while_events_are_awaited_is_blamed_alone(two_cards):
+    """The wait fails without naming a card; the other card's events still come afterwards."""
+    with Watcher(two_cards) as watcher:
+        first, second = (card["uuid"] for card in watcher.first()["facts"])
+        two_cards.lose_card(0)
+        later = watcher.look()
+        assert later["events"] == [{"uuid": first, "xid": LOST}]
+        assert later["answers"] == {first: False, second: True}
+        assert watcher.look()["events"] == []
+        two_cards.raise_xid(1, 48)
+        assert watcher.look()["events"] == [{"uuid": second, "xid": 48}]
+
+
+def test_an_error_of_a_card_that_tells_its_name_no_more_is_still_the_cards(two_cards):
+    with Watcher(two_cards) as watcher:
+        first, _ = (card["uuid"] for card in watcher.first()["facts"])
+        two_cards.raise_xid(0, 79)
+        two_cards.lose_card(0)
+        assert {"uuid": first, "xid": 79} in (events := watcher.look()["events"])
+        assert {event["uuid"] for event in events} == {first}
 
 
 def test_places_and_links_are_the_models(tmp_path):

@@ -15,7 +15,7 @@ from typing import Any
 import pynvml
 
 from pumice.adapters.nvml.links import link_ends, with_links
-from pumice.ports.cards import CardEvent, CardFacts, CardReading, CardsUnavailable
+from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading, CardsUnavailable
 
 log = logging.getLogger("pumice.nvml")
 
@@ -45,6 +45,10 @@ class NvmlCards:
         except pynvml.NVMLError as error:
             raise CardsUnavailable(f"no NVIDIA driver answers: {error}") from error
         self._set: Any = None
+        self._wanted: dict[str, None] = {}
+        self._watched: dict[int, str] = {}
+        """UUID by handle of the cards whose events come: a card that is lost does not tell its UUID any more."""
+        self._failing = ""
 
     def close(self) -> None:
         with suppress(pynvml.NVMLError):
@@ -85,17 +89,21 @@ class NvmlCards:
         except pynvml.NVMLError as error:
             log.warning("the driver has no events, so only lost cards are noticed: %s", error)
             return dict.fromkeys(uuids, "unsupported")
-        troubles: dict[str, str] = {}
-        for uuid in uuids:
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-                kinds = _EVENTS & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
-                pynvml.nvmlDeviceRegisterEvents(handle, kinds, self._set)
-            except pynvml.NVMLError_NotSupported:
-                troubles[uuid] = "unsupported"
-            except pynvml.NVMLError as error:
-                troubles[uuid] = str(error)
-        return troubles
+        self._wanted |= dict.fromkeys(uuids)
+        return {uuid: trouble for uuid in uuids if (trouble := self._register(uuid))}
+
+    def _register(self, uuid: str) -> str:
+        """Let the events of a card come; what is in the way, else empty."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            kinds = _EVENTS & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+            pynvml.nvmlDeviceRegisterEvents(handle, kinds, self._set)
+        except pynvml.NVMLError_NotSupported:
+            return "unsupported"
+        except pynvml.NVMLError as error:
+            return str(error)
+        self._watched[_address(handle)] = uuid
+        return ""
 
     def events(self) -> tuple[CardEvent, ...]:
         found: list[CardEvent] = []
@@ -105,12 +113,28 @@ class NvmlCards:
             except pynvml.NVMLError_Timeout:
                 break
             except pynvml.NVMLError as error:
-                log.warning("waiting for events of the cards failed: %s", error)
-                found.append(CardEvent("", -1))
+                found += self._wait_failed(str(error))
                 break
+            self._failing = ""
             if data.eventType & pynvml.nvmlEventTypeXidCriticalError:
-                found.append(CardEvent(_uuid(data.device), int(data.eventData)))
+                uuid = self._watched.get(_address(data.device)) or _uuid(data.device)
+                found.append(CardEvent(uuid, int(data.eventData)))
         return tuple(found)
+
+    def _wait_failed(self, error: str) -> list[CardEvent]:
+        """The wait does not say which card failed it: those that answer no more did. The others get a new set, for a set
+        with a lost card may fail every wait from now on."""
+        lost = [uuid for uuid in self._watched.values() if not self.answers(uuid)]
+        if error != self._failing:
+            log.warning("waiting for events of the cards failed: %s; lost=%s", error, ",".join(lost) or "none")
+            self._failing = error
+        if lost:
+            watched, self._watched = list(self._watched.values()), {}
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlEventSetFree(self._set)
+            self._set = None
+            self.subscribe([uuid for uuid in watched if uuid not in lost])
+        return [CardEvent(uuid, LOST) for uuid in lost]
 
     def answers(self, uuid: str) -> bool:
         try:
@@ -120,7 +144,10 @@ class NvmlCards:
             return False
         with suppress(pynvml.NVMLError):  # older drivers do not know the field
             value = pynvml.nvmlDeviceGetFieldValues(handle, [_RECOVERY_ACTION])[0]
-            return bool(value.nvmlReturn != pynvml.NVML_SUCCESS or value.value.uiVal == 0)
+            if value.nvmlReturn == pynvml.NVML_SUCCESS and value.value.uiVal != 0:
+                return False
+        if self._set is not None and uuid in self._wanted and uuid not in self._watched.values():
+            self._register(uuid)  # it is back
         return True
 
     def _handles(self) -> Iterator[tuple[int, Any]]:
@@ -165,6 +192,10 @@ def _reading(index: int, handle: Any) -> CardReading | None:
         memory_utilization=int(rates.memory) if rates else -1,
         name=_text(_or("", lambda: pynvml.nvmlDeviceGetName(handle))),
     )
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def _uuid(handle: Any) -> str:
