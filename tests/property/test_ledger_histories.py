@@ -152,6 +152,42 @@ class Histories(RuleBasedStateMachine):
     def node_goes(self, name: str) -> None:
         self.world.remove("Node", name)
 
+    @rule(data=st.data(), stranger=st.booleans(), decide=st.booleans())
+    def node_flaps(self, data: st.DataObject, stranger: bool, decide: bool) -> None:
+        """A node with pods on it goes and comes back; meanwhile another may take its row."""
+        held = sorted({str(obj["spec"]["nodeName"]) for obj in self.world.pods.values() if obj["spec"].get("nodeName")}
+                      & self.world.nodes.keys())  # fmt: skip
+        if not held:
+            return
+        name = data.draw(st.sampled_from(held))
+        back = self.world.nodes[name]
+        self.world.remove("Node", name)
+        if stranger:
+            other = next((n for n in NAMES if n not in self.world.nodes and n != name), "")
+            if other:
+                self.world.add(self.make_node(other))
+        if decide:
+            self.cycle()
+        self.world.add(back)
+
+    @rule(data=st.data(), gang=st.booleans())
+    def another_wants_the_place_of_a_pod_that_goes(self, data: st.DataObject, gang: bool) -> None:
+        placed = sorted(key for key, obj in self.world.pods.items() if obj["spec"].get("nodeName"))
+        if not placed:
+            return
+        self.flush()
+        going = self.world.pods[data.draw(st.sampled_from(placed))]
+        self.world.terminate(going["metadata"]["name"])
+        self.serial += 1
+        name, resources = f"h{self.serial}", copy.deepcopy(going["spec"]["containers"][0]["resources"])
+        if gang:
+            self.world.add(group(name, minimum=2))
+        for i in range(2 if gang else 1):
+            heir = pod(f"{name}-{i}", group=name if gang else None)
+            heir["spec"]["containers"][0]["resources"] = copy.deepcopy(resources)
+            self.world.add(heir)
+        self.cycle()
+
     @rule(name=st.sampled_from(NAMES), cordoned=st.booleans(), label=st.sampled_from(["a", "b"]))
     def node_changes(self, name: str, cordoned: bool, label: str) -> None:
         found = self.world.nodes.get(name)
@@ -213,8 +249,11 @@ class Histories(RuleBasedStateMachine):
         key = self.pick_pod(data)
         if key:
             old = copy.deepcopy(self.world.pods[key])
-            old["spec"].pop("nodeName", None)
-            old["metadata"]["resourceVersion"] = "1"
+            if data.draw(st.booleans()):
+                old["spec"].pop("nodeName", None)
+            old["metadata"].update(resourceVersion="1", labels={"app": "old"})
+            old["metadata"].pop("deletionTimestamp", None)
+            old["status"]["phase"] = "Pending"
             self.world.tell(old)
 
     @rule()
@@ -327,7 +366,7 @@ class SlotHistories(Histories):
 
 
 _settings = settings(
-    max_examples=int(os.environ.get("PUMICE_HISTORIES", "25")), stateful_step_count=25, deadline=None,
+    max_examples=int(os.environ.get("PUMICE_HISTORIES", "25")), stateful_step_count=40, deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink), suppress_health_check=[HealthCheck.too_slow]
 )
 TestHistories = Histories.TestCase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -109,6 +110,40 @@ def test_a_pod_deleted_while_its_binding_is_on_the_way_gives_its_cards_back_when
     world.add(pod("b", mib=8000))
     world.settle()
     assert world.card_of("b") == "n1/0"
+
+
+def test_a_late_event_of_a_pod_without_node_does_not_undo_its_placement() -> None:
+    """The Binding is accepted and not yet seen; an older change of the pod, newer than what was known, arrives first."""
+    world = World()
+    world.deliver = False
+    world.add(node("n1", cards=1), pod("a", mib=8000))
+    late = copy.deepcopy(world.pods["default/a"])
+    world.cycle()
+    late["metadata"]["resourceVersion"] = str(int(late["metadata"]["resourceVersion"]) + 1)
+    world.tell(late)
+    assert world.engine.state.tasks[late["metadata"]["uid"]].status.label == "Bound"
+    world.add(pod("b", mib=8000))
+    world.cycle()
+    assert (world.card_of("a"), world.node_of("b")) == ("n1/0", "")
+
+
+def test_an_eviction_once_decided_is_not_undone_by_an_older_event() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=8000))
+    world.settle()
+    victim = world.pods["default/a"]
+    assert world.engine.evicting(victim["metadata"]["uid"]) is not None
+    victim["metadata"]["labels"] = {"changed": "meanwhile"}
+    world.add(victim, pod("b", mib=8000))
+    world.settle()
+    state = world.engine.state
+    assert state.tasks[victim["metadata"]["uid"]].status.label == "Releasing"
+    assert state.ledger.is_terminating(victim["metadata"]["uid"])
+    assert world.node_of("b") == ""
+    world.delete_pod("a")
+    world.settle()
+    assert world.card_of("b") == "n1/0"
+    assert not state.ledger.table.releasing.any()
 
 
 # -- orders and orders' words (4.3, 7) -----------------------------------------------------------------------------
