@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +370,41 @@ def test_a_program_may_hold_shares_of_several_cards(here: OneMachine) -> None:
     assert done.stdout.splitlines() == [
         f"r1 on card {card}: 1500 MiB and 50 % of the cores (was 2000 MiB and 50 %)" for card in (0, 1)
     ]
+
+
+def arbiters(directory: Path) -> list[int]:
+    """Processes that write the feedback for this machine."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if b"pumice.local.arbiter" in words and str(directory / "run").encode() in words:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert condition()
+
+
+def test_the_less_important_yields_while_the_more_important_works_and_resumes(here: OneMachine) -> None:
+    low = here.burn("--memory", "2000", memory=100, seconds=60)
+    assert arbiters(here.directory) == []  # nobody to yield to
+    high = here.burn("--memory", "2000", "--priority", "0", memory=100, seconds=60)
+    wait_until(lambda: here.ps()[0]["launchesWait"])
+    assert here.busy_share(low.pid, 1.0) < 0.02
+    assert here.busy_share(high.pid, 0.5) > 0.5
+    table = here.pumice("ps", "--emulated", str(here.directory)).stdout
+    assert "held back" in table
+    _, worker = arbiters(here.directory)
+    os.kill(worker, signal.SIGKILL)  # another takes over
+    wait_until(lambda: len(arbiters(here.directory)) == 2)
+    assert worker not in arbiters(here.directory)
+    high.kill()
+    high.wait()
+    wait_until(lambda: not here.ps()[0]["launchesWait"])
+    assert here.busy_share(low.pid, 0.5) > 0.5
+    wait_until(lambda: arbiters(here.directory) == [])

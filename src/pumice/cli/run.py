@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
                        "all (default: the first of CUDA_VISIBLE_DEVICES, else 0)")  # fmt: skip
     found.add_argument("--gpus", metavar="N", help="so many cards, those where most is free; memory and cores are of each")
     found.add_argument("--priority", metavar="N", default="1",
-                       help="0 high, 1 low (the default); heeded where a vGPU monitor runs")  # fmt: skip
+                       help="0 high, 1 low (the default): low waits while high is at work on the same card")  # fmt: skip
     found.add_argument("--emulated", metavar="MODEL|DIR", nargs="?", const="", default=None,
                        help="on an emulated machine: a model file, cards such as 2xTesla-T4, or a machine's directory "
                        "(default: your own, made on first use)")  # fmt: skip
@@ -83,6 +83,10 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
             print(f"pumice run: {begun.note}", file=sys.stderr)
         if place.machine is not None:
             print(f"pumice run: on the emulated machine {place.machine}, no real card is used", file=sys.stderr, flush=True)
+        if begun.contested:
+            from pumice.local import arbiter
+
+            arbiter.start(place.directory)
         start.become(begun.booking, file, program, place, library(), present)
     except FileNotFoundError:
         print(f"pumice run: {command[0]}: command not found", file=sys.stderr)

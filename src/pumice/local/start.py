@@ -15,6 +15,7 @@ from typing import NoReturn
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
 from pumice.adapters.bookings.processes import hold, start_time
 from pumice.adapters.region.writer import create_region
+from pumice.local import arbiter
 from pumice.local.desk import Desk
 from pumice.local.environment import SHARE, environment
 from pumice.local.place import Place
@@ -28,10 +29,12 @@ from pumice.ports.cards import CardReading, Cards
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A booked share. ``note`` is a sentence when the card may not hold all of it at the moment."""
+    """A booked share. ``note`` is a sentence when the card may not hold all of it at the moment, ``contested`` whether
+    programs of different priority share a card here."""
 
     booking: Booking
     note: str = ""
+    contested: bool = False
 
 
 def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
@@ -57,7 +60,8 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         note = strangers(booking, bookings.all, cards.readings())
         bookings.add(booking)
         bookings.save()
-    return Start(booking, note)
+        mixed = len({other.priority for other in bookings.all}) > 1 and arbiter.contested(bookings.all)
+    return Start(booking, note, mixed)
 
 
 def strangers(booking: Booking, others: Sequence[Booking], readings: Sequence[CardReading]) -> str:
