@@ -6,6 +6,8 @@ to one template until its last position is free.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
 from pumice.model.refusal import Misfit, Refusal, Short
@@ -89,6 +91,15 @@ class SlotFamily:
 
     def quota(self, ask: Ask) -> dict[str, int]:
         return {RESOURCE: ask.detail}
+
+    def vague(self, ask: Ask) -> bool:
+        return False
+
+    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
+        return {}
+
+    def spent(self, grant: Grant) -> dict[str, int]:
+        return {}
 
     def no_devices(self, node: str) -> Misfit:
         return Misfit(node, Short.NO_DEVICES, "no positions")

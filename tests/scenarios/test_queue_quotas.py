@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 from tests.kit.engine_world import World
-from tests.kit.objects import node, pod, queue
+from tests.kit.objects import group, node, pod, queue
 
 
 def test_a_pod_of_two_cards_is_charged_the_memory_of_both() -> None:
@@ -51,3 +54,144 @@ def test_a_quota_in_cards_counts_cards() -> None:
     world.add(pod("pair", cards=2, mib=3000, queue="team"), pod("another", cards=2, mib=3000, queue="team"))
     world.settle()
     assert sorted(world.node_of(name) for name in ("pair", "another")) == ["", "n1"]
+
+
+MEMORY = "volcano.sh/vgpu-memory"
+NUMBER = "volcano.sh/vgpu-number"
+
+
+def whole(name: str, cards: int = 1, **more: Any) -> dict[str, Any]:
+    return pod(name, cards=cards, queue="team", **more)
+
+
+def share(name: str, percent: int, cards: int = 1) -> dict[str, Any]:
+    return pod(name, cards=cards, queue="team", limits={"volcano.sh/vgpu-memory-percentage": str(percent)})
+
+
+def charged(world: World) -> int:
+    """Memory units that queue team is charged now."""
+    return world.engine.state.queues["team"].allocated.get(MEMORY, 0) // 1000
+
+
+def test_a_pod_of_whole_cards_is_charged_the_memory_of_the_cards_it_gets() -> None:
+    world = World()
+    world.add(node("n1", cards=4, mib=8000), queue("team", capability={MEMORY: "20000"}))
+    world.add(whole("pair", 2), whole("third"))
+    world.settle()
+    world.add(whole("fourth"))
+    world.settle()
+    assert charged(world) == 16000
+    assert sum(bool(world.node_of(name)) * cards for name, cards in (("pair", 2), ("third", 1), ("fourth", 1))) == 2
+    waiting = "third" if world.node_of("pair") else "pair"
+    assert "queue team has no room left" in world.condition(waiting)["message"]
+    assert f"{MEMORY}: " in world.condition(waiting)["message"]
+
+
+def test_a_percentage_is_charged_what_it_comes_to_on_the_card() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), node("n2", cards=1, mib=16000), queue("team", capability={MEMORY: "10000"}))
+    world.add(share("quarter", 25), share("half", 50))
+    world.settle()
+    assert world.node_of("quarter")
+    assert world.node_of("half")
+    held = {"n1": 8000, "n2": 16000}
+    assert charged(world) == held[world.node_of("quarter")] // 4 + held[world.node_of("half")] // 2 <= 10000
+
+
+def test_where_the_better_card_is_too_dear_for_the_queue_the_cheaper_one_is_taken() -> None:
+    """Binpack prefers the large card, on which something runs; the queue can pay for the small one only."""
+    world = World()
+    world.add(node("large", cards=2, mib=32000), node("small", cards=1, mib=8000), queue("team", capability={MEMORY: "10000"}))
+    world.add(pod("other", mib=1000, nodeSelector={"kubernetes.io/hostname": "large"}))
+    world.settle()
+    world.add(whole("mine"))
+    world.settle()
+    assert world.node_of("mine") == "small"
+    assert charged(world) == 8000
+
+
+def test_a_queue_without_memory_gets_no_whole_card() -> None:
+    world = World()
+    world.add(node("n1", cards=4, mib=8000), queue("team", capability={MEMORY: "5000"}), whole("w"))
+    world.settle()
+    assert world.node_of("w") == ""
+    assert "8000 wanted" in world.condition("w")["message"]
+
+
+def test_what_whole_cards_were_charged_is_given_back_when_the_pod_goes_and_the_next_one_starts() -> None:
+    world = World()
+    world.add(node("n1", cards=4, mib=8000), queue("team", capability={MEMORY: "16000"}), whole("pair", 2))
+    world.settle()
+    world.add(whole("late", 2))
+    world.settle()
+    assert (charged(world), world.node_of("late")) == (16000, "")
+    world.delete_pod("pair")
+    world.settle()
+    assert (charged(world), world.node_of("late")) == (16000, "n1")
+    world.delete_pod("late")
+    world.settle()
+    assert charged(world) == 0
+
+
+def test_a_gang_of_whole_cards_beyond_its_queue_is_taken_back_as_a_whole() -> None:
+    world = World()
+    world.add(node("n1", cards=4, mib=8000), queue("team", capability={MEMORY: "20000"}))
+    world.add(group("gang", minimum=3, queue="team"), *(whole(f"g-{i}", group="gang") for i in range(3)))
+    world.settle()
+    assert not any(world.placements().values())
+    assert charged(world) == 0
+    world.add(whole("alone", 2))
+    world.settle()
+    assert (world.node_of("alone"), charged(world)) == ("n1", 16000)
+
+
+def test_a_restarted_scheduler_charges_the_same() -> None:
+    world = World()
+    world.add(node("n1", cards=4, mib=8000), node("n2", cards=2, mib=16000), queue("team", capability={MEMORY: "60000"}))
+    world.add(whole("a", 2), share("b", 30), share("c", 100), pod("d", mib=3000, cards=1, queue="team"))
+    world.settle()
+    assert len(world.placements()) == 4
+    before = world.engine.state.queues["team"].allocated
+    assert world.restarted().state.queues["team"].allocated == before
+    assert world.restarted().state.queues["team"].pending == world.engine.state.queues["team"].pending
+
+
+def test_a_card_that_registers_anew_with_other_memory_changes_what_is_charged() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), queue("team", capability={MEMORY: "60000"}), share("a", 50), share("b", 25))
+    world.settle()
+    assert charged(world) == 6000
+    world.delete_pod("b")
+    world.add(node("n1", cards=2, mib=8000))
+    world.settle()
+    assert charged(world) == 4000  # by its annotation, as long as it runs
+
+
+def test_quotas_of_random_pods_hold_whatever_cards_they_get() -> None:
+    for seed in range(12):
+        dice = random.Random(seed)
+        limit = dice.randrange(8000, 60000)
+        world = World()
+        world.add(queue("team", capability={MEMORY: str(limit), NUMBER: "9"}))
+        world.add(*(node(f"n{i}", cards=dice.randint(1, 4), mib=dice.choice((8000, 16000, 24000))) for i in range(4)))
+        alive: list[str] = []
+        for step in range(25):
+            name = f"p{step}"
+            kind = dice.random()
+            world.add(whole(name, dice.randint(1, 2)) if kind < 0.4 else share(name, dice.randint(1, 100), dice.randint(1, 2))
+                      if kind < 0.8 else pod(name, mib=dice.randint(100, 8000), queue="team"))  # fmt: skip
+            alive.append(name)
+            if dice.random() < 0.3:
+                world.delete_pod(alive.pop(dice.randrange(len(alive))))
+            world.settle(0.5)
+            books = world.engine.state.ledger.holdings.values()
+            real = sum(piece.memory for held in books for grant in held.grants for piece in grant.pieces)
+            assert charged(world) == real <= limit, (seed, step)
+            assert world.restarted().state.queues["team"].allocated == world.engine.state.queues["team"].allocated
+        for name in alive:
+            world.delete_pod(name)
+        world.settle()
+        team = world.engine.state.queues["team"]
+        assert (team.allocated, team.pending, team.vague) == ({}, {}, {}) or not any(
+            {**team.allocated, **team.pending, **team.vague}.values()
+        )

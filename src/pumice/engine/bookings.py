@@ -13,6 +13,7 @@ from pumice.engine.ledger import Hold, Holding, Ledger
 from pumice.engine.model import DONE_STATUSES, Status, Task
 from pumice.engine.node_book import NO_MARKS
 from pumice.engine.nodes import node_bytes
+from pumice.engine.resources import Vector, shared
 from pumice.engine.volumes import Volumes
 from pumice.families.seam import Family
 from pumice.families.settings import Settings
@@ -33,6 +34,7 @@ class Bookings(Groups):
     """The arguments of deviceshare: how much the cards' score counts between nodes."""
     evidence: Evidence = field(default_factory=Evidence)
     """Of the pods that may hold cards: what a new inventory or family is replayed from."""
+    _expected: dict[PodClass, tuple[int, Vector]] = field(default_factory=dict)
 
     def _hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         """Bring the ledger in line with what the API server says of this pod."""
@@ -58,6 +60,8 @@ class Bookings(Groups):
             self.classes.mind_labels()
             self.reclass_pending()
         self.ledger.confirm(Holding(uid, node, request, grants, Hold.CONFIRMED, marks, features))
+        if task is not None and task.cls.vague:
+            self._recharge(task, grants)
         if pod.metadata.deletion_timestamp:
             self.ledger.terminate(uid)
             self.wake_waiting()
@@ -95,12 +99,50 @@ class Bookings(Groups):
             if holding.state in (Hold.CONFIRMED, Hold.TERMINATING):
                 pod = self.evidence.pod(uid, node)
                 if pod is not None:
-                    self.ledger.regrant(uid, self._replay(pod, node), self.classes.marks(pod))
+                    grants, task = self._replay(pod, node), self.tasks.get(uid)
+                    self.ledger.regrant(uid, grants, self.classes.marks(pod))
+                    if task is not None and task.cls.vague:
+                        self._recharge(task, grants)
+
+    # -- what queues are charged for cards ------------------------------------------------------------------------
+
+    def charged(self, cls: PodClass, grants: Sequence[Grant]) -> Vector | None:
+        """What a queue is charged for a pod with these cards; None where the class says it all, or no card is known."""
+        if not cls.vague:
+            return None
+        wanted = {ask.family for ask in cls.vague}
+        amounts: Vector = {}
+        for grant in grants:
+            book = self.ledger.books.get(grant.family)
+            if book is not None and grant.family in wanted and grant.pieces:
+                amounts.update((name, value * 1000) for name, value in book.family.spent(grant).items())
+        return shared({**cls.amounts, **amounts}) if amounts else None
+
+    def expected(self, cls: PodClass) -> Vector:
+        """The most that a pending pod of a vague class may come to, over its ``demand``."""
+        version = self.ledger.table.version
+        known = self._expected.get(cls)
+        if known is None or known[0] != version:
+            more: Vector = {}
+            for ask in cls.vague:
+                book = self.ledger.books.get(ask.family)
+                if book is not None:
+                    most = book.family.most(ask, (node.inventory for node in book.nodes.values()))
+                    more |= {name: value * 1000 - cls.amounts.get(name, 0) for name, value in most.items()}
+            if len(self._expected) > 10_000:
+                self._expected.clear()
+            known = self._expected[cls] = version, more
+        return known[1]
+
+    def _recharge(self, task: Task, grants: Sequence[Grant]) -> None:
+        if task.job is not None:
+            task.job.recharge(task, self.charged(task.cls, grants))
 
     def set_families(self, families: Sequence[Family], settings: Settings) -> None:
         """Exchange the device families (the configuration or the device ConfigMap changed)."""
         self.settings = settings
         self.classes.set_families(families)
+        self._expected.clear()
         self.ledger.set_families(families)
         for node in self.ledger.table.row_of:
             self._replay_node(node)
@@ -167,6 +209,8 @@ class Bookings(Groups):
         task.cls.users -= 1
         cls.users += 1
         task.cls, task.status = cls, status
+        holding = self.ledger.holdings.get(task.uid)
+        task.charged = self.charged(cls, holding.grants) if holding is not None else None
         if job is not None:
             job.join(task)
         self._notice_terms(cls)

@@ -41,6 +41,8 @@ class PodClass:
     """What its queue is charged, in the vector's units: the request, with cards counted as many as they are (D-39)."""
     amounts: Vector = field(default_factory=dict)
     """``demand`` as a vector; shared, never changed in place."""
+    vague: tuple[Ask, ...] = ()
+    """Asks of which ``demand`` leaves out what only the cards can tell (``Family.vague``)."""
     users: int = 0
     state: Any = None
     """What the placer remembers of this class (its own type); None when it was never asked or is asleep."""
@@ -170,8 +172,10 @@ class Classes:
                 if ask.family == family.name:
                     demand.update((name, amount * 1000) for name, amount in family.quota(ask).items() if amount)
         amounts = shared(demand)
+        by_name = {family.name: family for family in self.families}
+        vague = tuple(ask for ask in asks if by_name[ask.family].vague(ask))
         found = PodClass(
-            self._next, key, kind.request, asks, refusals, kind.constraints, tuple(amounts.items()), amounts
+            self._next, key, kind.request, asks, refusals, kind.constraints, tuple(amounts.items()), amounts, vague
         )
         self._known[key] = found
         self._next += 1

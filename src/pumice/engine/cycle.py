@@ -266,6 +266,7 @@ class Statement:
         holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks,
                           features=task.features)  # fmt: skip
         receipt = state.ledger.reserve(holding)
+        task.charged = state.charged(task.cls, choice.grants)
         self.job.move(task, Status.ALLOCATED)
         task.node, task.error = choice.node, ""
         self.steps.append((task, receipt, choice))

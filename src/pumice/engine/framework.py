@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pumice.engine.model import Job, QueueState, Task
 from pumice.engine.nodes import Rows
+from pumice.engine.resources import Vector
 from pumice.model.refusal import Short
 from pumice.wire.scheduler_conf import Arguments, PluginConf, SchedulerConf
 
@@ -83,10 +84,11 @@ class Plugin:
     def overused(self, queue: QueueState) -> bool:
         return False
 
-    def allocatable(self, queue: QueueState, task: Task) -> bool:
+    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
+        """Whether the queue may be charged so much more."""
         return True
 
-    def short_of(self, queue: QueueState, task: Task) -> str:
+    def short_of(self, queue: QueueState, amounts: Vector) -> str:
         """What a queue lacks that is not ``allocatable``, with the numbers, for people."""
         return ""
 
@@ -198,11 +200,13 @@ class Framework:
     def overused(self, queue: QueueState) -> bool:
         return any(over(queue) for over in self._overused)
 
-    def allocatable(self, queue: QueueState, task: Task) -> bool:
-        return all(may(queue, task) for may in self._allocatable)
+    def allocatable(self, queue: QueueState, task: Task, amounts: Vector | None = None) -> bool:
+        amounts = task.cls.amounts if amounts is None else amounts
+        return all(may(queue, amounts) for may in self._allocatable)
 
-    def short_of(self, queue: QueueState, task: Task) -> str:
-        return next((text for tell in self._short_of if (text := tell(queue, task))), "")
+    def short_of(self, queue: QueueState, task: Task, amounts: Vector | None = None) -> str:
+        amounts = task.cls.amounts if amounts is None else amounts
+        return next((text for tell in self._short_of if (text := tell(queue, amounts))), "")
 
     def placed(self, task: Task) -> None:
         for tell in self._placed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.engine.resources import Vector, add, exceeded, shared, subtract, vector
 from pumice.engine.task import (
@@ -24,6 +24,9 @@ from pumice.engine.task import (
 )
 from pumice.wire.names import SCHEDULER_NAME
 from pumice.wire.volcano import INQUEUE, OPEN, PENDING, PodGroup, PodGroupCondition, Queue, seconds
+
+if TYPE_CHECKING:
+    from pumice.engine.classes import PodClass
 
 _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
 
@@ -75,6 +78,8 @@ class QueueState:
     pending: Vector = field(default_factory=dict)
     inqueue: Vector = field(default_factory=dict)
     elastic: Vector = field(default_factory=dict)
+    vague: dict[PodClass, int] = field(default_factory=dict)
+    """Pending pods of classes of which ``pending`` does not say everything."""
     meaning: object = None
     """Spec and state as last read: what else changes in the object is our own writing."""
 
@@ -86,6 +91,14 @@ class QueueState:
     @property
     def closed_text(self) -> str:
         return f"queue {self.name} is {self.state}"
+
+    def expect(self, cls: PodClass, number: int) -> None:
+        """So many pending pods of a vague class more or less."""
+        left = self.vague.get(cls, 0) + number
+        if left:
+            self.vague[cls] = left
+        else:
+            self.vague.pop(cls, None)
 
     def read(self, queue: Queue) -> None:
         self.present = True
@@ -170,12 +183,12 @@ class Job:
         if status in READY_STATUSES:
             self.ready_count += sign
         change = add if sign > 0 else subtract
-        items = task.cls.demand
         if status in ALLOCATED_STATUSES:
-            self.allocated = _changed(self.allocated, task.cls.amounts, sign)
-            change(self.queue.allocated, items)
+            self._charge(task.amounts, sign)
         elif status is Status.PENDING:
-            change(self.queue.pending, items)
+            change(self.queue.pending, task.cls.demand)
+            if task.cls.vague:
+                self.queue.expect(task.cls, sign)
             if task.best_effort:
                 self.pending_best_effort += sign
             if sign > 0:
@@ -184,6 +197,21 @@ class Job:
                 self.pending[task.uid] = task
             elif self.pending.pop(task.uid, None) is not None and not self.pending:
                 self.pending = _EMPTY
+
+    def _charge(self, amounts: Vector, sign: int) -> None:
+        self.allocated = _changed(self.allocated, amounts, sign)
+        (add if sign > 0 else subtract)(self.queue.allocated, amounts.items())
+
+    def recharge(self, task: Task, charged: Vector | None) -> None:
+        """Other cards than were known before, or none: the queue is charged what they come to."""
+        if task.charged == charged:
+            return
+        counted = task.status in ALLOCATED_STATUSES
+        if counted:
+            self._charge(task.amounts, -1)
+        task.charged = charged
+        if counted:
+            self._charge(task.amounts, 1)
 
     def attach(self, queue: QueueState) -> None:
         """Move to another queue with all sums."""
@@ -210,6 +238,8 @@ class Job:
         apply(self.queue.elastic, self.elastic.items())
         for task in self.pending.values():
             apply(self.queue.pending, task.cls.demand)
+            if task.cls.vague:
+                self.queue.expect(task.cls, 1 if apply is add else -1)
 
     def settle(self) -> None:
         """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""

@@ -94,8 +94,11 @@ class Placer:
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
-    def choose(self, cls: PodClass, only: str = "") -> Choice | None:
-        """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node."""
+    def choose(
+        self, cls: PodClass, only: str = "", accept: Callable[[Choice], bool] | None = None
+    ) -> Choice | None:
+        """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node, ``accept`` to
+        choices of cards that somebody else agrees to (a queue that must pay for them)."""
         if cls.refusals or cls.request.refused or self.is_asleep(cls):
             return None
         kept = self._refresh(cls)
@@ -105,10 +108,14 @@ class Placer:
         rank = self.state.ledger.table.rank()
         if only:
             row = self.state.ledger.table.row_of.get(only, -1)
-            return self._settle(cls, kept, row) if row >= 0 and masked[row] > -np.inf else None
+            choice = self._settle(cls, kept, row) if row >= 0 and masked[row] > -np.inf else None
+            return choice if choice is None or accept is None or accept(choice) else None
+        declined = False
         while True:
             row = int(scores.argmax())
             best = scores[row]
+            if best == -np.inf and declined:
+                return None  # it fits; nothing can wake it but the one who declined
             if best == -np.inf:
                 self._asleep[cls] = self._seen
                 self.fallen.append(cls)
@@ -118,9 +125,26 @@ class Placer:
             if len(ties) > 1:
                 row = int(ties[rank[ties].argmin()])
             choice = self._settle(cls, kept, row)
-            if choice is not None:
+            if choice is not None and (accept is None or accept(choice)):
                 return choice
-            masked[row] = scores[row] = -np.inf
+            if choice is None:
+                masked[row] = scores[row] = -np.inf
+                continue
+            scores = scores if declined else scores.copy()
+            scores[self._like(cls, row)] = -np.inf
+            declined = True
+
+    def _like(self, cls: PodClass, row: int) -> NDArray[np.bool_]:
+        """Rows on which a pod of this class would get cards of the same amounts as there."""
+        size = self.state.ledger.table.capacity
+        like = np.zeros(size, bool)
+        like[row] = True
+        books = [self.state.ledger.books[ask.family] for ask in cls.asks]
+        if all(book.by_counters(ask) for book, ask in zip(books, cls.asks, strict=True)):
+            like = np.ones(size, bool)
+            for book in books:
+                like &= book.ids[:size] == book.state_of(row)
+        return like
 
     def feasible(self, cls: PodClass) -> NDArray[np.bool_]:
         """Per row: does the node pass every filter for pods of this class right now?"""

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pumice.engine.node_book import NO_MARKS
-from pumice.engine.resources import Request
+from pumice.engine.resources import Request, Vector
 from pumice.families.seam import Marks
 from pumice.wire.objects import Pod
 
@@ -78,6 +78,13 @@ class Task:
     told_at: float = -1e9
     retry_at: float = 0.0
     failures: int = 0
+    charged: Vector | None = None
+    """What its queue is charged for its cards, where the class alone cannot tell (``PodClass.vague``)."""
+
+    @property
+    def amounts(self) -> Vector:
+        """What its queue is charged while it holds a place; shared, never changed in place."""
+        return self.cls.amounts if self.charged is None else self.charged
 
     @property
     def key(self) -> str:

@@ -8,7 +8,7 @@ rank all nodes of one class at once and must agree with the scalar path (a prope
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -168,6 +168,18 @@ class Family(Protocol):
 
     def quota(self, ask: Ask) -> dict[str, int]:
         """Effective demand for queue quotas: per-card value times cards (D-39)."""
+        ...
+
+    def vague(self, ask: Ask) -> bool:
+        """Whether ``quota`` leaves out what only a card can tell: the memory of whole cards and of percentages."""
+        ...
+
+    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
+        """In place of ``quota``, for a vague ask: the most that these nodes' cards would make of it."""
+        ...
+
+    def spent(self, grant: Grant) -> dict[str, int]:
+        """In place of ``quota``, for a vague ask: what the grant comes to."""
         ...
 
     def no_devices(self, node: str) -> Misfit:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 from typing import Any
 
 from pumice.engine.cycle import CHUNK, Cycle, Statement
 from pumice.engine.model import Job, QueueState, Status, Task
+from pumice.engine.place import Choice
+from pumice.engine.resources import Vector
 
 LEAST_JOBS = 32
 """Jobs tried in every cycle, however long it took to get here: a cycle always gets somewhere."""
@@ -121,17 +124,19 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
             if cycle.placer.choose(task.cls) is None:
                 cycle.refused(task, amid_gang=bool(statement.steps))
             else:
-                short = framework.short_of(job.queue, task)
-                text = f"queue {job.queue.name} has no room left for it" + (f" ({short})" if short else "")
-                task.error, task.puzzling = text, False
-                cycle.blocked[job] = f"queue {job.queue.name} has no room left"
+                _too_dear(cycle, task, task.cls.amounts)
             continue
         if task.role and task.role in failed_roles:
             task.puzzling = False
             task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
             continue
-        choice = placer.choose(task.cls, task.nominated) if task.nominated else None
-        choice = choice or placer.choose(task.cls)
+        price = _Price(cycle, task)
+        accept = price.accepted if task.cls.vague else None
+        choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
+        choice = choice or placer.choose(task.cls, accept=accept)
+        if choice is None and price.declined is not None:
+            _too_dear(cycle, task, price.declined)
+            continue
         if choice is not None:
             statement.allocate(task, choice)
         elif (future := placer.choose_future(task.cls)) is not None:
@@ -146,6 +151,32 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
             extra += 1
             if not was_ready or extra >= CHUNK:
                 return
+
+
+@dataclass(slots=True)
+class _Price:
+    """What cards come to for a queue that pays by memory: known only once they are chosen (``PodClass.vague``)."""
+
+    cycle: Cycle
+    task: Task
+    declined: Vector | None = None
+
+    def accepted(self, choice: Choice) -> bool:
+        assert self.task.job is not None
+        amounts = self.cycle.state.charged(self.task.cls, choice.grants)
+        if self.cycle.framework.allocatable(self.task.job.queue, self.task, amounts):
+            return True
+        self.declined = amounts
+        return False
+
+
+def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
+    job = task.job
+    assert job is not None
+    short = cycle.framework.short_of(job.queue, task, amounts)
+    text = f"queue {job.queue.name} has no room left for it" + (f" ({short})" if short else "")
+    task.error, task.puzzling = text, False
+    cycle.blocked[job] = f"queue {job.queue.name} has no room left"
 
 
 def _go_on(job: Job, failed: set[str], rest: list[Task]) -> bool:

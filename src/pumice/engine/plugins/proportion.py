@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pumice.engine.framework import PERMIT, REJECT, Plugin
-from pumice.engine.model import Job, QueueState, Task
+from pumice.engine.model import Job, QueueState
 from pumice.engine.resources import CPU, HUGE, MEMORY, PODS, Vector, add, amount_text, exceeded, lacking, raise_to
 from pumice.wire.scheduler_conf import Arguments
 
@@ -42,6 +42,9 @@ class Proportion(Plugin):
         for queue in state.queues.values():
             add(guaranteed, queue.guarantee.items())
         self.parts = {queue: _part(queue, total, guaranteed) for queue in queues}
+        for queue, part in self.parts.items():
+            for cls, number in queue.vague.items():
+                add(part.request, ((n, v * number) for n, v in state.expected(cls).items()))
         share_out(self.parts, total)
 
     def queue_key(self, queue: QueueState) -> tuple[int, float]:
@@ -54,24 +57,24 @@ class Proportion(Plugin):
             return False
         return all(v <= queue.allocated.get(n, 0) for n, v in part.deserved.items())
 
-    def allocatable(self, queue: QueueState, task: Task) -> bool:
+    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
         if not queue.open:
             return False
         part = self.parts.get(queue)
         if part is None:
             return True
         allocated, deserved = queue.allocated, part.deserved
-        return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in task.cls.demand if n != PODS)
+        return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in amounts.items() if n != PODS)
 
-    def short_of(self, queue: QueueState, task: Task) -> str:
+    def short_of(self, queue: QueueState, amounts: Vector) -> str:
         if not queue.open:
             return queue.closed_text
         part = self.parts.get(queue)
         if part is None:
             return ""
-        wanted = {n: v + queue.allocated.get(n, 0) for n, v in task.cls.demand}
+        wanted = {n: v + queue.allocated.get(n, 0) for n, v in amounts.items()}
         return ", ".join(
-            f"{name}: {amount_text(name, task.cls.amounts[name])} wanted, {amount_text(name, queue.allocated.get(name, 0))} of"
+            f"{name}: {amount_text(name, amounts[name])} wanted, {amount_text(name, queue.allocated.get(name, 0))} of"
             f" {amount_text(name, part.deserved.get(name, 0))} in use"
             for name in lacking(wanted, part.deserved)
         )

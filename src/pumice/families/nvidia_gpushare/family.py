@@ -5,6 +5,7 @@ Both modes use the lowest card ids, take no account of policies and score 0. A c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -184,6 +185,15 @@ class NvidiaGpushare:
 
     def quota(self, ask: Ask) -> dict[str, int]:
         return {self._resource: ask.detail.amount}
+
+    def vague(self, ask: Ask) -> bool:
+        return False
+
+    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
+        return {}
+
+    def spent(self, grant: Grant) -> dict[str, int]:
+        return {}
 
     def no_devices(self, node: str) -> Misfit:
         word = "GpuNumber no enough gpu number" if self.number else "GpuShare no enough gpu memory"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pumice.families.nvidia_vgpu.mig import STATES, Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
+from pumice.families.nvidia_vgpu.rows import needed
 from pumice.families.rules import matching_rules
 from pumice.families.seam import Ask, Columns, Elsewhere, Fit, Inventory, Marks, NodeCards
 from pumice.families.settings import Settings
@@ -127,7 +129,7 @@ class NvidiaVgpu:
         return render_binding(grant.node, grant.containers, now_ns)
 
     def quota(self, ask: Ask) -> dict[str, int]:
-        """Cards, and memory and cores times cards. What a percentage comes to is known only on a card: not counted."""
+        """Cards, and memory and cores times cards. What a percentage comes to is known only on a card: see ``spent``."""
         want: VgpuAsk = ask.detail
         c = self.config
         memory = sum(x.count * x.memory for x in want.containers if x.percent == UNSET)
@@ -136,6 +138,29 @@ class NvidiaVgpu:
             c.resource_memory_name: memory,
             c.resource_core_name: sum(x.count * x.cores for x in want.containers),
         }
+
+    def vague(self, ask: Ask) -> bool:
+        want: VgpuAsk = ask.detail
+        return any(container.percent != UNSET for container in want.containers)
+
+    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
+        want: VgpuAsk = ask.detail
+        cards: dict[tuple[int, Any], None] = {}
+        shapes: set[int] = set()
+        for inventory in inventories:
+            facts: Facts = inventory.config
+            if id(facts.shape) not in shapes:  # nodes with like cards share it
+                shapes.add(id(facts.shape))
+                cards |= {(card.total, facts.geometries[card.index]): None for card in inventory.cards}
+        memory = sum(
+            container.count * max((needed(container, total, geometry) for total, geometry in cards), default=0)
+            for container in want.containers
+        )
+        return {self.config.resource_memory_name: memory}
+
+    def spent(self, grant: Grant) -> dict[str, int]:
+        """The memory that its annotation states (E-30: what was asked of a slot, not the slot)."""
+        return {self.config.resource_memory_name: sum(piece.asked for piece in grant.pieces)}
 
     def no_devices(self, node: str) -> Misfit:
         return no_devices(node)
