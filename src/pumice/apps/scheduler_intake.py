@@ -106,6 +106,9 @@ class Intake:
         except (msgspec.MsgspecError, ValueError) as error:
             self.set_aside += 1
             log.warning("object set aside kind=%s cause=%s", name, error)
+        except Exception:  # whoever wrote it, one object must not end the scheduler, again and again at each start
+            self.set_aside += 1
+            log.exception("object set aside kind=%s", name)
         if not self.wake.is_set() and self.engine.stirred:
             self.wake.set()
 

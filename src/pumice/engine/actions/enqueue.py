@@ -15,7 +15,7 @@ def enqueue(cycle: Cycle) -> None:
     queues = sorted(cycle.queues(), key=framework.queue_key)
     heaps = {}
     for queue in queues:
-        jobs = [(framework.job_key(job), job.uid, job) for job in cycle.candidates(queue) if job.is_pending()]
+        jobs = [(framework.job_key(job), job.key, job) for job in cycle.candidates(queue) if job.is_pending()]
         heapq.heapify(jobs)
         if jobs:
             heaps[queue] = jobs
