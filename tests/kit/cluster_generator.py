@@ -1,4 +1,4 @@
-"""Random small clusters that exercise the Kubernetes filters: resources, taints, affinity, ports, topology spread.
+"""Random small clusters that exercise the Kubernetes filters: resources, taints, affinity, ports, topology spread, volumes.
 
 Pure and seeded: the same seed gives the same objects on every machine.
 """
@@ -13,6 +13,19 @@ Json = dict[str, Any]
 ZONES, DISKS, APPS, TIERS = ("a", "b", "c"), ("ssd", "hdd"), ("web", "db", "batch"), ("front", "back")
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 NAMESPACES = {"default": {"team": "one"}, "other": {"team": "two"}}
+DRIVER = "csi.example.com"
+CLASSES: list[Json] = [
+    {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}, "provisioner": provisioner,
+     "volumeBindingMode": mode, **more}
+    for name, provisioner, mode, more in (
+        ("now", DRIVER, "Immediate", {}),
+        ("later", DRIVER, "WaitForFirstConsumer", {}),
+        ("zonal", DRIVER, "WaitForFirstConsumer",
+         {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["a", "b"]}]}]}),
+        ("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer", {}),
+    )
+]  # fmt: skip
+"""Storage classes that are there in every case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +36,16 @@ class Case:
     nodes: list[Json]
     bound: list[Json]
     incoming: Json
+    storage: list[Json]
 
 
 def generate(seed: int) -> Case:
     dice = random.Random(seed)
     nodes = [_node(dice, i) for i in range(dice.randint(3, 6))]
     bound = [_bound_pod(dice, i, nodes) for i in range(dice.randint(0, 12))]
-    return Case(seed, nodes, bound, _incoming(dice, nodes))
+    incoming = _incoming(dice, nodes)
+    storage = _storage(dice, nodes, bound, incoming) if dice.random() < 0.6 else []
+    return Case(seed, nodes, bound, incoming, storage)
 
 
 def _node(dice: random.Random, index: int) -> Json:
@@ -183,3 +199,83 @@ def _spread(dice: random.Random) -> Json:
     if dice.random() < 0.2 and "matchLabels" in spread["labelSelector"]:  # the selector may not name the key itself
         spread["matchLabelKeys"] = ["tier"]
     return spread
+
+
+def _storage(dice: random.Random, nodes: list[Json], bound: list[Json], incoming: Json) -> list[Json]:
+    """Claims for some of the pods with the volumes that they are bound to, or with none yet; attach limits; attachments."""
+    found: list[Json] = []
+    for node in nodes:
+        if dice.random() < 0.6:
+            drivers = [{"name": DRIVER, "nodeID": "x", "topologyKeys": [], "allocatable": {"count": dice.randint(1, 3)}}]
+            meta = {"name": node["metadata"]["name"]}
+            found.append({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": meta, "spec": {"drivers": drivers}})
+    shared = [_bound_claim(dice, f"shared-{i}", "default", nodes, found) for i in range(2)]
+    for pod in bound:
+        if dice.random() < 0.5:
+            name, space = pod["metadata"]["name"], pod["metadata"]["namespace"]
+            _use(pod, [shared[0]] if space == "default" and dice.random() < 0.3
+                 else [_bound_claim(dice, f"{name}-{i}", space, nodes, found) for i in range(dice.randint(1, 2))])  # fmt: skip
+    claims = []
+    for i in range(dice.randint(1, 2)):
+        kind = dice.random()
+        if kind < 0.2:
+            claims.append(dice.choice(shared))
+        elif kind < 0.65:
+            claims.append(_bound_claim(dice, f"mine-{i}", "default", nodes, found))
+        elif kind < 0.69:
+            claims.append("missing")
+        else:
+            name = dice.choice(("now", "later", "later", "zonal", "local", "local", ""))
+            claims.append(_claim(f"mine-{i}", "default", name, "", found))
+    _use(incoming, sorted(set(claims)))
+    for i in range(dice.randint(0, 4)):
+        found.append(_volume(dice, f"free-{i}", "local", "", nodes))
+    attached = [o["metadata"]["name"] for o in found if o["kind"] == "PersistentVolume" and "csi" in o["spec"]]
+    for name in attached:
+        if dice.random() < 0.1:
+            found.append({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": f"at-{name}"},
+                          "spec": {"attacher": DRIVER, "nodeName": dice.choice(nodes)["metadata"]["name"],
+                                   "source": {"persistentVolumeName": name}}})  # fmt: skip
+    return found
+
+
+def _use(pod: Json, claims: list[str]) -> None:
+    pod["spec"]["volumes"] = [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": c}} for i, c in enumerate(claims)]
+
+
+def _claim(name: str, space: str, storage_class: str, volume: str, found: list[Json]) -> str:
+    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}},
+                  "storageClassName": storage_class}  # fmt: skip
+    meta: Json = {"name": name, "namespace": space}
+    if volume:
+        spec["volumeName"], meta["annotations"] = volume, {"pv.kubernetes.io/bind-completed": "yes"}
+    found.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
+    return name
+
+
+def _bound_claim(dice: random.Random, name: str, space: str, nodes: list[Json], found: list[Json]) -> str:
+    volume = f"pv-{space}-{name}"
+    found.append(_volume(dice, volume, "later", f"{space}/{name}", nodes))
+    return _claim(name, space, "later", volume, found)
+
+
+def _volume(dice: random.Random, name: str, storage_class: str, claim: str, nodes: list[Json]) -> Json:
+    """A volume bound to that claim, or a free local one."""
+    spec: Json = {"capacity": {"storage": dice.choice(("1Gi", "2Gi", "5Gi", "5Gi"))}, "accessModes": ["ReadWriteOnce"],
+                  "storageClassName": storage_class, "persistentVolumeReclaimPolicy": "Retain"}  # fmt: skip
+    meta: Json = {"name": name}
+    if claim:
+        space, _, key = claim.partition("/")
+        spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": space, "name": key}
+    if claim and dice.random() < 0.9:
+        spec["csi"] = {"driver": dice.choice((DRIVER, DRIVER, DRIVER, "csi.other.com")), "volumeHandle": name}
+    else:
+        spec["hostPath"] = {"path": "/x"}
+    where = dice.random()
+    if not claim or where < 0.2:
+        key, values = dice.choice(((ZONE, list(ZONES)), (HOST, [n["metadata"]["name"] for n in nodes])))
+        expression = {"key": key, "operator": "In", "values": sorted(dice.sample(values, min(len(values), dice.randint(1, 2))))}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    elif where < 0.35:
+        meta["labels"] = {ZONE: dice.choice(("a", "b", "c", "a__b"))}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec}

@@ -27,11 +27,16 @@ from pumice.adapters.kube import KubeClient
 from pumice.cluster import kube_control_plane, pki
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Resource
-from tests.kit.cluster_generator import NAMESPACES, Case, generate
+from pumice.wire import volcano
+from tests.kit.cluster_generator import CLASSES, NAMESPACES, Case, generate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "filter_verdicts.json.gz"
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 SPACES = Resource("", "v1", "namespaces", namespaced=False)
+STORAGE = {
+    "PersistentVolumeClaim": volcano.PERSISTENT_VOLUME_CLAIMS, "PersistentVolume": volcano.PERSISTENT_VOLUMES,
+    "CSINode": volcano.CSI_NODES, "VolumeAttachment": volcano.VOLUME_ATTACHMENTS,
+}  # fmt: skip
 SETTLE_SECONDS = 0.15  # for the scheduler's caches: watches of different kinds are not ordered among themselves
 
 
@@ -76,10 +81,27 @@ async def control_plane(directory: Path, extender_port: int) -> AsyncIterator[Ku
         await plane.stop()
 
 
+async def put(kube: KubeClient, obj: dict[str, Any]) -> None:
+    await kube.create(STORAGE[obj["kind"]], obj, obj["metadata"].get("namespace", ""))
+    if obj["kind"] == "PersistentVolume":  # no controller runs here that would say so
+        phase = {"status": {"phase": "Bound" if "claimRef" in obj["spec"] else "Available"}}
+        await kube.patch(volcano.PERSISTENT_VOLUMES, obj["metadata"]["name"], phase, subresource="status")
+
+
+async def remove(kube: KubeClient, obj: dict[str, Any]) -> None:
+    """Delete it whatever protects it."""
+    resource, name, space = STORAGE[obj["kind"]], obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+    with contextlib.suppress(ApiError):
+        await kube.patch(resource, name, {"metadata": {"finalizers": None}}, space)
+        await kube.delete(resource, name, space, grace=0)
+        await kube.patch(resource, name, {"metadata": {"finalizers": None}}, space)
+
+
 async def ask(kube: KubeClient, extender: Extender, case: Case) -> list[str]:
     """The names of the nodes that pass for this case; the cluster is empty again afterwards."""
     try:
         await asyncio.gather(*(kube.create(NODES, node) for node in case.nodes))
+        await asyncio.gather(*(put(kube, obj) for obj in case.storage))
         await asyncio.gather(*(kube.create(PODS, pod) for pod in case.bound))
         await asyncio.sleep(SETTLE_SECONDS)
         uid = (await kube.create(PODS, case.incoming))["metadata"]["uid"]
@@ -96,6 +118,7 @@ async def ask(kube: KubeClient, extender: Extender, case: Case) -> list[str]:
             with contextlib.suppress(ApiError):
                 await kube.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
         await asyncio.gather(*(kube.delete(NODES, node["metadata"]["name"]) for node in case.nodes))
+        await asyncio.gather(*(remove(kube, obj) for obj in reversed(case.storage)))
         await asyncio.sleep(SETTLE_SECONDS)
 
 
@@ -112,6 +135,8 @@ async def record(cases: int) -> list[dict[str, Any]]:
             await kube.create(SPACES, {"metadata": {"name": "other"}})
             for name, labels in NAMESPACES.items():
                 await kube.patch(SPACES, name, {"metadata": {"labels": labels}})
+            for obj in CLASSES:
+                await kube.create(volcano.STORAGE_CLASSES, obj)
             for seed in range(cases):
                 case = generate(seed)
                 try:

@@ -17,9 +17,10 @@ import msgspec
 
 from pumice.apps.node_locks import NodeLocks
 from pumice.engine.effects import Bind
+from pumice.engine.volumes import BY_CONTROLLER, SELECTED_NODE
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import PODS
+from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 
 log = logging.getLogger("pumice.scheduler.bind")
 
@@ -108,6 +109,8 @@ class Binder:
 
     async def _once(self, effect: Bind) -> tuple[Outcome, str]:
         try:
+            for claim, volume in effect.claims:
+                await self._ask_for_volume(effect, claim.partition("/")[2], volume)
             await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
         except ApiError as error:
             log.info("binding refused pod=%s/%s node=%s cause=%s", effect.namespace, effect.name, effect.node, error)
@@ -117,6 +120,19 @@ class Binder:
                 return await self._look(effect, error)
             return Outcome.FAILED, error.message
         return Outcome.BOUND, ""
+
+    async def _ask_for_volume(self, effect: Bind, claim: str, volume: str) -> None:
+        """Name the node on the claim, so that its volume is made there, or the claim on the volume that was chosen (spec 12.1,
+        pre-bind). The volume controller does the rest; the kubelet starts nothing before that."""
+        if not volume:
+            body: object = {"metadata": {"annotations": {SELECTED_NODE: effect.node}}}
+            await self.cluster.patch(PERSISTENT_VOLUME_CLAIMS, claim, body, effect.namespace)
+            return
+        found = await self.cluster.get(PERSISTENT_VOLUME_CLAIMS, claim, effect.namespace)
+        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": effect.namespace, "name": claim,
+                     "uid": found["metadata"]["uid"]}  # fmt: skip
+        body = {"metadata": {"annotations": {BY_CONTROLLER: "yes"}}, "spec": {"claimRef": reference}}
+        await self.cluster.patch(PERSISTENT_VOLUMES, volume, body)
 
     async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
         """What the API server holds of the pod after an answer that may be wrong. Asked until it answers: as long as

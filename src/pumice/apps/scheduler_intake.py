@@ -64,6 +64,8 @@ class Intake:
                 ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, self._on_json(kept.put_claim, kept.drop_claim), None),
                 ("volumes", volcano.PERSISTENT_VOLUMES, self._on_json(kept.put_volume, kept.drop_volume), None),
                 ("storageclasses", volcano.STORAGE_CLASSES, self._on_json(kept.put_class, kept.drop_class), None),
+                ("csinodes", volcano.CSI_NODES, self._on_json(kept.put_csi_node, kept.drop_csi_node), None),
+                ("attachments", volcano.VOLUME_ATTACHMENTS, self._on_json(kept.put_attachment, kept.drop_attachment), None),
             ]
         self.unsynced.update(name for name, _, _, _ in kinds)
         return [self.watch(name, resource, handle, kind=kind) for name, resource, handle, kind in kinds]

@@ -41,6 +41,8 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "claims": (volcano.PERSISTENT_VOLUME_CLAIMS, None),
     "volumes": (volcano.PERSISTENT_VOLUMES, None),
     "storageClasses": (volcano.STORAGE_CLASSES, None),
+    "csiNodes": (volcano.CSI_NODES, None),
+    "volumeAttachments": (volcano.VOLUME_ATTACHMENTS, None),
     "pods": (volcano.PODS, Pod),
 }
 """Key in the file to resource and the slice that is kept (None: the whole object, it is small)."""
@@ -87,6 +89,8 @@ def engine_of(case: Case) -> Engine:
         "claims": state.volumes.put_claim,
         "volumes": state.volumes.put_volume,
         "storageClasses": state.volumes.put_class,
+        "csiNodes": state.volumes.put_csi_node,
+        "volumeAttachments": state.volumes.put_attachment,
         "pods": lambda o: state.put_pod(convert(Pod, o), case.now),
     }
     for kind, action in put.items():

@@ -187,14 +187,8 @@ class Bookings(Groups):
         self.ledger.terms.put_namespace(name, labels)
 
     def storage_changed(self) -> None:
-        """Claims, volumes or storage classes changed: pods with claims may fit elsewhere now."""
-        table = self.ledger.table
-        for cls in list(self.sleeping):
-            if cls.constraints.claims:
-                self.wake(cls)
-        if any(t.cls.constraints.claims for t in self.tasks.values() if t.pod is not None):
-            for row in table.row_of.values():
-                table.touch(row, gain=True)
+        """Claims, volumes, storage classes or what nodes may attach changed: pods with claims may fit elsewhere now."""
+        self.volumes.version += 1
 
     # -- classes of pending pods ----------------------------------------------------------------------------------
 

@@ -139,7 +139,8 @@ class Classes:
 
     def _feature(self, constraints: Constraints) -> Features:
         found = Features(constraints.namespace, constraints.labels, constraints.ports, constraints.anti_affinity,
-                         constraints.preferred_pods, constraints.claims)  # fmt: skip
+                         constraints.preferred_pods,
+                         tuple(f"{constraints.namespace}/{name}" for name in constraints.claims))  # fmt: skip
         return self._features.setdefault(found, found)
 
     # -- classes --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pumice.engine.framework import Framework
 from pumice.engine.ledger import Holding, Receipt
 from pumice.engine.model import Job, QueueState, Status, Task
 from pumice.engine.place import Choice, Placer
+from pumice.engine.plugins.storage import choices as volumes_for
 from pumice.engine.state import State
 
 RETRY = 60.0
@@ -123,9 +124,9 @@ class Cycle:
         end = self.placer.news
         if state.woken_at == end:
             return
-        if self.placer.arrived():
+        if self.placer.changed_elsewhere():
             for job in list(state.waiting):
-                if any(task.cls.constraints.awaits_pods for task in job.pending.values()):
+                if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values()):
                     state.activate(job)
         for cls in list(state.sleeping):
             if self.placer.is_asleep(cls):
@@ -327,9 +328,12 @@ class Statement:
             for grant in choice.grants:
                 family = state.ledger.books[grant.family].family
                 annotations.update(family.annotations(grant, int(cycle.now * 1e9)))
+            claims = volumes_for(state, task.cls, choice.node) if task.cls.constraints.claims else {}
+            state.volumes.promise(claims)
             cycle.effects.append(
-                Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang, cycle.uuid)
-            )
+                Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang,
+                     tuple(claims.items()), cycle.uuid)
+            )  # fmt: skip
             cycle.measures.placed += 1
             cycle.measures.assumed.append(max(0.0, cycle.now - task.created))
         if not self.job.scheduled_at:

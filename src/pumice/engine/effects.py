@@ -20,6 +20,8 @@ class Bind:
     grants: tuple[Grant, ...] = ()
     gang: str = ""
     """Key of the job when all of its Bindings stand or fall together; else empty."""
+    claims: tuple[tuple[str, str], ...] = ()
+    """Claims of the pod that have no volume yet, each with the volume that it shall have; empty: one is made for that node."""
     attempt: str = ""
     """Tells the Bindings that were decided together from those of another try of the same gang."""
 

@@ -153,6 +153,8 @@ class Engine:
             self.state.wake_waiting()
             return None
         self.state.ledger.release(uid)
+        if task.cls.constraints.claims:
+            self.state.volumes.forget_promises(f"{task.namespace}/{name}" for name in task.cls.constraints.claims)
         job.move(task, Status.PENDING)
         task.node = ""
         task.failures += 1

@@ -48,6 +48,7 @@ class ClassState:
     cursor: int
     reliefs: int
     terms_version: int
+    storage: int
     masked: NDArray[np.float64]
     """Score where the class fits, minus infinity elsewhere."""
     chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
@@ -79,14 +80,14 @@ class Placer:
         self.state = state
         self.framework = framework
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
-        self._asleep: dict[PodClass, tuple[int, int]] = {}
-        """Classes that fitted nowhere, with the gains and arrivals that had been seen by then."""
+        self._asleep: dict[PodClass, tuple[int, int, int]] = {}
+        """Classes that fitted nowhere, with the gains, arrivals and changes of storage that had been seen by then."""
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
         self.tick: Callable[[], float] = perf_counter
         self.stages: list[tuple[str, float]] = []
         """Seconds of the array passes since the cycle began, as metrics know them: Predicate and Scoring."""
-        self._arrivals = 0
+        self._elsewhere = (0, 0)
         self.fallen: list[PodClass] = []
         """Classes that fell asleep in the running cycle."""
         self.standing: dict[Job, frozenset[int]] = {}
@@ -156,34 +157,36 @@ class Placer:
         return sum(self._seen)
 
     @property
-    def _seen(self) -> tuple[int, int]:
-        return self.state.ledger.table.gains.end, self.state.ledger.terms.arrivals
+    def _seen(self) -> tuple[int, int, int]:
+        state = self.state
+        return state.ledger.table.gains.end, state.ledger.terms.arrivals, state.volumes.version
 
-    def arrived(self) -> bool:
-        """Whether pods came since the last call that others may wait for."""
-        before, self._arrivals = self._arrivals, self.state.ledger.terms.arrivals
-        return before != self._arrivals
+    def changed_elsewhere(self) -> bool:
+        """Whether pods came since the last call that others may wait for, or storage changed."""
+        before, self._elsewhere = self._elsewhere, self._seen[1:]
+        return before != self._elsewhere
 
     def is_asleep(self, cls: PodClass) -> bool:
         """Whether nothing that could help this class has happened since it fitted nowhere: no row gained room for it, and
-        no pod came that it wants to be near or may now spread out against."""
+        no pod came that it wants to be near or may now spread out against, and nothing changed of the storage that it claims."""
         seen = self._asleep.get(cls)
         if seen is None:
             return False
-        gains, arrivals = self._seen
-        table = self.state.ledger.table
-        if seen[0] == gains and (seen[1] == arrivals or not cls.constraints.awaits_pods):
+        now, table = self._seen, self.state.ledger.table
+        came = cls.constraints.awaits_pods and seen[1] != now[1]
+        storage = bool(cls.constraints.claims) and seen[2] != now[2]
+        if seen[0] == now[0] and not (came or storage):
             return True
         if self._hopeless.get(cls) == table.version:
             return True
         self._hopeless.pop(cls, None)
         changed = table.gains.since(seen[0])
         rows: Rows | None = None  # a pod that went or came may matter far from its node
-        if changed is not None and not self.state.sees_pods(cls):
+        if changed is not None and not (storage or self.state.sees_pods(cls)):
             rows = np.array(changed, np.intp)
             rows = rows[table.live[rows]]
         if not self._fits(cls, rows).any():
-            self._asleep[cls] = gains, arrivals
+            self._asleep[cls] = now
             return True
         del self._asleep[cls]
         return False
@@ -275,6 +278,7 @@ class Placer:
                 changed is None
                 or len(kept.masked) != table.capacity
                 or (kept.terms_version != terms.version and self.state.sees_pods(cls))
+                or (kept.storage != self.state.volumes.version and bool(cls.constraints.claims))
             )
             if not whole:
                 assert changed is not None
@@ -288,9 +292,10 @@ class Placer:
                 elif changed:
                     self._evaluate_few(cls, kept, changed)
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
-                kept.reliefs = table.reliefs
+                kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
                 return kept
-        kept = ClassState(table.changes.end, table.reliefs, terms.version, self._evaluate(cls, None))
+        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version)
+        kept = ClassState(*seen, self._evaluate(cls, None))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)
         if len(self._kept) > KEPT_CLASSES:

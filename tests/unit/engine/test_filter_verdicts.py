@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from tests.kit.cluster_generator import NAMESPACES, Case, generate
+from tests.kit.cluster_generator import CLASSES, NAMESPACES, Case, generate
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
@@ -22,6 +22,11 @@ def passing_nodes(case: Case) -> list[str]:
     engine = Engine(parse_scheduler_conf(CONF))
     for name, labels in NAMESPACES.items():
         engine.state.put_namespace(name, {"kubernetes.io/metadata.name": name, **labels})
+    volumes = engine.state.volumes
+    put = {"StorageClass": volumes.put_class, "PersistentVolumeClaim": volumes.put_claim, "CSINode": volumes.put_csi_node,
+           "PersistentVolume": volumes.put_volume, "VolumeAttachment": volumes.put_attachment}  # fmt: skip
+    for obj in [*CLASSES, *case.storage]:
+        put[obj["kind"]](obj)
     for node in case.nodes:
         engine.state.put_node(convert(Node, node))
     for index, pod in enumerate([*case.bound, case.incoming]):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.engine.framework import Plugin, Verdict
 from pumice.engine.nodes import Rows
-from pumice.engine.plugins.storage import storage_verdicts
+from pumice.engine.plugins import storage
 from pumice.engine.plugins.taints import untolerated
 from pumice.engine.plugins.topology import (
     affinity_unmet,
@@ -39,6 +39,7 @@ class Predicates(Plugin):
         self.taints = arguments.boolean("predicate.TaintTolerationEnable", True)
         self.pod_affinity = arguments.boolean("predicate.PodAffinityEnable", True)
         self.spread = arguments.boolean("predicate.PodTopologySpreadEnable", True)
+        self.limits = arguments.boolean("predicate.NodeVolumeLimitsEnable", True)
         self.zones = arguments.boolean("predicate.VolumeZoneEnable", True)
         self.volumes = arguments.boolean("predicate.VolumeBindingEnable", True)
 
@@ -61,6 +62,10 @@ class Predicates(Plugin):
         def take(mask: Mask) -> Mask:
             return mask[: table.capacity] if rows is None else mask[rows]
 
+        claims = bool(constraints.claims)
+        if claims and self.volumes and (text := storage.unusable_claims(state, cls)):
+            yield Verdict(take(np.ones(table.capacity, bool)), text, final=True, abort=True)
+            return
         cordoned, tainted = untolerated(state, cls, rows)
         if cordoned.any():
             yield Verdict(cordoned, "node(s) were unschedulable", final=True, abort=True)
@@ -74,13 +79,17 @@ class Predicates(Plugin):
             yield Verdict(take(_ports_taken(state, constraints.ports)), text)
         if self.pod_affinity:
             yield from _pod_affinity(state, cls, take)
-        if constraints.claims and (self.zones or self.volumes):
-            yield from storage_verdicts(state, cls, take, zones=self.zones, binding=self.volumes)
+        if claims and self.limits:
+            yield from storage.too_many(state, cls, take)
+        if claims and self.zones:
+            yield from storage.wrong_zone(state, cls, take)
         if self.spread and any(rule.hard for rule in constraints.spread):
             skewed, missing = spread_broken(state, cls)
             text = "node(s) didn't match pod topology spread constraints"
             yield Verdict(take(missing), f"{text} (missing required label)", final=True, abort=True)
             yield Verdict(take(skewed), text)
+        if claims and self.volumes:
+            yield from storage.out_of_reach(state, cls, take)
 
 
 def _pod_affinity(state: State, cls: PodClass, take: object) -> Iterator[Verdict]:

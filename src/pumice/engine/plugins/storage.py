@@ -1,7 +1,9 @@
-"""Volumes: claims that exist, bound volumes within reach of the node, zones (spec volcano-core 11.8, filters 7 and 9)."""
+"""Volumes: how many a node may attach, zones, bound volumes within reach, and volumes still to be found or made (spec
+volcano-core 11.8, filters 6, 7 and 9)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -10,37 +12,151 @@ from numpy.typing import NDArray
 
 from pumice.engine.framework import Verdict
 from pumice.engine.selectors import Requirement
+from pumice.engine.volumes import ZONE_LABELS, Claim
 
 if TYPE_CHECKING:
     from pumice.engine.classes import PodClass
     from pumice.engine.state import State
 
 Mask = NDArray[np.bool_]
+Take = Callable[[Mask], Mask]
+"""Cuts a mask over all rows to the rows that are asked for."""
 
 
-def storage_verdicts(
-    state: State, cls: PodClass, take: Callable[[Mask], Mask], *, zones: bool, binding: bool
-) -> Iterator[Verdict]:
-    volumes, capacity = state.volumes, state.ledger.table.capacity
-    labels = state.ledger.terms.labels
-    everywhere = np.ones(capacity, bool)
-    for name in cls.constraints.claims:
-        claim = volumes.claims.get(f"{cls.constraints.namespace}/{name}")
+def keys_of(cls: PodClass) -> list[str]:
+    """The pod's claims as namespace/name."""
+    return [f"{cls.constraints.namespace}/{name}" for name in cls.constraints.claims]
+
+
+def unusable_claims(state: State, cls: PodClass) -> str:
+    """Why no node at all may take the pod, because of a claim; empty when there is none."""
+    volumes = state.volumes
+    for name, key in zip(cls.constraints.claims, keys_of(cls), strict=True):
+        claim = volumes.claims.get(key)
         if claim is None:
-            yield Verdict(take(everywhere), f'persistentvolumeclaim "{name}" not found', final=True, abort=True)
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim.bound:
+            if claim.volume not in volumes.volumes:
+                return f'persistentvolume "{claim.volume}" not found'
             continue
-        if not claim.volume:
-            if binding and volumes.immediate.get(claim.storage_class, bool(claim.storage_class)):
-                text = "pod has unbound immediate PersistentVolumeClaims"
-                yield Verdict(take(everywhere), text, final=True, abort=True)
+        made_by = volumes.classes.get(claim.storage_class)
+        if made_by is None or made_by.immediate or claim.volume:
+            return "pod has unbound immediate PersistentVolumeClaims"
+    return ""
+
+
+def too_many(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """Nodes that may not attach what the pod would add (filter 6). What other pods use there costs nothing; what is attached
+    without a pod counts, and is no cheaper when it is this pod's (kube-scheduler 1.36 counts so)."""
+    volumes, terms = state.volumes, state.ledger.terms
+    new = volumes.handles(keys_of(cls))
+    if not new or not volumes.limits:
+        return
+    full = np.zeros(state.ledger.table.capacity, bool)
+    for name, limits in volumes.limits.items():
+        row = state.ledger.table.row_of.get(name)
+        if row is None or not limits.keys() & {driver for driver, _ in new}:
             continue
-        if zones:
-            wrong = np.zeros(capacity, bool)
-            for key, allowed in volumes.zones.get(claim.volume, ()):
-                wrong |= ~labels.matches(Requirement(key, "In", tuple(sorted(allowed))))[:capacity]
-            if wrong.any():
-                yield Verdict(take(wrong), "node(s) had no available volume zone", final=True, abort=True)
-        terms = volumes.affinity.get(claim.volume)
-        if binding and terms is not None:
-            far = ~labels.match_any(terms)[:capacity]
-            yield Verdict(take(far), "node(s) had volume node affinity conflict", final=True, abort=True)
+        used = volumes.handles(terms.volumes.get(row, ()))
+        have = Counter(driver for driver, _ in used | (volumes.attached_to(name) - new))
+        more = Counter(driver for driver, _ in new - used)
+        full[row] = any(have[d] + count > limits[d] for d, count in more.items() if d in limits)
+    yield Verdict(take(full), "node(s) exceed max volume count")
+
+
+def wrong_zone(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """Nodes in another zone or region than a bound volume's labels say (filter 7)."""
+    labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
+    wrong = np.zeros(capacity, bool)
+    for key in keys_of(cls):
+        claim = state.volumes.claims.get(key)
+        volume = state.volumes.volumes.get(claim.volume) if claim is not None else None
+        for label, allowed in volume.zones if volume is not None else ():
+            wrong |= ~labels.matches(Requirement(label, "In", tuple(sorted(allowed))))[:capacity]
+    if wrong.any():
+        placed = np.zeros(capacity, bool)
+        for label in ZONE_LABELS:
+            placed |= labels.codes(label)[:capacity] >= 0
+        wrong &= placed  # a node that says nothing of zones is in all of them
+        yield Verdict(take(wrong), "node(s) had no available volume zone", final=True, abort=True)
+
+
+def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """Nodes that a bound volume cannot be used on, or on which an unbound claim finds no volume (filter 9)."""
+    volumes, labels, capacity = state.volumes, state.ledger.terms.labels, state.ledger.table.capacity
+    far = np.zeros(capacity, bool)
+    unbound: list[Claim] = []
+    for key in keys_of(cls):
+        claim = volumes.claims[key]
+        if not claim.bound:
+            unbound.append(claim)
+        elif (terms := volumes.volumes[claim.volume].affinity) is not None:
+            far |= ~labels.match_any(terms)[:capacity]
+    if far.any():
+        yield Verdict(take(far), "node(s) had volume node affinity conflict", final=True, abort=True)
+    if unbound:
+        text = "node(s) didn't find available persistent volumes to bind"
+        yield Verdict(take(~_found(state, unbound)), text, final=True, abort=True)
+
+
+def choices(state: State, cls: PodClass, node: str) -> dict[str, str]:
+    """Which volume each unbound claim of the pod gets on that node; empty: one is made there."""
+    claims = [claim for key in keys_of(cls) if (claim := state.volumes.claims.get(key)) is not None and not claim.bound]
+    row = state.ledger.table.row_of.get(node)
+    return _Options(state, claims).at(row) or {} if claims and row is not None else {}
+
+
+def _found(state: State, claims: list[Claim]) -> Mask:
+    """Rows on which each claim gets a volume of its own, or one can be made there."""
+    options = _Options(state, claims)
+    if not any(options.free.values()):
+        return np.asarray(np.logical_and.reduce(list(options.made.values())))
+    found = np.zeros(state.ledger.table.capacity, bool)
+    for row in state.ledger.table.row_of.values():
+        found[row] = options.at(row) is not None
+    return found
+
+
+class _Options:
+    """For some unbound claims, the free volumes (smallest first) with the rows they may be used on, and the rows on which one
+    can be made."""
+
+    def __init__(self, state: State, claims: list[Claim]) -> None:
+        labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
+        self.claims = sorted(claims, key=lambda claim: claim.size)
+        self.made = {claim.key: _provisioned(state, claim) for claim in claims}
+        self.free = {
+            claim.key: [
+                (v.name, np.ones(capacity, bool) if v.affinity is None else labels.match_any(v.affinity)[:capacity])
+                for v in state.volumes.candidates(claim)
+            ]
+            for claim in claims
+        }  # fmt: skip
+
+    def at(self, row: int) -> dict[str, str] | None:
+        """Claim to volume on one row; None where some claim finds nothing."""
+        taken: dict[str, str] = {}
+        for claim in self.claims:
+            mine = next((name for name, fits in self.free[claim.key] if fits[row] and name not in taken.values()), "")
+            if not mine and not self.made[claim.key][row]:
+                return None
+            taken[claim.key] = mine
+        return taken
+
+
+def _provisioned(state: State, claim: Claim) -> Mask:
+    """Rows for which the claim's class makes volumes."""
+    labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
+    made_by = state.volumes.classes.get(claim.storage_class)
+    if made_by is None or not made_by.provisions:
+        return np.zeros(capacity, bool)
+    rows = np.ones(capacity, bool)
+    if made_by.topologies is not None:
+        rows &= labels.match_any(made_by.topologies)[:capacity]
+    if claim.selected_node:  # its volume is being made for that node
+        at = np.zeros(capacity, bool)
+        row = state.ledger.table.row_of.get(claim.selected_node)
+        if row is not None:
+            at[row] = True
+        rows &= at
+    return rows

@@ -1,0 +1,211 @@
+"""Pods with volumes: where they may go, what is said, and what lets them in later (spec volcano-core 11.8, filters 6, 7, 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.kit.engine_world import World
+from tests.kit.objects import node, pod
+from tests.kit.scheduler_daemon import create, daemon
+from tests.kit.virtual_time import run_virtually
+
+from pumice.wire import volcano
+
+Json = dict[str, Any]
+DRIVER = "csi.example.com"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def claim(name: str, *, volume: str = "", kind: str = "later", size: str = "1Gi", selected: str = "") -> Json:
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
+    if selected:
+        annotations["volume.kubernetes.io/selected-node"] = selected
+    return {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+            "spec": {"volumeName": volume, "storageClassName": kind, "accessModes": ["ReadWriteOnce"],
+                     "resources": {"requests": {"storage": size}}}}  # fmt: skip
+
+
+def volume(name: str, *, kind: str = "later", claimed: str = "", nodes: tuple[str, ...] = (), zone: str = "",
+           size: str = "1Gi", driver: str = DRIVER) -> Json:  # fmt: skip
+    spec: Json = {"storageClassName": kind, "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"]}
+    if driver:
+        spec["csi"] = {"driver": driver, "volumeHandle": name}
+    if claimed:
+        spec["claimRef"] = {"namespace": "default", "name": claimed}
+    if nodes:
+        expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    labels = {ZONE: zone} if zone else {}
+    return {"kind": "PersistentVolume", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def storage_class(name: str, provisioner: str = DRIVER, *, immediate: bool = False, zones: tuple[str, ...] = ()) -> Json:
+    made: Json = {"kind": "StorageClass", "metadata": {"name": name}, "provisioner": provisioner,
+                  "volumeBindingMode": "Immediate" if immediate else "WaitForFirstConsumer"}  # fmt: skip
+    if zones:
+        made["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}]
+    return made
+
+
+def limit(name: str, count: int) -> Json:
+    return {"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": [
+        {"name": DRIVER, "allocatable": {"count": count}}]}}  # fmt: skip
+
+
+def using(name: str, *claims: str, **shape: Any) -> Json:
+    volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+    return pod(name, cpu="1", volumes=volumes, **shape)
+
+
+def store(world: World, *objects: Json) -> None:
+    kept = world.engine.state.volumes
+    put = {"PersistentVolumeClaim": kept.put_claim, "PersistentVolume": kept.put_volume, "StorageClass": kept.put_class,
+           "CSINode": kept.put_csi_node, "VolumeAttachment": kept.put_attachment}  # fmt: skip
+    for obj in objects:
+        put[obj["kind"]](obj)
+        world.engine.state.storage_changed()
+
+
+def world_of(*objects: Json) -> World:
+    world = World()
+    world.add(node("n1", labels={ZONE: "a"}), node("n2", labels={ZONE: "b"}))
+    store(world, storage_class("later"), storage_class("now", immediate=True), storage_class("zonal", zones=("b",)),
+          storage_class("local", "kubernetes.io/no-provisioner"), *objects)  # fmt: skip
+    return world
+
+
+NEVER = "no node"
+CASES: dict[str, tuple[list[Json], str, str]] = {
+    "a claim that does not exist": ([], NEVER, 'persistentvolumeclaim "c" not found'),
+    "a claim that waits for nobody and is not bound": ([claim("c", kind="now")], NEVER,
+                                                       "pod has unbound immediate PersistentVolumeClaims"),
+    "a claim without a class that is not bound": ([claim("c", kind="")], NEVER,
+                                                  "pod has unbound immediate PersistentVolumeClaims"),
+    "a volume of one node": ([claim("c", volume="v"), volume("v", claimed="c", nodes=("n2",))], "n2", ""),
+    "a volume of a node that is not there": ([claim("c", volume="v"), volume("v", claimed="c", nodes=("n9",))], NEVER,
+                                             "2 node(s) had volume node affinity conflict"),
+    "a volume of a zone": ([claim("c", volume="v"), volume("v", claimed="c", zone="b")], "n2", ""),
+    "a volume of another zone": ([claim("c", volume="v"), volume("v", claimed="c", zone="z")], NEVER,
+                                 "2 node(s) had no available volume zone"),
+    "a volume still to be made": ([claim("c")], "n1", ""),
+    "a volume still to be made in some zones": ([claim("c", kind="zonal")], "n2", ""),
+    "a volume that is being made for a node": ([claim("c", selected="n2")], "n2", ""),
+    "a local volume that is free": ([claim("c", kind="local"), volume("v", kind="local", nodes=("n2",))], "n2", ""),
+    "local volumes that are all too small": ([claim("c", kind="local", size="2Gi"), volume("v", kind="local", nodes=("n2",))],
+                                             NEVER, "2 node(s) didn't find available persistent volumes to bind"),
+    "local volumes that belong to others": ([claim("c", kind="local"), volume("v", kind="local", claimed="d")], NEVER,
+                                            "2 node(s) didn't find available persistent volumes to bind"),
+    "a node that may attach no more": ([claim("c"), limit("n1", 0)], "n2", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_where_a_pod_with_a_claim_goes(name: str) -> None:
+    objects, where, text = CASES[name]
+    world = world_of(*objects)
+    world.add(using("p", "c"))
+    world.settle()
+    assert world.node_of("p") == ("" if where == NEVER else where)
+    assert text in world.condition("p").get("message", "")
+
+
+def test_two_claims_of_one_pod_need_two_volumes() -> None:
+    world = world_of(claim("c", kind="local"), claim("d", kind="local"), volume("v1", kind="local", nodes=("n1", "n2")),
+                     volume("v2", kind="local", nodes=("n2",)))  # fmt: skip
+    world.add(using("p", "c", "d"))
+    world.settle()
+    assert world.node_of("p") == "n2"
+
+
+def test_volumes_that_are_attached_already_cost_nothing_and_attachments_without_pods_count() -> None:
+    names = ("shared", "own", "idle")
+    world = world_of(*(claim(n, volume=n) for n in names), *(volume(n, claimed=n) for n in names), limit("n1", 2), limit("n2", 0))
+    store(world, {"kind": "VolumeAttachment", "metadata": {"name": "a"},
+                  "spec": {"nodeName": "n1", "source": {"persistentVolumeName": "idle"}}})  # fmt: skip
+    world.add(using("first", "shared"), using("second", "shared"))
+    world.settle()
+    assert [world.node_of(n) for n in ("first", "second")] == ["n1", "n1"]
+    world.add(using("third", "own"))
+    world.settle()
+    assert world.node_of("third") == ""
+    assert "2 node(s) exceed max volume count" in world.condition("third")["message"]
+    world.engine.state.volumes.drop_attachment({"metadata": {"name": "a"}})
+    world.engine.state.storage_changed()
+    world.settle()
+    assert world.node_of("third") == "n1"
+
+
+def test_a_pod_wakes_when_its_claim_comes_and_for_nothing_else() -> None:
+    world = world_of()
+    world.add(using("p", "c"), pod("other", cpu="99"))
+    world.settle()
+    assert not world.engine.has_work(world.now)
+    store(world, claim("c", volume="v"), volume("v", claimed="c"))
+    assert world.engine.has_work(world.now)
+    world.settle()
+    assert (world.node_of("p"), world.node_of("other")) == ("n1", "")
+
+
+@pytest.mark.parametrize(("switch", "refusal"), [
+    ("predicate.NodeVolumeLimitsEnable", [limit("n1", 0), limit("n2", 0)]),
+    ("predicate.VolumeZoneEnable", [volume("v", claimed="c", zone="z")]),
+    ("predicate.VolumeBindingEnable", [volume("v", claimed="c", nodes=("n9",))]),
+])  # fmt: skip
+def test_each_filter_of_volumes_has_its_switch(switch: str, refusal: list[Json]) -> None:
+    for on in (True, False):
+        text = f'actions: "allocate"\ntiers:\n- plugins:\n  - name: predicates\n    arguments:\n      {switch}: {on}\n'
+        world = World(text)
+        world.add(node("n1", labels={ZONE: "a"}), node("n2", labels={ZONE: "b"}))
+        store(world, storage_class("later"), claim("c", volume="v"), volume("v", claimed="c"), *refusal)
+        world.add(using("p", "c"))
+        world.settle()
+        assert bool(world.node_of("p")) is not on
+
+
+def test_the_binding_names_what_becomes_of_each_claim_and_a_free_volume_is_given_once() -> None:
+    world = world_of(claim("c"), claim("d", kind="local"), claim("e", kind="local"), volume("v", kind="local", nodes=("n2",)))
+    world.add(using("p", "c", "d"), using("q", "e"))
+    world.settle()
+    assert [dict(b.claims) for b in world.bindings] == [{"default/c": "", "default/d": "v"}]
+    assert (world.node_of("p"), world.node_of("q")) == ("n2", "")
+
+
+def test_a_volume_that_was_chosen_is_free_again_when_the_binding_is_refused() -> None:
+    world = world_of(claim("d", kind="local"), claim("e", kind="local"), volume("v", kind="local"))
+    world.refuse = lambda bind: bind.name == "p"
+    world.add(using("p", "d"))
+    world.cycle()
+    world.add(using("q", "e"))
+    world.settle(0)
+    assert world.node_of("q") != ""
+
+
+def test_the_node_is_named_on_the_claim_before_the_pod_is_bound() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", labels={ZONE: "a"})) as running:
+            order: list[str] = []
+
+            def notice(verb: str, path: str) -> None:
+                if verb in ("PATCH", "POST"):
+                    order.append(path.rpartition("/")[2])
+
+            running.cluster.fault = notice
+            for resource, obj in ((volcano.STORAGE_CLASSES, storage_class("later")),
+                                  (volcano.STORAGE_CLASSES, storage_class("local", "kubernetes.io/no-provisioner")),
+                                  (volcano.PERSISTENT_VOLUME_CLAIMS, claim("c")),
+                                  (volcano.PERSISTENT_VOLUME_CLAIMS, claim("d", kind="local")),
+                                  (volcano.PERSISTENT_VOLUMES, volume("v", kind="local"))):  # fmt: skip
+                await running.cluster.create(resource, obj, obj["metadata"].get("namespace", ""))
+            free = {"status": {"phase": "Available"}}
+            await running.cluster.patch(volcano.PERSISTENT_VOLUMES, "v", free, subresource="status")
+            await running.clock.sleep(1)
+            await create(running.cluster, using("p", "c", "d"))
+            await running.bind_all("p")
+            asked = await running.cluster.get(volcano.PERSISTENT_VOLUME_CLAIMS, "c", "default")
+            assert asked["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n1"
+            given = await running.cluster.get(volcano.PERSISTENT_VOLUMES, "v")
+            assert given["spec"]["claimRef"]["name"] == "d"
+            assert order.index("binding") > max(order.index("c"), order.index("v"))
+
+    run_virtually(story())
