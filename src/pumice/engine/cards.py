@@ -7,20 +7,22 @@ node the number of its state. Both are changed by the same two functions, ``char
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine.named_nodes import NamedNodes
 from pumice.engine.node_book import NO_MARKS, CardFacts, CardUse, NodeBook
-from pumice.families.seam import Ask, Columns, Elsewhere, Family, Fit, Inventory, Marks, NodeCards
+from pumice.families.seam import Ask, Columns, Family, Fit, Inventory, Marks, NodeCards
 from pumice.model.cards import Grant, Mode
 
 State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 """Everything of a node's cards that the arrays hold, hashable."""
+_UNUSED: CardUse = (0, 0, 0, -1)
+ALIKE_KEPT = 50_000
 
 
 class FamilyBook:
@@ -38,9 +40,11 @@ class FamilyBook:
         self._users: list[int] = [0]
         self._free: list[int] = []
         self._names: dict[int, str] = {}
-        self._node_of: dict[str, str] = {}
-        self._marked: dict[str | int, Counter[str]] = {}
-        """PodGroup or number of a rule to the nodes with pods that carry that mark, and how many."""
+        self._named = NamedNodes(self.nodes)
+        self._behind: dict[str, set[int]] = {}
+        """Nodes whose state is not written yet, and the places of the cards that changed."""
+        self._alike: dict[Any, Any] = {}
+        """What many states have in common, each once."""
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -55,39 +59,24 @@ class FamilyBook:
         if old is not None and old.inventory == inventory and self._rows.get(name) == row:
             return False
         if old is not None:
-            self._forget(old)
+            self._named.forget(old)
+            self._behind.pop(name, None)  # its places may be fewer now
         book = NodeBook.empty(name, inventory)
         self.nodes[name], self._rows[name], self._names[row] = book, row, name
-        self._node_of.update(dict.fromkeys(book.by_uuid, name))
+        self._named.add(book)
         self.fit_rows(rows)
-        book.used = [(0, 0, 0, -1)] * len(inventory.cards)
         self._write(book, range(len(inventory.cards)), facts=True)
         return True
 
     def remove(self, name: str) -> None:
         book = self.nodes.pop(name, None)
         if book is not None:
-            self._forget(book)
+            self._named.forget(book)
+            self._behind.pop(name, None)
         row = self._rows.pop(name, None)
         if row is not None:
             del self._names[row]
             self._set_state(row, None)
-
-    def _forget(self, book: NodeBook) -> None:
-        for marks in book.marks.values():
-            self._note(book, marks, -1)
-        for uuid in book.by_uuid:
-            if self._node_of.get(uuid) == book.name:
-                del self._node_of[uuid]
-
-    def _note(self, book: NodeBook, marks: Marks, sign: int) -> None:
-        for mark in _named(marks.group, marks.rules):
-            nodes = self._marked.setdefault(mark, Counter())
-            nodes[book.name] += sign
-            if not nodes[book.name]:
-                del nodes[book.name]
-                if not nodes:
-                    del self._marked[mark]
 
     def view(self, name: str, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
         """One node as ``Family.fit`` sees it; see ``NodeBook.view``."""
@@ -102,7 +91,7 @@ class FamilyBook:
             return
         places = book.charge(uid, grant, marks)
         if uid in book.marks:
-            self._note(book, book.marks[uid], 1)
+            self._named.note(book, book.marks[uid], 1)
         if places or grant.doubts:
             self._write(book, places, facts=bool(grant.doubts))
 
@@ -112,7 +101,7 @@ class FamilyBook:
         if book is None:
             return
         if uid in book.marks:
-            self._note(book, book.marks[uid], -1)
+            self._named.note(book, book.marks[uid], -1)
         places, doubted = book.discharge(uid)
         self._write(book, places, facts=doubted)
 
@@ -134,7 +123,7 @@ class FamilyBook:
         may, score = ranked
         exact = np.isnan(score)
         if split is not None:
-            special = self._special(split)
+            special = np.array([self._rows[name] for name in self._named.of(split)], np.intp)
             if rows is None:
                 exact[special] = True
             else:
@@ -155,19 +144,13 @@ class FamilyBook:
     @property
     def unmarked(self) -> bool:
         """Whether no pod on any node carries a mark."""
-        return not self._marked
-
-    def _special(self, split: Elsewhere) -> NDArray[np.intp]:
-        """Rows of the nodes that have a card or a pod which the ask names."""
-        nodes = {self._node_of[uuid] for uuid in split.uuids if uuid in self._node_of}
-        for mark in _named(split.group, split.rules):
-            nodes.update(self._marked.get(mark, ()))
-        return np.array([self._rows[name] for name in nodes], np.intp)
+        return not self._named.marks
 
     def _rank(
         self, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         self.fit_rows(capacity)
+        self._catch_up()
         ids = self.ids[:capacity] if rows is None else self.ids[rows]
         used = len(self._of_id)
         chosen: Any = slice(0, used)
@@ -181,11 +164,18 @@ class FamilyBook:
 
     def has_cards(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.bool_]:
         self.fit_rows(capacity)
+        self._catch_up()
         return np.asarray((self.ids[:capacity] if rows is None else self.ids[rows]) > 0)
 
     def state_of(self, row: int) -> int:
         """Number of the state of a row's cards: equal numbers mean equal cards, equally used (uuids apart)."""
+        self._catch_up()
         return int(self.ids[row])
+
+    def largest(self) -> int:
+        """Memory of the largest card, in its units; 0 without cards."""
+        self._catch_up()
+        return int(self.columns.total.max(initial=0))
 
     def fit_rows(self, rows: int) -> None:
         """The node table has grown to so many rows."""
@@ -203,19 +193,41 @@ class FamilyBook:
         )  # fmt: skip
 
     def _write(self, book: NodeBook, places: Iterable[int], *, facts: bool) -> None:
-        """Bring the node's state up to date after a change of usage of some cards, or of what its cards are."""
+        """Usage of some cards changed, or what the cards are. The arrays follow when they are next looked at: a pod that
+        comes with thousands of others costs one writing a node, not one each."""
         book.version += 1
         if facts:
             closed = book.quarantined() if book.doubts else {}
-            book.facts = tuple(
+            written = tuple(
                 (card.total, card.shares, card.healthy and not card.blocked and place not in closed,
                  card.mode is Mode.MIG, self._type_id(card.type))
                 for place, card in enumerate(book.inventory.cards)
             )  # fmt: skip
-        for place in places:
-            u = book.usages[place]
-            book.used[place] = (u.memory, u.cores, u.shares, self.family.card_state(place, u, book.inventory))
-        self._set_state(self._rows[book.name], (book.facts, tuple(book.used)) if book.facts else None)
+            book.facts = self._alike.setdefault(written, written)
+        behind = self._behind.get(book.name)
+        if behind is None:
+            self._behind[book.name] = set(places)
+        else:
+            behind.update(places)
+
+    def _catch_up(self) -> None:
+        """Bring the state of every node that changed up to date."""
+        if not self._behind:
+            return
+        if len(self._alike) > ALIKE_KEPT:
+            self._alike.clear()
+        for name, places in self._behind.items():
+            book, row = self.nodes[name], self._rows[name]
+            before = self._of_id[int(self.ids[row])]
+            used = [_UNUSED] * len(book.usages)
+            if before is not None and len(before[1]) == len(used):
+                used[:] = before[1]
+            for place in places:
+                u = book.usages[place]
+                use = (u.memory, u.cores, u.shares, self.family.card_state(place, u, book.inventory))
+                used[place] = self._alike.setdefault(use, use)
+            self._set_state(row, (book.facts, tuple(used)) if book.facts else None)
+        self._behind.clear()
 
     def _set_state(self, row: int, state: State | None) -> None:
         old = int(self.ids[row])
@@ -309,9 +321,3 @@ def _empty_columns(rows: int, cards: int) -> Columns:
         zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.bool_),
         zeros(np.bool_), np.full((rows, cards), -1, np.int32), (), np.full((rows, cards), -1, np.int32),
     )  # fmt: skip
-
-
-def _named(group: str, rules: frozenset[int]) -> Iterator[str | int]:
-    if group:
-        yield group
-    yield from rules

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from pumice.engine.effects import Bind, PodCondition
 from pumice.engine.engine import Engine
@@ -70,6 +73,19 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
                        dict(why.counts), offers)  # fmt: skip
+
+
+def explain_known(engine: Engine, namespace: str, name: str, *, now: float = 0.0) -> Explanation | None:
+    """The same for a pod of which the engine knows by itself: one that waits, or one that holds a place. None for all others
+    (ended ones, and those that wait for another scheduler)."""
+    key = f"{namespace}/{name}"
+    task = next((task for task in engine.state.tasks.values() if task.key == key), None)
+    if task is None:
+        return None
+    holding = engine.state.ledger.holdings.get(task.uid)
+    if holding is not None:
+        return Explanation(key, f"runs on {holding.node}", holding.node, holding.grants)
+    return explain(engine, task.pod, now=now) if task.pod is not None else None
 
 
 def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
@@ -141,6 +157,32 @@ class EngineOracle:
         return found
 
     def largest(self) -> int:
-        totals = [int(book.columns.total.max(initial=0)) for book in self.state.ledger.books.values()]
-        return max(totals, default=0)
+        return max((book.largest() for book in self.state.ledger.books.values()), default=0)
 
+
+def misfit_json(misfit: Misfit) -> dict[str, Any]:
+    """One node's refusal with the words of each card."""
+    plain: dict[str, Any] = msgspec.to_builtins(misfit)
+    for card, value in zip(misfit.cards, plain["cards"], strict=True):
+        value["detail"] = card.text
+    return plain
+
+
+def as_json(found: Explanation) -> dict[str, Any]:
+    """Stable keys for programs."""
+    return {
+        "pod": found.pod,
+        "summary": found.summary,
+        "node": found.node or None,
+        "cards": [msgspec.to_builtins(piece) for grant in found.grants for piece in grant.pieces],
+        "refused": [{"field": r.field, "text": r.text} for r in found.refusals],
+        "queue": list(found.gates),
+        "nodes": found.nodes,
+        "fitting": list(found.fitting),
+        "reasons": found.counts,
+        "misfits": [misfit_json(misfit) for misfit in found.misfits],
+        "changes": [
+            {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": list(c.evict)}
+            for c in found.changes
+        ],
+    }

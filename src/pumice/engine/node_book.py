@@ -32,7 +32,6 @@ class NodeBook:
     doubts: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     by_uuid: dict[str, int] = field(default_factory=dict)
     facts: tuple[CardFacts, ...] = ()
-    used: list[CardUse] = field(default_factory=list)
     version: int = 0
     """Raised by every change of usage (rendered metrics are kept by it)."""
 
@@ -99,7 +98,11 @@ class NodeBook:
 
 def _by_card(book: NodeBook, grant: Grant) -> dict[int, tuple[Piece, ...]]:
     found: dict[int, tuple[Piece, ...]] = {}
-    for piece in grant.pieces:
+    pieces = grant.pieces
+    if len(pieces) == 1:
+        place = book.by_uuid.get(pieces[0].uuid)
+        return {} if place is None else {place: pieces}
+    for piece in pieces:
         place = book.by_uuid.get(piece.uuid)
         if place is not None:
             found[place] = (*found.get(place, ()), piece)

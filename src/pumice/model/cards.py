@@ -86,6 +86,8 @@ class Grant:
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
+        if len(self.containers) == 1:
+            return self.containers[0]
         return tuple(piece for container in self.containers for piece in container)
 
 
