@@ -19,6 +19,8 @@ from pumice.engine.observe import Histogram, exponential, family
 
 SLICE = 0.002
 """Seconds of rendering before everybody else has a turn."""
+KEPT_PAGE = 32 * 2**20
+"""Bytes up to which the page itself is kept beside its lines; joining the lines of a longer one takes some 10 ms."""
 
 
 class SchedulerMetrics:
@@ -113,10 +115,12 @@ class SchedulerMetrics:
 
     def page(self) -> bytes:
         """The page as of now."""
-        if not self._unchanged():
-            stamp = self._stamp()
-            self._kept = (stamp, b"".join([self._text(), *self.devices.section()]))
-        return self._kept[1]
+        if self._unchanged():
+            return self._kept[1]
+        stamp = self._stamp()
+        made = b"".join([self._text(), *self.devices.section()])
+        self._kept = (stamp, made) if len(made) < KEPT_PAGE else (None, b"")
+        return made
 
     def _stamp(self) -> object:
         """What the page depends on, cheaply; None when that is not known."""
