@@ -42,7 +42,7 @@ async def stream(
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[KubeClient]:
+async def serving(handler: Handler, timeout: float = 30.0) -> AsyncIterator[KubeClient]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -51,7 +51,7 @@ async def serving(handler: Handler) -> AsyncIterator[KubeClient]:
     await site.start()
     port = runner.addresses[0][1]
     access = Access(f"http://127.0.0.1:{port}", None, lambda: "t")
-    async with KubeClient(access, clock=SystemClock(), dice=random.Random(1)) as kube:
+    async with KubeClient(access, clock=SystemClock(), dice=random.Random(1), timeout=timeout) as kube:
         try:
             yield kube
         finally:
@@ -340,6 +340,38 @@ def test_too_many_requests_waits_as_told_and_tries_again() -> None:
             answer = await kube.get(PODS, "a", "default")
         assert answer["metadata"]["uid"] == "uid-a"
         assert calls == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_is_always_too_busy_is_believed_in_the_end() -> None:
+    calls = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal calls
+        calls += 1
+        return web.json_response({"reason": "TooManyRequests"}, status=429, headers={"Retry-After": "0"})
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            with pytest.raises(ApiError) as refused:
+                await kube.bind("default", "a", b"{}")
+        assert (refused.value.code, refused.value.reason) == (429, "TooManyRequests")
+        assert 5 <= calls <= 10
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_is_never_answered_ends_by_its_timeout_and_nobody_knows_what_became_of_it() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError("never")
+
+    async def scenario() -> None:
+        async with serving(handler, timeout=0.3) as kube:
+            with pytest.raises(ApiError) as refused:
+                await kube.bind("default", "a", b"{}")
+        assert (refused.value.code, refused.value.reason) == (0, "Timeout")
 
     asyncio.run(scenario())
 
