@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,10 +68,6 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.screen, keys.encode())
 
-    def state(self) -> str:
-        """As in /proc: S sleeps, T is stopped."""
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
     def end(self) -> int:
         """The exit code, negative for a signal."""
         with contextlib.suppress(OSError):
@@ -86,6 +82,18 @@ class Terminal:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         os.close(self.screen)
+
+
+def state(pid: int) -> str:
+    """As in /proc: S sleeps, T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
 
 
 @pytest.fixture
@@ -127,10 +135,7 @@ def test_signals_from_elsewhere_reach_the_program(terminal: Terminal) -> None:
 
 def test_a_stopped_program_is_stopped_and_goes_on(terminal: Terminal) -> None:
     os.kill(terminal.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 10
-    while terminal.state() != "T" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert terminal.state() == "T"
+    wait_until(lambda: state(terminal.pid) == "T")
     os.kill(terminal.pid, signal.SIGCONT)
     terminal.until("got SIGCONT")
     terminal.type("still here\n")
@@ -155,8 +160,10 @@ def test_a_shell_can_stop_a_program_and_fetch_it_back(environment: dict[str, str
         shell.until("first\r\nfirst")  # all of it has started
         shell.type("\x1a")
         shell.until("Stopped")
+        shell.until("ready> ")
         shell.type("fg\n")
         shell.until("exit 5'")
+        wait_until(lambda: (front := os.tcgetpgrp(shell.screen)) != shell.pid and state(front) != "T")
         shell.type("again\n")
         shell.until("again\r\nagain")
         shell.type("\x04")
