@@ -33,6 +33,7 @@ from pumice.apps.status_writer import StatusWriter
 from pumice.apps.tasks import run_until
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
+from pumice.engine.explain import as_json, explain_known
 from pumice.engine.state import State
 from pumice.model.refusal import Unavailable
 from pumice.ports.clock import Clock
@@ -57,14 +58,16 @@ class Settings:
     """Flags of the scheduler, upstream's names where it has them (spec volcano-core 2.1).
 
     ``conf`` is a file; without it the ConfigMap ``configmap`` (namespace/name) is watched. ``window`` and ``window_busy``
-    are how long a cycle waits for more events, when idle and under load. ``groups`` False: nothing about PodGroups is
-    written; ``events`` False: no events.
+    are how long a cycle waits for more events, when idle and under load. ``events`` False: no events. ``fallback_conf``: a
+    broken first file leaves the built-in configuration. ``node_selector``: only nodes with one of these labels take part.
     """
 
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
     conf: Path | None = None
     configmap: str = f"{SYSTEM_NAMESPACE}/{SCHEDULER_CONFIGMAP}"
     strict: bool = False
+    fallback_conf: bool = True
+    node_selector: tuple[tuple[str, str], ...] = ()
     period: float = 1.0
     default_queue: str = DEFAULT_QUEUE
     listen: str = "127.0.0.1:8080"
@@ -127,13 +130,14 @@ class Scheduler:
         )
         conf = parse_scheduler_conf(DEFAULT_CONF, source="built-in configuration")
         self.engine = Engine(conf, state=state)
-        self.intake = Intake(cluster, clock, self.engine, self._wake)
+        self.intake = Intake(cluster, clock, self.engine, self._wake, settings.node_selector)
         self.configuration = Configuration(
-            self.engine, self.intake, conf, settings.conf, settings.configmap, settings.strict
+            self.engine, self.intake, conf, settings.conf, settings.configmap, settings.strict, settings.fallback_conf
         )
         self.metrics = SchedulerMetrics(self.engine, lambda: (self.intake.changes, id(self.engine.framework)))
         self.intake.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
-        self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events)
+        self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
+                                   busy=lambda: self.binder.in_flight >= BUSY_BINDINGS)
         self.outcomes = outcomes = Outcomes(self.engine, self.metrics, self.writer, clock, self._wake)
         locks = NodeLocks(cluster, clock, dice)
         self.binder = Binder(
@@ -146,7 +150,7 @@ class Scheduler:
     async def run(self) -> None:
         self.configuration.read_file(first=True)
         async with contextlib.AsyncExitStack() as servers:
-            explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names)
+            explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names, known=self._explained)
             routes = pages(self._metrics_page, self._waiting_for, explain)
             for address in filter(None, dict.fromkeys((self.settings.listen, self.settings.healthz))):
                 host, port = host_and_port(address)
@@ -157,6 +161,11 @@ class Scheduler:
                 await self._finish()
         if self._lost_lease:
             raise Unavailable("the lease was lost; another scheduler leads now")
+
+    def _explained(self, namespace: str, name: str) -> bytes:
+        """Runs in a forked child: what it does to the engine is nobody else's."""
+        found = explain_known(self.engine, namespace, name, now=self.clock.now())
+        return msgspec.json.encode(as_json(found)) + b"\n" if found is not None else b""
 
     def _tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [

@@ -6,11 +6,10 @@ import json
 from collections import Counter
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from pumice.engine.explain import Explanation
+from pumice.engine.explain import Explanation, as_json
 from pumice.families.explain import Change
 from pumice.model.cards import Grant
 from pumice.model.refusal import BadInput, Misfit
@@ -79,31 +78,3 @@ def node_lines(misfits: tuple[Misfit, ...], wide: bool) -> list[str]:
         counted = Counter(card.text for card in misfit.cards)
         lines += [f"{indent}{count} × {escape(detail)}" for detail, count in counted.most_common(3)]
     return lines
-
-
-def misfit_json(misfit: Misfit) -> dict[str, Any]:
-    """One node's refusal with the words of each card."""
-    plain: dict[str, Any] = msgspec.to_builtins(misfit)
-    for card, value in zip(misfit.cards, plain["cards"], strict=True):
-        value["detail"] = card.text
-    return plain
-
-
-def as_json(found: Explanation) -> dict[str, Any]:
-    """Stable keys for programs."""
-    return {
-        "pod": found.pod,
-        "summary": found.summary,
-        "node": found.node or None,
-        "cards": [msgspec.to_builtins(piece) for grant in found.grants for piece in grant.pieces],
-        "refused": [{"field": r.field, "text": r.text} for r in found.refusals],
-        "queue": list(found.gates),
-        "nodes": found.nodes,
-        "fitting": list(found.fitting),
-        "reasons": found.counts,
-        "misfits": [misfit_json(misfit) for misfit in found.misfits],
-        "changes": [
-            {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": list(c.evict)}
-            for c in found.changes
-        ],
-    }

@@ -59,6 +59,7 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
     choice = engine.placer.choose(cls)
     offers = () if choice is not None else changes(pod, engine.families, EngineOracle(engine, why.misfits))
+    engine.placer.still_holds(cls, why)
     words = (*own_gates(engine, pod), *queue_words(engine, pod, now)) if gates else ()
     if choice is None:
         words = tuple(text for text in words if text != OVERTAKEN)

@@ -82,6 +82,7 @@ class Placer:
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
         self._asleep: dict[PodClass, tuple[int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals and changes of storage that had been seen by then."""
+        self._told: tuple[tuple[PodClass, int, int, int], Why] | None = None
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
         self.tick: Callable[[], float] = perf_counter
@@ -201,6 +202,7 @@ class Placer:
         self._kept.clear()
         self._asleep.clear()
         self._hopeless.clear()
+        self._told = None
         self.standing.clear()
 
     def choose_future(self, cls: PodClass) -> Choice | None:
@@ -407,6 +409,21 @@ class Placer:
 
     def why(self, cls: PodClass, *, per_node: bool = False) -> Why:
         """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
+        if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].misfits or not per_node):
+            return self._told[1]
+        why = self._why(cls, per_node=per_node)
+        self.still_holds(cls, why)
+        return why
+
+    def still_holds(self, cls: PodClass, why: Why) -> None:
+        """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""
+        self._told = self._moment(cls), why
+
+    def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int]:
+        table = self.state.ledger.table
+        return cls, table.changes.end, table.version, self.state.ledger.terms.version
+
+    def _why(self, cls: PodClass, *, per_node: bool) -> Why:
         table = self.state.ledger.table
         rows = table.live_rows()
         if cls.request.refused or cls.refusals:

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from tests.kit.engine_world import World
+from tests.kit.objects import node, pod
 
 from pumice.apps.explain_page import ExplainPage
+from pumice.engine.explain import as_json, explain_known
 
 
 class Told(ExplainPage):
@@ -57,3 +60,35 @@ def test_a_real_child_that_cannot_reach_a_cluster_says_so() -> None:
     status, body = get(ExplainPage("/nonexistent/kubeconfig", ("volcano",)), "pod=a/b")
     assert status == 502
     assert "kubeconfig" in body["error"]
+
+
+def test_a_pod_that_the_books_know_is_answered_from_them_in_a_child() -> None:
+    asked: list[str] = []
+
+    def known(namespace: str, name: str) -> bytes:
+        asked.append(name)  # in the child: nothing of it is seen here
+        return json.dumps({"pod": f"{namespace}/{name}"}).encode() if name == "known" else b""
+
+    page = Told(2, "", "pumice: no pod a/stranger")
+    page.known = known
+    assert get(page, "pod=a/known") == (200, {"pod": "a/known"})
+    assert page.asked == []
+    assert get(page, "pod=a/stranger") == (404, {"error": "no pod a/stranger"})
+    assert asked == []
+
+
+def test_the_books_answer_for_pods_that_wait_and_pods_that_run() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), pod("runs", mib=6000), pod("other", mib=100, scheduler="theirs"))
+    world.settle()
+    world.add(pod("waits", mib=5000))
+    world.settle()
+    runs = explain_known(world.engine, "default", "runs", now=world.now)
+    waits = explain_known(world.engine, "default", "waits", now=world.now)
+    assert runs is not None
+    assert waits is not None
+    assert (runs.summary, runs.node) == ("runs on n1", "n1")
+    assert {change.kind for change in waits.changes} >= {"memory", "evict"}
+    assert as_json(waits)["reasons"]
+    assert explain_known(world.engine, "default", "other") is None
+    assert explain_known(world.engine, "default", "nobody") is None

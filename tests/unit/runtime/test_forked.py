@@ -1,0 +1,66 @@
+"""Answers from a forked child: it sees this process as it is, and changes nothing in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+
+from pumice.apps import forked
+
+
+def test_the_child_sees_what_is_here_and_its_changes_stay_its_own() -> None:
+    books = {"here": 1}
+
+    def work() -> bytes:
+        books["here"] += 1
+        return f"{books['here']} {os.getpid()}".encode()
+
+    answer = asyncio.run(forked.ask(work))
+    assert answer is not None
+    value, child = answer.split()
+    assert value == b"2"
+    assert int(child) != os.getpid()
+    assert books == {"here": 1}
+
+
+def test_an_answer_may_be_longer_than_a_pipe() -> None:
+    assert asyncio.run(forked.ask(lambda: b"x" * 3_000_000)) == b"x" * 3_000_000
+
+
+def test_a_child_that_fails_is_no_answer_and_leaves_no_process() -> None:
+    def work() -> bytes:
+        raise RuntimeError("told to")
+
+    assert asyncio.run(forked.ask(work)) is None
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_nobody_waits_longer_than_he_wants_and_the_child_ends() -> None:
+    async def impatient() -> None:
+        async with asyncio.timeout(0.2):
+            await forked.ask(lambda: time.sleep(60) or b"")
+
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError):
+        asyncio.run(impatient())
+    assert time.monotonic() - begin < 10
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_the_loop_goes_on_while_the_child_works() -> None:
+    async def both() -> tuple[bytes | None, int]:
+        ticks = 0
+        question = asyncio.create_task(forked.ask(lambda: time.sleep(0.2) or b"done"))
+        while not question.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return await question, ticks
+
+    answer, ticks = asyncio.run(both())
+    assert answer == b"done"
+    assert ticks > 2
