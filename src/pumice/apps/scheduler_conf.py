@@ -38,6 +38,8 @@ class Configuration:
     file: Path | None = None
     configmap: str = ""
     strict: bool = False
+    fallback: bool = True
+    """Whether a first file that cannot be used leaves the built-in configuration in force (upstream's way)."""
     refused: int = 0
     """Configurations that could not be used."""
     _text: str | None = None
@@ -59,7 +61,8 @@ class Configuration:
         return jobs
 
     def read_file(self, *, first: bool = False) -> None:
-        """Read the file, if there is one. Raises BadInput only the first time."""
+        """Read the file, if there is one. Raises BadInput only the first time: when it cannot be read at all, or cannot be
+        used although it has to be (``strict``, no ``fallback``)."""
         if self.file is None:
             return
         try:
@@ -80,9 +83,9 @@ class Configuration:
             remarks = self.engine.configure(conf, self._devices)
         except BadInput as error:
             self.refused += 1
-            if first:
+            if first and (self.strict or not self.fallback):
                 raise
-            log.error("configuration kept: %s", error)
+            log.error("%s: %s", "the built-in configuration is used" if first else "configuration kept", error)
             return
         self.conf = conf
         for remark in remarks:

@@ -36,6 +36,8 @@ class Intake:
     clock: Clock
     engine: Engine
     wake: asyncio.Event
+    node_selector: tuple[tuple[str, str], ...] = ()
+    """Label pairs; when there are any, only nodes that carry one of them take part."""
     unsynced: set[str] = field(default_factory=set)
     """Names of the lists that are not complete yet."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -135,7 +137,8 @@ class Intake:
 
     def _on_node(self, event: WatchEvent) -> None:
         node = _object(Node, event)
-        if event.type == "DELETED":
+        labels, chosen = node.metadata.labels, self.node_selector
+        if event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen)):
             self.engine.state.drop_node(node.metadata.name)
         else:
             self.engine.state.put_node(node)
