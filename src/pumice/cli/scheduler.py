@@ -44,6 +44,12 @@ def main(
     leader_elect_lease_duration: Annotated[str, typer.Option()] = "15s",
     leader_elect_renew_deadline: Annotated[str, typer.Option()] = "10s",
     leader_elect_retry_period: Annotated[str, typer.Option()] = "2s",
+    node_selector: Annotated[
+        list[str] | None, typer.Option(help="key:value; only nodes with one of these labels take part.")
+    ] = None,
+    disable_default_scheduler_config: Annotated[
+        bool, typer.Option(help="A broken configuration file at the start is an error; else the built-in one is used.")
+    ] = False,
     strict: Annotated[bool, typer.Option(help="Refuse a configuration that has warnings.")] = False,
     implicit_groups: Annotated[bool, typer.Option(help="Schedule bare pods at once as groups of one.")] = True,
     events: Annotated[bool, typer.Option(help="Write events.")] = True,
@@ -62,6 +68,8 @@ def main(
         conf=scheduler_conf,
         configmap=scheduler_configmap,
         strict=strict,
+        fallback_conf=not disable_default_scheduler_config,
+        node_selector=tuple(label_pair(text) for text in node_selector or ()),
         period=duration("--schedule-period", schedule_period),
         default_queue=default_queue,
         listen=f":{port}" if port is not None else listen_address,
@@ -79,6 +87,14 @@ def main(
         kubeconfig=str(kubeconfig or ""),
     )
     asyncio.run(_serve(settings, kubeconfig))
+
+
+def label_pair(text: str) -> tuple[str, str]:
+    """Label and value of ``key:value``. Raises BadInput."""
+    key, colon, value = text.partition(":")
+    if not colon or not key:
+        raise BadInput(f"--node-selector {text!r}: write key:value, for example zone:a")
+    return key, value
 
 
 async def _serve(settings: scheduler.Settings, kubeconfig: Path | None) -> None:
