@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -22,11 +23,18 @@ ATTEMPTS = 6
 REMEMBERED_EVENTS = 20_000
 REPEAT_EVENT_AFTER = 600.0
 BACKLOG_LIMIT = 100_000
+BESIDE_BINDINGS = 2
+"""Workers that go on while Bindings are on their way. Events written for the first pods of a gang of 500 by all of them took
+the API server from its last ones: 1.1 s to the last Binding in place of 0.7 s."""
+GIVE_WAY = 0.02
 
 
 @dataclass(slots=True)
 class StatusWriter:
-    """A queue of writes keyed by what they write; ``rate`` bounds events per second beyond a burst of ``burst``."""
+    """A queue of writes keyed by what they write; ``rate`` bounds events per second beyond a burst of ``burst``.
+
+    While ``busy`` says that many Bindings are on their way, most workers give way to them.
+    """
 
     cluster: Cluster
     clock: Clock
@@ -36,6 +44,7 @@ class StatusWriter:
     events: bool = True
     rate: float = 200.0
     burst: float = 2000.0
+    busy: Callable[[], bool] = lambda: False
     _pending: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
@@ -72,8 +81,8 @@ class StatusWriter:
     async def run(self) -> None:
         """Write for ever. What is on its way when this is cancelled is written by the next run or flush."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self.workers):
-                group.create_task(self._work())
+            for number in range(self.workers):
+                group.create_task(self._work(gives_way=number >= BESIDE_BINDINGS))
 
     async def drain(self, seconds: float) -> None:
         """Wait until nothing is left to write, at most that long."""
@@ -91,11 +100,16 @@ class StatusWriter:
                 workers.cancel()
                 await asyncio.gather(workers, return_exceptions=True)
 
-    async def _work(self) -> None:
+    async def _work(self, *, gives_way: bool) -> None:
         while True:
-            while (key := next((key for key in self._pending if key not in self._writing), None)) is None:
+            if gives_way and self.busy():
+                await self.clock.sleep(GIVE_WAY)
+                continue
+            key = next((key for key in self._pending if key not in self._writing), None)
+            if key is None:
                 self._wake.clear()
                 await self._wake.wait()
+                continue
             effect = self._pending.pop(key)
             self._writing[key] = True
             try:
