@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.kit.auditor import audit
-from tests.kit.control_plane import Api, control_plane
+from tests.kit.control_plane import KINDS, Api, control_plane
 from tests.kit.objects import node, pod
 from tests.kit.scheduler_daemon import CONF
 
@@ -24,9 +24,9 @@ DURATION, RETRY = 3.0, 0.3
 CRDS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with control_plane("embedded", tmp_path) as found:
+@pytest.fixture(params=KINDS)
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    with control_plane(request.param, tmp_path) as found:
         for path in sorted(CRDS.glob("*.yaml")):
             for obj in filter(None, yaml.safe_load_all(path.read_text())):
                 found.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", obj)
