@@ -20,11 +20,11 @@ from pumice.controllers import podgroup, queue
 from pumice.engine.observe import family
 from pumice.model.refusal import Unavailable
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
+from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
-from pumice.wire.objects import Pod, decode
-from pumice.wire.volcano import PodGroup, Queue, default_queue
+from pumice.wire.objects import ConfigMap, Pod, convert, decode
+from pumice.wire.volcano import PodGroup, Queue, default_queue, group_name_for
 
 log = logging.getLogger("pumice.controller")
 
@@ -68,6 +68,9 @@ class Controller:
     groups: dict[str, tuple[str, str]] = field(default_factory=dict)
     """PodGroup key to (queue, phase)."""
     queues: dict[str, Queue] = field(default_factory=dict)
+    owners: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
+    """ReplicaSets and StatefulSets by uid: generation and annotations as last looked at."""
+    scaled: dict[str, Resource] = field(default_factory=dict)
     _todo: dict[tuple[str, str], int] = field(default_factory=dict)
     _busy: set[tuple[str, str]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,6 +87,7 @@ class Controller:
             ]
             if self.settings.bare_pod_groups:
                 watches.append(("pods", volcano.PODS, self._on_pod))
+                watches += [(kind.plural, kind, self._on_owner(kind)) for kind in podgroup.SCALED_KINDS]
             self._unsynced = {name for name, _, _ in watches}
             jobs: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
             await run_until(self.stop, *jobs, self._work())
@@ -151,6 +155,8 @@ class Controller:
             await self._reconcile_pod(self.pods[key])
         elif kind == "queue" and key in self.queues:
             await self._reconcile_queue(self.queues[key])
+        elif kind in self.scaled:
+            await self._reconcile_owner(self.scaled[kind], *key.split("/"))
 
     async def _reconcile_pod(self, pod: Pod) -> None:
         name = podgroup.group_name(pod)
@@ -180,12 +186,14 @@ class Controller:
                 except ApiError as error:
                     if error.code not in (404, 409, 422):
                         raise
+            case podgroup.UpdateGroup():
+                await self._quietly(self.cluster.patch(volcano.POD_GROUPS, action.name, action.body, action.namespace))
             case podgroup.DeleteGroup():
                 await self._quietly(self.cluster.delete(volcano.POD_GROUPS, action.name, action.namespace))
 
     async def _owner_annotations(self, pod: Pod) -> dict[str, str]:
         owner = podgroup.controlling_owner(pod)
-        if owner is None or not self.settings.inherit_owner_annotations:
+        if owner is None:
             return {}
         resource = podgroup.OWNER_KINDS.get((owner.api_version, owner.kind))
         if resource is None:
@@ -196,7 +204,28 @@ class Controller:
             if error.code == 404:
                 return {}
             raise
-        return dict(found.get("metadata", {}).get("annotations") or {})
+        return self._heeded(found)
+
+    def _heeded(self, owner: Json) -> dict[str, str]:
+        annotations = owner.get("metadata", {}).get("annotations") or {}
+        return podgroup.heeded(annotations, inherit=self.settings.inherit_owner_annotations)
+
+    async def _reconcile_owner(self, kind: Resource, namespace: str, name: str) -> None:
+        """A ReplicaSet or StatefulSet: its group goes or follows (spec 14.2)."""
+        try:
+            owner = await self.cluster.get(kind, name, namespace)
+            group = await self.cluster.get(volcano.POD_GROUPS, group_name_for(owner["metadata"]["uid"]), namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return
+        chosen = ",".join(f"{k}={v}" for k, v in (owner["spec"].get("selector", {}).get("matchLabels") or {}).items())
+        items = (await self.cluster.list(volcano.PODS, namespace, label_selector=chosen))["items"] if chosen else []
+        uid = owner["metadata"]["uid"]
+        members = [pod for pod in (convert(Pod, item) for item in items) if _belongs(pod, uid)]
+        newest = max(members, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+        for action in podgroup.reconcile_owner(owner, group, newest, self._heeded(owner)):
+            await self._perform(action)
 
     async def _reconcile_queue(self, found: Queue) -> None:
         name = found.metadata.name
@@ -247,6 +276,20 @@ class Controller:
             return
         self.pods[pod.metadata.uid] = pod
         self._add("pod", pod.metadata.uid)
+
+    def _on_owner(self, kind: Resource) -> Callable[[WatchEvent], None]:
+        self.scaled[kind.plural] = kind
+
+        def handle(event: WatchEvent) -> None:
+            meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
+            said = (meta.generation, tuple(sorted(meta.annotations.items())))
+            if event.type == "DELETED":
+                self.owners.pop(meta.uid, None)
+            elif self.owners.get(meta.uid) != said:  # else only its status changed
+                self.owners[meta.uid] = said
+                self._add(kind.plural, f"{meta.namespace}/{meta.name}")
+
+        return handle
 
     def _on_group(self, event: WatchEvent) -> None:
         group = decode(PodGroup, event.raw)
@@ -299,3 +342,8 @@ class Controller:
             name = f"volcano_queue_pod_group_{phase.lower()}_count"
             lines.extend(family(name, "gauge", f"PodGroups in phase {phase}", series))
         return "\n".join(lines) + "\n"
+
+
+def _belongs(pod: Pod, uid: str) -> bool:
+    owner = podgroup.controlling_owner(pod)
+    return owner is not None and owner.uid == uid and not pod.metadata.deletion_timestamp

@@ -20,6 +20,8 @@ OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
     ("batch/v1", "Job"): Resource("batch", "v1", "jobs"),
 }
 """Owners whose annotations shape the PodGroup."""
+SCALED_KINDS = (OWNER_KINDS["apps/v1", "ReplicaSet"], OWNER_KINDS["apps/v1", "StatefulSet"])
+"""Owners whose PodGroup goes when they are scaled to nothing, and follows them otherwise."""
 
 _POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
 _POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
@@ -49,7 +51,16 @@ class DeleteGroup:
     name: str
 
 
-Action = CreateGroup | AnnotatePod | DeleteGroup
+@dataclass(frozen=True, slots=True)
+class UpdateGroup:
+    """Bring a group in line with its owner (merge patch)."""
+
+    namespace: str
+    name: str
+    body: dict[str, Any]
+
+
+Action = CreateGroup | AnnotatePod | DeleteGroup | UpdateGroup
 
 
 def needs_group(pod: Pod, scheduler_names: Collection[str]) -> bool:
@@ -85,11 +96,32 @@ def reconcile_pod(
     return actions
 
 
-def reconcile_owner(namespace: str, owner: Mapping[str, Any], group_exists: bool) -> list[Action]:
-    """A ReplicaSet or StatefulSet that was scaled to nothing keeps no PodGroup."""
-    if not group_exists or owner.get("spec", {}).get("replicas") != 0:
+def reconcile_owner(
+    owner: Mapping[str, Any], group: Mapping[str, Any] | None, pod: Pod | None, owner_annotations: Mapping[str, str]
+) -> list[Action]:
+    """A ReplicaSet or StatefulSet has changed, or one of its pods: it keeps no PodGroup when it is scaled to nothing, and the
+    group follows what its annotations and a current pod say. ``group`` and ``pod`` are None while there is none."""
+    if group is None:
         return []
-    return [DeleteGroup(namespace, group_name_for(str(owner.get("metadata", {}).get("uid", ""))))]
+    meta = group["metadata"]
+    if owner.get("spec", {}).get("replicas") == 0:
+        return [DeleteGroup(meta["namespace"], meta["name"])]
+    if pod is None:
+        return []
+    wanted = group_body(pod, owner_annotations)
+    spec = {key: value for key, value in wanted["spec"].items() if group.get("spec", {}).get(key) != value}
+    more = {
+        part: changed
+        for part in ("labels", "annotations")
+        if (changed := {k: v for k, v in wanted["metadata"].get(part, {}).items() if (meta.get(part) or {}).get(k) != v})
+    }
+    body = {**({"metadata": more} if more else {}), **({"spec": spec} if spec else {})}
+    return [UpdateGroup(meta["namespace"], meta["name"], body)] if body else []
+
+
+def heeded(annotations: Mapping[str, str], *, inherit: bool) -> dict[str, str]:
+    """What of an owner's annotations counts: all, or all but those that groups inherit (--inherit-owner-annotations)."""
+    return {key: value for key, value in annotations.items() if inherit or not key.startswith("volcano.sh/")}
 
 
 def group_body(pod: Pod, owner_annotations: Mapping[str, str]) -> dict[str, Any]:
@@ -147,20 +179,32 @@ def min_resources(pod: Pod, members: int) -> dict[str, str]:
 
 
 def _sum(pod: Pod, which: str) -> dict[str, Fraction]:
+    """A pod's usage as quotas count it: containers and sidecars together, or the largest init container with the sidecars
+    before it, and the overhead (kubernetes.io docs "Init Containers" and "Pod Overhead")."""
     total: dict[str, Fraction] = {}
     for container in pod.spec.containers:
-        for name, quantity in getattr(container.resources, which).items():
-            try:
-                total[name] = total.get(name, Fraction(0)) + parse_quantity(quantity)
-            except ValueError:
-                continue
+        _add(total, getattr(container.resources, which))
+    sidecars: dict[str, Fraction] = {}
+    peak: dict[str, Fraction] = {}
     for container in pod.spec.init_containers:
-        for name, quantity in getattr(container.resources, which).items():
-            try:
-                total[name] = max(total.get(name, Fraction(0)), parse_quantity(quantity))
-            except ValueError:
-                continue
+        at_once = dict(sidecars)
+        _add(at_once, getattr(container.resources, which))
+        peak = {name: max(peak.get(name, Fraction(0)), at_once.get(name, Fraction(0))) for name in peak | at_once}
+        if container.restart_policy == "Always":
+            sidecars = at_once
+    for name, value in sidecars.items():
+        total[name] = total.get(name, Fraction(0)) + value
+    total = {name: max(total.get(name, Fraction(0)), peak.get(name, Fraction(0))) for name in total | peak}
+    _add(total, {name: amount for name, amount in pod.spec.overhead.items() if which == "requests" or name in total})
     return total
+
+
+def _add(into: dict[str, Fraction], quantities: Mapping[str, str | int | float]) -> None:
+    for name, quantity in quantities.items():
+        try:
+            into[name] = into.get(name, Fraction(0)) + parse_quantity(quantity)
+        except ValueError:
+            continue
 
 
 def _text(value: Fraction) -> str:

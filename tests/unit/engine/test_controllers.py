@@ -12,7 +12,18 @@ from tests.kit.objects import pod, queue
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.controller import Controller, Settings
-from pumice.controllers.podgroup import AnnotatePod, CreateGroup, group_body, min_member, reconcile_pod
+from pumice.controllers.podgroup import (
+    SCALED_KINDS,
+    AnnotatePod,
+    CreateGroup,
+    DeleteGroup,
+    UpdateGroup,
+    group_body,
+    heeded,
+    min_member,
+    reconcile_owner,
+    reconcile_pod,
+)
 from pumice.controllers.queue import SetParent, SetState, next_state, reconcile_queue
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
@@ -55,7 +66,47 @@ def test_the_owners_wish_for_a_minimum_is_an_integer_of_at_least_zero(text: str,
     assert min_member({"scheduling.volcano.sh/group-min-member": text}) == number
 
 
-@pytest.mark.parametrize("parts", [{"group": "mine"}, {"scheduler": "default-scheduler"}])
+def test_a_group_asks_for_what_its_pods_take_with_sidecars_and_overhead() -> None:
+    made = pod("a", cpu="1", overhead={"cpu": "100m"}, initContainers=[
+        {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
+        {"name": "early", "resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}])  # fmt: skip
+    wanted = group_body(convert(Pod, made), {"scheduling.volcano.sh/group-min-member": "2"})["spec"]["minResources"]
+    assert (wanted["cpu"], wanted["requests.cpu"], wanted["memory"]) == ("9200m", "9200m", str(2 * 2**30))
+    assert (wanted["limits.cpu"], wanted["pods"], wanted["count/pods"]) == ("2200m", "2", "2")
+
+
+def test_annotations_that_are_not_inherited_still_say_how_many_pods_belong_together() -> None:
+    said = {"volcano.sh/preemptable": "true", "scheduling.volcano.sh/group-min-member": "3"}
+    assert heeded(said, inherit=True) == said
+    assert heeded(said, inherit=False) == {"scheduling.volcano.sh/group-min-member": "3"}
+
+
+OWNER = {"metadata": {"uid": "rs-uid"}, "spec": {"replicas": 2}}
+
+
+def group_of(found: Pod, **changes: Any) -> dict[str, Any]:
+    made = group_body(found, {})
+    return {**made, "metadata": {**made["metadata"], "namespace": "default"}, "spec": {**made["spec"], **changes}}
+
+
+def test_an_owner_scaled_to_nothing_keeps_no_group() -> None:
+    none = {**OWNER, "spec": {"replicas": 0}}
+    assert reconcile_owner(none, group_of(bare()), None, {}) == [DeleteGroup("default", "podgroup-uid-a")]
+    assert reconcile_owner(none, None, None, {}) == []
+
+
+def test_a_group_follows_its_owner_and_a_current_pod() -> None:
+    assert reconcile_owner(OWNER, group_of(bare()), bare(), {}) == []
+    assert reconcile_owner(OWNER, group_of(bare()), None, {"scheduling.volcano.sh/group-min-member": "3"}) == []
+    (update,) = reconcile_owner(OWNER, group_of(bare()), bare(), {"scheduling.volcano.sh/group-min-member": "3",
+                                                                  "volcano.sh/preemptable": "true"})  # fmt: skip
+    assert isinstance(update, UpdateGroup)
+    assert (update.body["spec"]["minMember"], update.body["spec"]["minResources"]["cpu"]) == (3, "3")
+    assert update.body["metadata"] == {"annotations": {"volcano.sh/preemptable": "true"}}
+
+
+@pytest.mark.parametrize("parts", [{"group": "mine"}, {"scheduler": "default-scheduler"},
+                                   {"annotations": {"scheduling.volcano.sh/group-name": "mine"}}])  # fmt: skip
 def test_pods_that_name_a_group_or_are_not_ours_are_left_alone(parts: dict[str, Any]) -> None:
     assert reconcile_pod(bare(**parts), group_exists=False, owner_annotations={}, scheduler_names=OURS) == []
 
@@ -102,6 +153,41 @@ def test_the_daemon_keeps_groups_and_queues() -> None:
         assert queues["default"]["spec"]["parent"] == "root"
         assert {q["status"]["state"] for q in queues.values()} == {"Open"}
         assert 'volcano_queue_pod_group_pending_count{queue_name="default"} 1' in running.metrics_text()
+        stop.set()
+        await task
+
+    run_virtually(story())
+
+
+def test_the_group_of_a_replicaset_follows_it_and_goes_when_it_is_scaled_to_nothing() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster: FaultyCluster = await faulty_cluster(clock)
+        stop = asyncio.Event()
+        running = Controller(Settings(listen="127.0.0.1:0"), cluster, clock, random.Random(1), stop)
+        task = asyncio.create_task(running.run())
+        template = {"metadata": {"labels": {"app": "x"}},
+                    "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}  # fmt: skip
+        sets = SCALED_KINDS[0]
+        body = {"metadata": {"name": "rs"}, "spec": {"replicas": 1, "template": template,
+                                                     "selector": {"matchLabels": {"app": "x"}}}}  # fmt: skip
+        uid = (await cluster.create(sets, body, "default"))["metadata"]["uid"]
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": uid, "controller": True}
+        member = {"metadata": {"name": "a", "labels": {"app": "x"}, "ownerReferences": [reference]}, "spec": template["spec"]}
+        await cluster.create(volcano.PODS, member, "default")
+        await clock.sleep(5)
+
+        async def minimums() -> list[int]:
+            return [g["spec"]["minMember"] for g in (await cluster.list(volcano.POD_GROUPS))["items"]]
+
+        assert await minimums() == [1]
+        wish = {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}}
+        await cluster.patch(sets, "rs", wish, "default")
+        await clock.sleep(5)
+        assert await minimums() == [2]
+        await cluster.patch(sets, "rs", {"spec": {"replicas": 0}}, "default")
+        await clock.sleep(5)
+        assert await minimums() == []
         stop.set()
         await task
 
