@@ -149,27 +149,42 @@ def test_a_window_of_another_size_is_seen(terminal: Terminal) -> None:
     terminal.until("size 77 33")
 
 
+SHELL = """
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.executable, [sys.executable, "-m", "pumice", "run", "--memory", "100", "--", *sys.argv[1:]])
+_, status = os.waitpid(child, os.WUNTRACED)
+os.tcsetpgrp(0, os.getpgrp())
+print("stopped by", os.WIFSTOPPED(status) and signal.Signals(os.WSTOPSIG(status)).name, flush=True)
+sys.stdin.readline()
+os.tcsetpgrp(0, child)
+os.killpg(child, signal.SIGCONT)
+_, status = os.waitpid(child, 0)
+os.tcsetpgrp(0, os.getpgrp())
+print("code", os.waitstatus_to_exitcode(status), flush=True)
+"""
+"""What a shell with job control does for one command, then ctrl-Z, then fg."""
+
+
 def test_a_shell_can_stop_a_program_and_fetch_it_back(environment: dict[str, str]) -> None:
-    """Job control: the program is the shell's own child, so ctrl-Z, fg and bg work on it."""
-    shell = Terminal("bash", "--norc", "-i", environment={**environment, "PS1": "ready> "})
+    shell = Terminal(sys.executable, "-c", SHELL, "sh", "-c", "cat; exit 5", environment=environment)
     try:
-        shell.until("ready> ")
-        shell.type(f"{sys.executable} -m pumice run --memory 100 -- sh -c 'echo begun; cat; exit 5'\n")
-        shell.until("begun\r\n")
+        shell.until("no real card is used\r\n")
         shell.type("first\n")
         shell.until("first\r\nfirst")  # all of it has started
         shell.type("\x1a")
-        shell.until("Stopped")
-        shell.until("ready> ")
+        shell.until("stopped by SIGTSTP")
         shell.type("fg\n")
-        shell.until("exit 5'")
         wait_until(lambda: (front := os.tcgetpgrp(shell.screen)) != shell.pid and state(front) != "T")
         shell.type("again\n")
         shell.until("again\r\nagain")
         shell.type("\x04")
-        shell.until("ready> ")
-        shell.type("echo code=$?\n")
-        shell.until("code=5")
+        shell.until("code 5")
     finally:
         shell.close()
 
