@@ -92,19 +92,17 @@ class Predicates(Plugin):
             yield from storage.out_of_reach(state, cls, take)
 
 
-def _pod_affinity(state: State, cls: PodClass, take: object) -> Iterator[Verdict]:
-    cut: object = take
-    assert callable(cut)
+def _pod_affinity(state: State, cls: PodClass, take: storage.Take) -> Iterator[Verdict]:
     constraints = cls.constraints
     if constraints.affinity:
         text = "node(s) didn't match pod affinity rules"
-        yield Verdict(cut(affinity_unmet(state, constraints)), text, final=True, abort=True)
+        yield Verdict(take(affinity_unmet(state, constraints)), text, final=True, abort=True)
     if constraints.anti_affinity:
-        yield Verdict(cut(anti_affinity_broken(state, constraints)), "node(s) didn't match pod anti-affinity rules")
+        yield Verdict(take(anti_affinity_broken(state, constraints)), "node(s) didn't match pod anti-affinity rules")
     if state.ledger.terms.anti:
         refused = unwelcome(state, constraints)
         if refused is not None:
-            yield Verdict(cut(refused), "node(s) didn't satisfy existing pods anti-affinity rules")
+            yield Verdict(take(refused), "node(s) didn't satisfy existing pods anti-affinity rules")
 
 
 def _ports_taken(state: State, ports: tuple[Port, ...]) -> Mask:
