@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,9 @@ import typer
 
 from pumice.cli.casefile import Source, engine_of, picture
 from pumice.cli.explanation import show
+from pumice.cli.lint import read
 from pumice.engine.explain import explain
+from pumice.families.lint import lint_files
 from pumice.model.refusal import BadInput
 from pumice.wire.objects import Pod, convert
 from pumice.wire.yaml_lines import load_all_lined
@@ -32,7 +33,10 @@ def fits(
 
     Exit code 0 when it fits, 1 when it does not.
     """
-    pods = pods_of(pod_file)
+    text = read(pod_file)
+    pods = pods_of(pod_file, text)
+    for finding in lint_files({str(pod_file): text}):
+        typer.echo(str(finding), err=True)  # what is asked may not be what was meant
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True
     for pod in pods:
@@ -43,12 +47,8 @@ def fits(
         raise SystemExit(1)
 
 
-def pods_of(path: Path) -> list[Pod]:
+def pods_of(path: Path, text: str) -> list[Pod]:
     """The pods that a manifest makes. Raises BadInput when it makes none."""
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
     found = [pod for document in load_all_lined(text) for pod in templates(document.value)]
     if not found:
         raise BadInput(f"{path}: no Pod and nothing with a pod template in it")

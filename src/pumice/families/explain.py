@@ -14,6 +14,7 @@ import msgspec
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.nvidia_vgpu.ask import LEAST_MEANT, mib_of
 from pumice.families.seam import Family
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
@@ -128,13 +129,19 @@ def _other_unit(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
     """Memory beyond every card that would fit if it had been meant in bytes: the beginner's mistake."""
     for at, container in enumerate(pod.spec.containers):
         value = _amount(container, levers.memory)
-        if value is None or value <= max(oracle.largest(), 1 << 20):
+        if value is None and levers.memory in container.resources.limits:
+            value = mib_of(str(container.resources.limits[levers.memory])) << 20
+        if not value or value <= max(oracle.largest(), 1 << 20):
+            continue
+        if value >> 20 < LEAST_MEANT:
             continue
         meant = _with(pod, levers.memory, value >> 20, [at])
         node = oracle.fits(meant)
         if node:
             written = container.resources.limits[levers.memory]
-            text = f"write {levers.memory}: {value >> 20}, if {written} was meant in bytes; the unit is MiB"
+            plain = _amount(container, levers.memory) is not None
+            meaning = f", if {written} was meant in bytes; the unit is MiB" if plain else "; the unit is MiB and is not written"
+            text = f"write {levers.memory}: {value >> 20}{meaning}"
             yield Change("unit", text, node, meant, value, value >> 20)
 
 
@@ -195,7 +202,7 @@ def _whole_cards(pod: Pod, levers: Levers) -> list[int]:
     return [
         at
         for at, container in enumerate(pod.spec.containers)
-        if _amount(container, levers.count) and not _amount(container, levers.memory)
+        if _amount(container, levers.count) and not container.resources.limits.get(levers.memory)
         and _amount(container, levers.percent) is None
     ]  # fmt: skip
 

@@ -45,6 +45,13 @@ def test_an_amount_that_cannot_be_meant_is_refused_with_what_would_be_right(
     assert refused.field.startswith("container 'c0': volcano.sh/vgpu-")
 
 
+@pytest.mark.parametrize(("written", "mib"), [("3 GB", 3072), ("3GiB", 3072), ("3000MB", 3000), ("1.5 gb", 1536)])
+def test_memory_with_a_unit_as_people_write_it_is_refused_with_the_number_to_write(written: str, mib: int) -> None:
+    refused = world().family.ask(pod_of("p", limits(1, written)))
+    assert isinstance(refused, Refusal)
+    assert refused.text == f"{written!r} is no number; this counts MiB, without a unit: write {mib}"
+
+
 def test_a_percentage_of_0_holds_no_memory_and_101_is_read_as_not_given() -> None:
     ledger = world()
     nothing, unset = pod_of("zero", limits(1, percent=0)), pod_of("unset", limits(1, percent=101))

@@ -9,6 +9,7 @@ import msgspec
 
 from pumice.families.lint.finding import Finding
 from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.nvidia_vgpu.ask import LEAST_MEANT, mib_of
 from pumice.families.settings import Settings
 from pumice.model.refusal import Refusal
 from pumice.wire import names
@@ -133,7 +134,8 @@ def _value(key: str, value: Any, config: DeviceConfig) -> Iterator[str]:
     try:
         amount = parse_quantity(value)
     except (ValueError, TypeError):
-        yield f"{key}: {value!r} is not a quantity"
+        meant = mib_of(str(value)) if key in (c.resource_memory_name, names.GPU_MEMORY) else 0
+        yield f"{key}: {value!r} is not a quantity" + (f"; this counts MiB, without a unit: write {meant}" if meant else "")
         return
     if amount.denominator != 1:
         yield f"{key}: {value} is not a whole number and counts as 0"
@@ -141,7 +143,8 @@ def _value(key: str, value: Any, config: DeviceConfig) -> Iterator[str]:
     number = int(amount)
     memory = key in (c.resource_memory_name, names.GPU_MEMORY)
     if memory and number > LARGEST_CARD:
-        yield f"{key}: {value} is {number} MiB, more than any card has; for {value} bytes of memory write {max(1, number >> 20)}"
+        hint = f"; for {value} bytes of memory write {number >> 20}" if number >> 20 >= LEAST_MEANT else ""
+        yield f"{key}: {value} is {number} MiB, more than any card has{hint}"
     elif memory and 0 < number < 64:
         yield f"{key}: {value} is {number} MiB; for {number} GiB write {number * 1024}"
     elif key == c.resource_core_name and number > 100:
