@@ -283,6 +283,18 @@ def test_inside_a_share_no_other_is_opened(here: OneMachine) -> None:
     assert "already runs inside share r1" in done.stderr
 
 
+def test_a_limit_is_changed_by_any_process_of_the_program(here: OneMachine) -> None:
+    leader = here.start("--memory", "2000", "--", "sh", "-c", "sleep 60 & echo memory: $!; wait")
+    assert leader.stdout is not None
+    child = leader.stdout.readline().split()[1]
+    done = here.pumice("limit", child, "--cores", "30", "--emulated", str(here.directory))
+    assert done.stdout == "r1: 2000 MiB and 30 % of the cores (was 2000 MiB and no core limit)\n", done.stderr
+    stranger = here.pumice("limit", str(os.getpid()), "--cores", "30", "--emulated", str(here.directory))
+    assert stranger.returncode == 2
+    assert f"running now: r1 (pid {leader.pid})" in stranger.stderr
+    os.kill(int(child), signal.SIGKILL)
+
+
 def test_cards_that_a_node_plugin_hands_out_are_left_to_it(here: OneMachine) -> None:
     folder = here.directory.parent / "kubelet" / "device-plugins"
     folder.mkdir(parents=True)
@@ -291,8 +303,13 @@ def test_cards_that_a_node_plugin_hands_out_are_left_to_it(here: OneMachine) -> 
     plugin.bind(f"/proc/self/fd/{os_dir}/nvidia-vgpu-number.sock")
     os.close(os_dir)
     assert here.run("--memory", "1000", "--", "true").returncode == 0  # left over by a plugin that died
+    program = here.burn("--memory", "2000", seconds=60)
     plugin.listen()
     done = here.run("--memory", "1000", "--", "true")
+    less, more = (here.pumice("limit", str(program.pid), "--memory", amount, "--emulated", str(here.directory))
+                  for amount in ("1900", "1950"))  # fmt: skip
+    assert less.returncode == 0, less.stderr
+    assert "r1 may hold less but not more" in more.stderr.replace("r2", "r1")
     plugin.close()
     assert done.returncode == 2
     assert "handed out by a node plugin" in done.stderr
@@ -351,6 +368,13 @@ def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> Non
     assert frame.splitlines()[0].strip() == "cards"
     assert "4000 MiB, 50 %" in frame
     assert "pumice burn --memory 1000" in frame
+    told = json.loads(here.pumice("top", "-o", "json", "--emulated", str(here.directory)).stdout)
+    assert [card["programs"] for card in told["cards"]] == [["r1"], []]
+    assert told["cards"][0]["memoryUsedBytes"] >= 1150 * MIB
+    assert [one["pid"] for one in told["processes"]] == [program.pid]
+    wide = here.pumice("ps", "-o", "wide", "--emulated", str(here.directory)).stdout.splitlines()
+    assert "REGION" in wide[0]
+    assert share["region"] in wide[1]
     story = here.pumice("vgpu", "status", share["region"]).stdout
     assert re.search(rf"{used} of 4000 MiB \(contexts 150, modules \d+, data 1000\)", story)
     assert "limiter at work" in story

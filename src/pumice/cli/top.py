@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import sys
@@ -10,6 +11,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +31,16 @@ BACK = ("\x1b[Z", "\x1b[D", "p")
 app = typer.Typer(add_completion=False)
 
 
-@app.command(epilog="Example: pumice top --tab processes --once")
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command(epilog="Examples: pumice top;  pumice top --tab processes --once;  pumice top -o json")
 def top(
     tab: Annotated[str | None, typer.Option(help="The tab to begin with: cards, processes, pods or queues.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="json: one frame for programs.")] = Output.TEXT,
     every: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two looks.")] = 1.0,
     emulated: Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="This emulated machine.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None,
@@ -41,6 +49,9 @@ def top(
     with contextlib.ExitStack() as stack:
         present = tabs(stack, emulated, data_dir)
         at = _named(present, tab) if tab else 0
+        if output is Output.JSON:
+            print(json.dumps({page.name: page.data() for page in ([present[at]] if tab else present)}, indent=1))
+            return
         console, width = wide_console()
         if once or not console.is_terminal or not sys.stdin.isatty():
             shown = present[at : at + 1] if tab else present

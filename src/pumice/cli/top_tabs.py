@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -15,8 +15,8 @@ from rich.text import Text
 
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.nvml import NvmlCards
-from pumice.cli.cards_table import bar, card_rows, cards_table
-from pumice.cli.local_view import places, shares_table
+from pumice.cli.cards_table import CardRow, bar, card_rows, cards_table
+from pumice.cli.local_view import as_json, places, shares_table
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
@@ -33,10 +33,12 @@ PATIENCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One page. ``render`` is given the terminal's width, 0 where lines may be as long as they are."""
+    """One page. ``render`` is given the terminal's width, 0 where lines may be as long as they are; ``data`` says the same for
+    programs."""
 
     name: str
     render: Callable[[int], RenderableType]
+    data: Callable[[], list[Json]]
 
 
 def tabs(stack: contextlib.ExitStack, emulated: Path | None, data_dir: Path | None) -> list[Tab]:
@@ -47,12 +49,13 @@ def tabs(stack: contextlib.ExitStack, emulated: Path | None, data_dir: Path | No
     if opened is not None:
         cards, place = opened
         stack.callback(cards.close)
-        found.append(Tab("cards", lambda width: _cards_page(cards, place)))
+        found.append(Tab("cards", lambda width: _cards_page(cards, place), lambda: _cards_data(cards, place)))
     if opened is not None or shares(where):
-        found.append(Tab("processes", lambda width: _processes_page(where, width)))
+        found.append(Tab("processes", lambda width: _processes_page(where, width),
+                         lambda: [as_json(share) for share in shares(where)]))  # fmt: skip
     if kubeconfig := _cluster(data_dir):
-        found.append(Tab("pods", lambda width: _pods_page(kubeconfig)))
-        found.append(Tab("queues", lambda width: _queues_page(kubeconfig)))
+        found.append(Tab("pods", lambda width: _pods_page(kubeconfig), lambda: [asdict(row) for row in _rows(kubeconfig)]))
+        found.append(Tab("queues", lambda width: _queues_page(kubeconfig), lambda: _ask(kubeconfig)[2]))
     if not found:
         raise BadInput("nothing to watch: no NVIDIA driver, no program of `pumice run`, no cluster of `pumice up`; "
                        "try: pumice run --emulated -- pumice burn --seconds 60")
@@ -88,6 +91,23 @@ def _cards_page(cards: Cards, place: Place) -> RenderableType:
     for card in cards.readings():
         table.add_row(*_card_row(card, [share for share in booked if share.booking.on(card.uuid)]))
     return table
+
+
+def _cards_data(cards: Cards, place: Place) -> list[Json]:
+    booked = shares([place])
+    return [
+        {
+            "card": card.index,
+            "uuid": card.uuid,
+            "model": card.name,
+            "emulatedMachine": str(place.machine) if place.machine else None,
+            "memoryUsedBytes": card.memory_used,
+            "memoryTotalBytes": card.memory_total,
+            "utilizationPercent": card.utilization if card.utilization >= 0 else None,
+            "programs": [share.booking.id for share in booked if share.booking.on(card.uuid)],
+        }
+        for card in cards.readings()
+    ]
 
 
 def _card_row(card: CardReading, here: list[Share]) -> tuple[str, ...]:
@@ -126,8 +146,12 @@ def _ask(kubeconfig: Path) -> tuple[list[Json], list[Json], list[Json]]:
 
 
 def _pods_page(kubeconfig: Path) -> RenderableType:
+    return cards_table(_rows(kubeconfig))
+
+
+def _rows(kubeconfig: Path) -> list[CardRow]:
     nodes, pods, _ = _ask(kubeconfig)
-    return cards_table(card_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods]))
+    return card_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods])
 
 
 def _queues_page(kubeconfig: Path) -> RenderableType:

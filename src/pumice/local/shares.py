@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pumice.adapters.bookings.book import BookedCard, Booking, holders, living
+from pumice.adapters.bookings.processes import region_of
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import live_slots
 from pumice.local.place import Place
@@ -79,9 +80,12 @@ def _use(region: RegionSnapshot, alive: Collection[int], uuid: str) -> DeviceUse
 
 
 def find(places: Sequence[Place], who: str) -> tuple[Booking, Place]:
-    """The share of an id or of any process that lives in it. Raises BadInput."""
+    """The share of an id or of any process that lives in it, whether it uses a card or not. Raises BadInput."""
     there = shares(places)
     found = [share for share in there if who == share.booking.id or who in map(str, share.pids)]
+    if not found and who.isdigit():
+        region = region_of(int(who))
+        found = [share for share in there if share.booking.region == region]
     if len(found) == 1:
         return found[0].booking, found[0].place
     if found:

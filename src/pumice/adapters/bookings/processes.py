@@ -68,6 +68,16 @@ def lives(pid: int, start: int) -> bool:
     return pid > 0 and start_time(pid) == start != 0
 
 
+def region_of(pid: int) -> str:
+    """The region that a process's environment names; empty when it names none or is another user's."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    prefix = f"{REGION_VARIABLE}=".encode()
+    return next((os.fsdecode(line.removeprefix(prefix)) for line in environment if line.startswith(prefix)), "")
+
+
 def heirs(region: str) -> tuple[int, ...]:
     """Processes whose environment names this region: they may open the card at any time. Other users' are not seen."""
     wanted = f"{REGION_VARIABLE}={region}".encode()
