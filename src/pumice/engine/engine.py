@@ -71,7 +71,7 @@ class Engine:
 
     def _remarks(self, conf: SchedulerConf, settings: Settings) -> list[str]:
         found = list(conf.warnings)
-        found += [w for w in settings.warnings if not w.startswith("unknown argument")]
+        found += [w for w in settings.warnings if not w.startswith("unknown argument") or "argument pumice." in w]
         found += [complaint for plugin in self.framework.plugins for complaint in plugin.arguments.complaints]
         found += [f"action {name} is accepted and has no effect" for name in conf.actions if name not in ACTIONS]
         names = {entry.name for tier in conf.tiers for entry in tier}

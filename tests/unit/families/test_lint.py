@@ -8,6 +8,9 @@ import pytest
 
 from pumice.cli import main as cli
 from pumice.families.lint import lint_files
+from pumice.families.settings import ALIASES, ARGUMENTS
+from pumice.wire import names
+from pumice.wire.device_config import KEYS
 
 SCHEDULER = """\
 apiVersion: v1
@@ -177,3 +180,69 @@ def test_the_command_exits_with_1_on_findings_and_2_on_unreadable_files(
     with pytest.raises(SystemExit) as missing:
         cli.main(["lint", str(tmp_path / "none.yaml")])
     assert missing.value.code == 2
+
+
+ARGUMENT = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      %s: %s\n'
+TEMPLATE = """apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+  annotations:
+    %s: "spread"
+spec:
+  containers:
+  - name: c
+    resources:
+      limits:
+        %s: 1
+"""
+ANNOTATIONS = (names.VGPU_MODE, names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE, names.USE_GPU_UUID, names.NOUSE_GPU_UUID,
+               names.PODGROUP_POLICY, names.NODE_POLICY, names.CARD_POLICY, names.GROUP_NAME, names.GROUP_NAME_VOLCANO,
+               names.QUEUE_NAME)  # fmt: skip
+RESOURCES = (names.VGPU_NUMBER, names.VGPU_MEMORY, names.VGPU_CORES, names.VGPU_MEMORY_PERCENTAGE, names.GPU_MEMORY,
+             names.GPU_NUMBER)  # fmt: skip
+
+
+def misspelt(word: str) -> list[str]:
+    """One letter left out, doubled or swapped with its neighbour, at every place behind the domain."""
+    begin = word.find("/") + 2 if "/" in word else word.find(".") + 2
+    made = {word[:at] + word[at + 1 :] for at in range(begin, len(word))}
+    made |= {word[:at] + word[at] + word[at:] for at in range(begin, len(word))}
+    made |= {word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :] for at in range(begin + 1, len(word))}
+    return sorted(made - {word} - set(ANNOTATIONS) - set(RESOURCES) - set(ARGUMENTS) - set(ALIASES) - set(KEYS))
+
+
+@pytest.mark.parametrize("key", ARGUMENTS)
+def test_every_misspelt_argument_is_named_with_its_line(key: str) -> None:
+    value = {"bool": "true", "int": "1", "str": "x", "rules": "[{a: b}]"}[ARGUMENTS[key][1]]
+    for word in misspelt(key):
+        found = [str(finding) for finding in lint_files({"f.conf": ARGUMENT % (word, value)}) if finding.line == 6]
+        assert any(repr(word) in text or f"argument {word}" in text for text in found), word
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_misspelt_key_of_the_device_configmap_is_named_with_its_line(key: str) -> None:
+    for word in misspelt(f".{key}"):
+        found = [str(finding) for finding in lint_files({"d.yaml": f"nvidia:\n  {word[1:]}: 1\n"}) if finding.line == 2]
+        assert found, word
+        assert "did you mean" in found[0], word
+
+
+@pytest.mark.parametrize("key", ANNOTATIONS)
+def test_every_misspelt_annotation_is_named_with_its_line(key: str) -> None:
+    for word in misspelt(key):
+        found = [str(finding) for finding in lint_files({"p.yaml": TEMPLATE % (word, names.VGPU_NUMBER)}) if finding.line == 6]
+        assert any(f"nobody reads the annotation {word}; did you mean" in text for text in found), word
+
+
+@pytest.mark.parametrize("key", RESOURCES)
+def test_every_misspelt_resource_is_named_with_its_line(key: str) -> None:
+    for word in misspelt(key):
+        found = [str(finding) for finding in lint_files({"p.yaml": TEMPLATE % (names.GROUP_NAME, word)}) if finding.line == 12]
+        assert any(f"nobody offers the resource {word}; did you mean" in text for text in found), word
+
+
+@pytest.mark.parametrize("key", [names.GROUP_MIN_MEMBER, "volcano.sh/preemptable", "volcano.sh/task-spec", "example.com/note",
+                                 "scheduling.k8s.io/other"])  # fmt: skip
+def test_annotations_that_are_somebody_elses_are_left_alone(key: str) -> None:
+    assert not [finding for finding in lint_files({"p.yaml": TEMPLATE % (key, names.VGPU_NUMBER)}) if finding.line == 6]

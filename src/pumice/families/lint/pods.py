@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ VALUES = {
     names.CARD_POLICY: ("binpack", "spread"),
 }
 USER_KEYS = (*VALUES, names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE, names.USE_GPU_UUID, names.NOUSE_GPU_UUID)
+GROUP_KEYS = (names.GROUP_NAME, names.GROUP_NAME_VOLCANO, names.GROUP_MIN_MEMBER, names.QUEUE_NAME)
 OURS = (names.VGPU_NODE, names.VGPU_TIME, names.VGPU_IDS, names.DEVICES_TO_ALLOCATE, names.BIND_PHASE, names.BIND_TIME)
 
 
@@ -100,9 +102,10 @@ def _annotations(path: Path, notes: Any) -> Iterator[tuple[Path, str]]:
         elif key in OURS:
             yield here, f"{key} is written by the scheduler; a manifest must not carry it"
         elif key not in USER_KEYS and not isinstance(value, dict | list):
-            near = nearest(key, USER_KEYS)
-            if near and key.split("/")[0] in ("volcano.sh", "nvidia.com", "pumice.io", "nvidia.sh"):
-                yield here, f"nobody reads the annotation {key}{near}"
+            cutoff = 0.8 if str(key).split("/")[0] in ("volcano.sh", "nvidia.com", "pumice.io", "nvidia.sh") else 0.9
+            for close in difflib.get_close_matches(str(key), (*USER_KEYS, *GROUP_KEYS), n=1, cutoff=cutoff):
+                if close != key:
+                    yield here, f"nobody reads the annotation {key}; did you mean {close!r}?"
         if key == names.NOUSE_GPU_TYPE and names.USE_GPU_TYPE in notes:
             yield here, f"{key} is not looked at, because {names.USE_GPU_TYPE} is there"
         if key in (names.USE_GPU_UUID, names.NOUSE_GPU_UUID) and value and "GPU-" not in str(value):
@@ -118,8 +121,9 @@ def _container(path: Path, resources: dict[str, Any], config: DeviceConfig) -> I
         for key, value in values.items() if isinstance(values, dict) else ():
             here = (*path, section, key)
             if key not in known:
-                if "gpu" in key.lower() and not key.startswith("nvidia.com/"):
-                    yield here, f"nobody offers the resource {key}{nearest(key, known)}"
+                near = nearest(key, known)
+                if ((near and "/" in key) or "gpu" in key.lower()) and not key.startswith("nvidia.com/"):
+                    yield here, f"nobody offers the resource {key}{near}"
                 continue
             yield from ((here, text) for text in _value(key, value, config))
             if section == "requests" and key not in (resources.get("limits") or {}):

@@ -61,8 +61,8 @@ def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments
         return [at(settings.text, settings.field, error=True)]
     findings = []
     for warning in settings.warnings:
-        if warning.startswith("unknown argument"):
-            continue  # the parser of the file says so already
+        if warning.startswith("unknown argument") and not warning.startswith("unknown argument pumice."):
+            continue  # the parser of the file says so already; what is ours it lets pass
         key = next((key for key in arguments if key in warning), "")
         findings.append(at(warning, key))
     findings += [at(text, key) for key, text in _without_effect(settings, arguments)]
