@@ -50,7 +50,7 @@ class StatusWriter:
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
     """Keys on their way, each by one worker at a time, so that an older value never overtakes a newer one; and whether the
     value is still wanted."""
-    _said: OrderedDict[tuple[str, str, str], float] = field(default_factory=OrderedDict)
+    _said: OrderedDict[int, float] = field(default_factory=OrderedDict)
     _tokens: float = 2000.0
     _filled: float = 0.0
     _serial: int = 0
@@ -202,9 +202,10 @@ class StatusWriter:
     def _worth_saying(self, event: Event) -> bool:
         """Not the same words again within ten minutes, and not more than the rate allows."""
         now = self.clock.monotonic()
-        said = (event.uid, event.reason, event.message)
-        if ("event", *said) in self._pending:
+        words = (event.uid, event.reason, event.message)
+        if ("event", *words) in self._pending:
             return True
+        said = hash(words)  # thousands are remembered, their words not
         if now - self._said.get(said, -1e9) < REPEAT_EVENT_AFTER:
             return False
         self._tokens = min(self.burst, self._tokens + (now - self._filled) * self.rate)

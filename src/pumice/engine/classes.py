@@ -21,9 +21,10 @@ from pumice.families.seam import Ask, Family, Marks
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Pod, PodSpec
 
-KINDS_KEPT = 4096
+KINDS_KEPT = 1024
 """Kinds remembered; workloads whose labels never repeat must not fill our memory."""
-CLASSES_KEPT = 50_000
+CLASSES_KEPT = 8192
+"""Classes remembered beyond those in use."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -65,8 +66,6 @@ class Kind:
     """The constraints as they are written."""
     features: Features
     cls: PodClass | None = None
-    frame: Pod | None = None
-    """What a pod of this kind tells of its cards, name and annotations apart (``Evidence``)."""
 
 
 @dataclass(slots=True)
@@ -78,6 +77,7 @@ class Classes:
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
     _known: dict[Hashable, PodClass] = field(default_factory=dict)
     _next: int = 0
+    _room: int = CLASSES_KEPT
     _kinds: dict[Hashable, Kind] = field(default_factory=dict)
     _requests: dict[Hashable, Request] = field(default_factory=dict)
     _features: dict[Features, Features] = field(default_factory=dict)
@@ -164,8 +164,9 @@ class Classes:
         return found
 
     def _new_class(self, key: Hashable, kind: Kind, asks: tuple[Ask, ...], refusals: tuple[Refusal, ...]) -> PodClass:
-        if len(self._known) >= CLASSES_KEPT:
+        if len(self._known) >= self._room:
             self._known = {k: c for k, c in self._known.items() if c.users}
+            self._room = len(self._known) + CLASSES_KEPT
             self._kinds.clear()
         demand = dict(kind.request.items)
         for family in self.families:

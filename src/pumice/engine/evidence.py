@@ -1,12 +1,15 @@
 """What placed pods' objects say of the cards that they hold, kept for as long as they are there.
 
 A node's cards may be registered late or anew, and the families may change: then the pods are read again. Most of tens of
-thousands of pods are written alike but for name and annotations, so all the rest is kept once.
+thousands of pods are written alike but for name, labels and annotations, so all the rest is kept once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from pumice.engine.classes import Kind
+from pumice.engine.ledger import Features
 from pumice.wire import names
 from pumice.wire.objects import Container, Meta, Pod, PodSpec
 
@@ -20,14 +23,16 @@ UNREAD = frozenset((
 FOREIGN = ("kubernetes.io", "cncf.io", "projectcalico.org", "prometheus.io", "istio.io", "linkerd.io")
 """Domains (and all below them) that say nothing of cards; some of their annotations are long."""
 
-Kept = tuple[Pod, str, tuple[str, ...], tuple[str, ...]]
+Kept = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...]]
 
 
 class Evidence:
-    """Per pod its frame (what is written in all pods of its kind), its name, and the names and values of its annotations."""
+    """Per pod its containers and labels (shared with pods that have the same), its name, and the names and values of its
+    annotations."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Kept] = {}
+        self._specs: dict[Hashable, PodSpec] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def __len__(self) -> int:
@@ -38,10 +43,8 @@ class Evidence:
         read = tuple([key for key in notes if _is_read(key)])
         if len(self._names) > NAMES_KEPT:
             self._names.clear()
-        if kind.frame is None:
-            kind.frame = _frame(pod)
         values = tuple([value if (value := notes[key]) != node else node for key in read])
-        self._kept[uid] = kind.frame, name, self._names.setdefault(read, read), values
+        self._kept[uid] = self._spec(pod.spec, kind), kind.features, name, self._names.setdefault(read, read), values
 
     def drop(self, uid: str) -> None:
         self._kept.pop(uid, None)
@@ -51,25 +54,25 @@ class Evidence:
         found = self._kept.get(uid)
         if found is None:
             return None
-        frame, name, keys, values = found
-        meta, spec = frame.metadata, frame.spec
+        spec, features, name, keys, values = found
+        notes = dict(zip(keys, values, strict=True))
         return Pod(
-            Meta(name, meta.namespace, uid, labels=meta.labels, annotations=dict(zip(keys, values, strict=True))),
+            Meta(name, features.namespace, uid, labels=dict(features.labels), annotations=notes),
             PodSpec(node, containers=spec.containers, init_containers=spec.init_containers),
         )
 
-
-def _frame(pod: Pod) -> Pod:
-    meta, spec = pod.metadata, pod.spec
-    return Pod(
-        Meta(namespace=meta.namespace, labels=meta.labels),
-        PodSpec(
-            containers=[Container(resources=c.resources) for c in spec.containers],
-            init_containers=[
-                Container(resources=c.resources, restart_policy=c.restart_policy) for c in spec.init_containers
-            ],
-        ),
-    )
+    def _spec(self, spec: PodSpec, kind: Kind) -> PodSpec:
+        found = self._specs.get(kind.containers)
+        if found is None:
+            if len(self._specs) > NAMES_KEPT:
+                self._specs.clear()
+            found = self._specs[kind.containers] = PodSpec(
+                containers=[Container(resources=c.resources) for c in spec.containers],
+                init_containers=[
+                    Container(resources=c.resources, restart_policy=c.restart_policy) for c in spec.init_containers
+                ],
+            )
+        return found
 
 
 def may_hold_cards(pod: Pod) -> bool:
