@@ -61,6 +61,8 @@ class World:
         self.bindings: list[Bind] = []
         self.effects: list[Effect] = []
         self.refuse: Callable[[Bind], bool] = lambda bind: False
+        self.disturbed: set[str] = set()
+        """PodGroups that lost members by other hands: what is left of such a gang may stand."""
         self.deliver = True
         """Whether the watch tells the engine about Bindings at once."""
         self.engine = self._engine()
@@ -220,7 +222,8 @@ class World:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        groups = self.groups.values() if self.engine.framework.has("gang") else ()
+        gangs = self.engine.framework.has("gang")
+        groups = [g for g in self.groups.values() if gangs and g["metadata"]["name"] not in self.disturbed]
         assert audit(self.nodes.values(), self.pods.values(), groups) == []
 
     def node_of(self, name: str, namespace: str = "default") -> str:

@@ -44,19 +44,25 @@ class Histories(RuleBasedStateMachine):
     def shapes(self, pick: int) -> dict[str, Any]:
         return [{"mib": 3000}, {"mib": 5000, "cores": 60}, {"cards": 2, "mib": 2000}, {"cards": 1}, {"cpu": "3"}, {}][pick]
 
+    def pod(self, name: str, **parts: Any) -> Json:
+        """A pod whose uid does not depend on what other tests made before."""
+        made = pod(name, **parts)
+        made["metadata"]["uid"] = f"uid-{name}"
+        return made
+
     # -- pods ---------------------------------------------------------------------------------------------------
 
     @rule(pick=st.integers(0, 5), priority=st.sampled_from([None, 5]))
     def create(self, pick: int, priority: int | None) -> None:
         self.serial += 1
-        self.world.add(pod(f"p{self.serial}", priority=priority, **self.shapes(pick)))
+        self.world.add(self.pod(f"p{self.serial}", priority=priority, **self.shapes(pick)))
 
     @rule(pick=st.integers(0, 4), size=st.integers(2, 4), least=st.integers(1, 4))
     def create_gang(self, pick: int, size: int, least: int) -> None:
         self.serial += 1
         name = f"g{self.serial}"
         self.world.add(group(name, minimum=min(size, least)))
-        self.world.add(*(pod(f"{name}-{i}", group=name, **self.shapes(pick)) for i in range(size)))
+        self.world.add(*(self.pod(f"{name}-{i}", group=name, **self.shapes(pick)) for i in range(size)))
 
     @rule(pick=st.integers(0, 4), apart=st.booleans(), app=st.sampled_from(["a", "b"]))
     def create_choosy(self, pick: int, apart: bool, app: str) -> None:
@@ -65,12 +71,12 @@ class Histories(RuleBasedStateMachine):
         kind, where = ("podAntiAffinity", "kubernetes.io/hostname") if apart else ("podAffinity", "zone")
         term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": where}
         affinity = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        self.world.add(pod(f"c{self.serial}", labels={"app": "a"}, affinity=affinity, **self.shapes(pick)))
+        self.world.add(self.pod(f"c{self.serial}", labels={"app": "a"}, affinity=affinity, **self.shapes(pick)))
 
     @rule(pick=st.integers(0, 4), app=st.sampled_from(["a", "b"]))
     def create_labelled(self, pick: int, app: str) -> None:
         self.serial += 1
-        self.world.add(pod(f"l{self.serial}", labels={"app": app}, **self.shapes(pick)))
+        self.world.add(self.pod(f"l{self.serial}", labels={"app": app}, **self.shapes(pick)))
 
     @rule(data=st.data(), app=st.sampled_from(["a", "b", "c"]), cpu=st.sampled_from([None, "1", "2"]))
     def change_in_place(self, data: st.DataObject, app: str, cpu: str | None) -> None:
@@ -107,7 +113,7 @@ class Histories(RuleBasedStateMachine):
         lost = [self.world.pods.pop(key) for key in data.draw(st.permutations(keys))[:gone]]
         for _ in range(new):
             self.serial += 1
-            self.world.store(pod(f"p{self.serial}", **self.shapes(pick)))
+            self.world.store(self.pod(f"p{self.serial}", **self.shapes(pick)))
         self.world.now += 1.5
         self.world.cycle()  # decides on a picture that is out of date
         for obj in lost:
@@ -124,6 +130,7 @@ class Histories(RuleBasedStateMachine):
         key = self.pick_pod(data)
         if key:
             self.flush()
+            self.world.disturbed.add(self.world.pods[key]["metadata"]["annotations"].get(GROUP, ""))
             self.world.remove("Pod", key)
 
     @rule(data=st.data(), phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
@@ -183,7 +190,7 @@ class Histories(RuleBasedStateMachine):
         if gang:
             self.world.add(group(name, minimum=2))
         for i in range(2 if gang else 1):
-            heir = pod(f"{name}-{i}", group=name if gang else None)
+            heir = self.pod(f"{name}-{i}", group=name if gang else None)
             heir["spec"]["containers"][0]["resources"] = copy.deepcopy(resources)
             self.world.add(heir)
         self.cycle()
