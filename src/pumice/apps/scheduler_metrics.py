@@ -108,28 +108,32 @@ class SchedulerMetrics:
 
     async def fresh_page(self) -> bytes:
         """The page, rendered in slices so that cycles go on between them."""
-        if not self._unchanged():
+        stamp = self._stamp()  # before the first slice: what changes during the others counts for the next page
+        if not self._holds(stamp):
             await self.devices.prepare(lambda: asyncio.sleep(0), SLICE)
             await self.jobs.prepare(lambda: asyncio.sleep(0), SLICE)
-        return self.page()
+        return self._page(stamp)
 
     def page(self) -> bytes:
         """The page as of now."""
-        if self._unchanged():
+        return self._page(self._stamp())
+
+    def _page(self, stamp: object) -> bytes:
+        if self._holds(stamp):
             return self._kept[1]
-        stamp = self._stamp()
         made = b"".join([self._text(), *self.devices.section()])
         self._kept = (stamp, made) if len(made) < KEPT_PAGE else (None, b"")
         return made
+
+    def _holds(self, stamp: object) -> bool:
+        """Whether the page that was kept is still true."""
+        return stamp is not None and stamp == self._kept[0]
 
     def _stamp(self) -> object:
         """What the page depends on, cheaply; None when that is not known."""
         if self._changes is None:
             return None
         return (self._changes(), self.moves, self.bad_configurations, self.refused_objects)
-
-    def _unchanged(self) -> bool:
-        return self._kept[0] is not None and self._kept[0] == self._stamp()
 
     def _text(self) -> bytes:
         lines: list[str] = []

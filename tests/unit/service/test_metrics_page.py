@@ -189,3 +189,26 @@ def test_rendering_gives_way_between_nodes(monkeypatch: pytest.MonkeyPatch) -> N
             assert turns[0] >= 5
 
     run_virtually(story())
+
+
+def test_what_changes_while_a_page_is_made_is_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_metrics, "SLICE", 0.0)
+
+    async def story() -> None:
+        async with daemon(*(node(f"n{i}", cards=1) for i in range(5)), conf=WITH_DRF) as running:
+            metrics = running.scheduler.metrics
+            await create(running.cluster, group("old", minimum=1), pod("a", mib=1000, group="old"))
+            await running.bind_all("a")
+            making = asyncio.create_task(metrics.fresh_page())
+            while not making.done():
+                moved = running.scheduler.intake.changes
+                await running.cluster.patch(volcano.POD_GROUPS, "old", {"metadata": {"labels": {"n": str(moved)}}}, "default")
+                await asyncio.sleep(0)
+            await running.cluster.delete(volcano.POD_GROUPS, "old", "default")
+            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.clock.sleep(1)
+            page = (await metrics.fresh_page()).decode()
+            assert "default/old" not in page
+            assert await metrics.fresh_page() == page.encode()
+
+    run_virtually(story())
