@@ -1,0 +1,69 @@
+"""How proportion divides the cluster among queues (spec volcano-core 11.5): tables, and what holds for every division."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumice.engine.model import QueueState
+from pumice.engine.plugins.proportion import _part, share_out
+from pumice.engine.resources import Vector
+
+Asked = tuple[int, int]
+"""Weight and request."""
+
+
+def divide(total: int, *queues: QueueState, **requests: int) -> dict[str, int]:
+    """Deserved cpu by queue name."""
+    whole: Vector = {"cpu": total}
+    guaranteed = {"cpu": sum(q.guarantee.get("cpu", 0) for q in queues)}
+    parts = {}
+    for queue in queues:
+        queue.pending = {"cpu": requests[queue.name]}
+        parts[queue] = _part(queue, whole, guaranteed)
+    share_out(parts, whole)
+    return {queue.name: part.deserved.get("cpu", 0) for queue, part in parts.items()}
+
+
+def queue(name: str, weight: int = 1, guarantee: int = 0, capability: int = 0) -> QueueState:
+    made = QueueState(name, present=True, weight=weight)
+    made.guarantee = {"cpu": guarantee} if guarantee else {}
+    made.capability = {"cpu": capability} if capability else {}
+    return made
+
+
+TABLE = [
+    ("by weight", divide(8000, queue("a"), queue("b", 3), a=99000, b=99000), {"a": 2000, "b": 6000}),
+    ("what one does not ask for goes to the other", divide(8000, queue("a"), queue("b", 3), a=99000, b=1000),
+     {"a": 7000, "b": 1000}),
+    ("nobody gets more than it asks for", divide(8000, queue("a"), queue("b"), a=1000, b=2000), {"a": 1000, "b": 2000}),
+    ("a capability is a lid", divide(8000, queue("a", capability=1000), queue("b"), a=99000, b=99000), {"a": 1000, "b": 7000}),
+    ("a capability of nothing is none", divide(8000, queue("a"), a=99000), {"a": 8000}),
+    ("a guarantee is a floor", divide(8000, queue("a", guarantee=5000), queue("b", 9), a=99000, b=99000), {"a": 5000, "b": 3000}),
+    ("a guarantee holds without demand", divide(8000, queue("a", guarantee=5000), queue("b"), a=0, b=99000),
+     {"a": 5000, "b": 3000}),
+    ("nothing to divide", divide(0, queue("a"), a=1000), {"a": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("title", "found", "expected"), TABLE, ids=[title for title, _, _ in TABLE])
+def test_division(title: str, found: dict[str, int], expected: dict[str, int]) -> None:
+    assert found == expected
+
+
+@given(st.integers(0, 100_000), st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100_000)), min_size=1, max_size=6))
+def test_nothing_is_given_twice_and_nothing_that_is_asked_for_is_left(total: int, asked: list[Asked]) -> None:
+    queues = [queue(f"q{i}", weight) for i, (weight, _) in enumerate(asked)]
+    found = divide(total, *queues, **{f"q{i}": wanted for i, (_, wanted) in enumerate(asked)})
+    assert sum(found.values()) <= total
+    assert all(found[f"q{i}"] <= wanted for i, (_, wanted) in enumerate(asked))
+    left = total - sum(found.values())
+    hungry = sum(weight for i, (weight, wanted) in enumerate(asked) if found[f"q{i}"] < wanted)
+    assert not hungry or left < hungry  # what whole thousandths cannot divide
+
+
+@given(st.integers(1, 10**6), st.integers(1, 1000), st.integers(1, 1000))
+def test_two_queues_that_ask_for_everything_stand_as_their_weights(total: int, first: int, second: int) -> None:
+    found = divide(total, queue("a", first), queue("b", second), a=10**9, b=10**9)
+    assert abs(found["a"] * second - found["b"] * first) <= 2 * (first + second) ** 2
