@@ -1,109 +1,106 @@
-"""The experiments E0 to E12 for libvgpu: on a real card where there is one, else what the emulated machine can carry.
+"""libvgpu's experiments E0 to E12: on a real card where there is one, else what the emulated machine can carry.
 
-    python -m benchmarks.native.gpu [--save]
+    python -m benchmarks.native.gpu [--only E4,E5] [--quick] [--out DIR] [--save]
 
-Writes one JSON object: device, and for each experiment its figures or why it was not run. A figure of the emulated machine
-stands under that name and is never a GPU's.
+Each experiment writes its JSON, and its plots beside it, as soon as it is done; what is not run is listed with the reason. A
+figure of the emulated machine stands under that name and is never a GPU's: there the experiments try themselves out, in real
+time, beside whatever else the computer does.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.native import vgpu
-from benchmarks.report import environment
+from rich.console import Console
+from rich.table import Table
 
-NEEDS_CARD = "needs a GPU"
-NEEDS_FRAMEWORKS = "needs a GPU and its frameworks"
+from benchmarks.native.experiments.catalogue import EXPERIMENTS
+from benchmarks.native.experiments.rig import NotRun, Report, Rig, open_rig
+from benchmarks.native.harness import build
+from benchmarks.report import RESULTS, environment
 
-
-def fact_probe(bars: vgpu.Bars, folder: Path) -> None:
-    """E0: is every pointer that cuGetProcAddress hands out an exported symbol?"""
-    out = subprocess.run(
-        [vgpu.PROGRAMS / "symbols", "proc"], env=vgpu.on(folder / "real"), capture_output=True, text=True, check=True
-    )
-    answers = [line.split() for line in out.stdout.splitlines() if not line.startswith("status")]
-    bars.figures["answers of cuGetProcAddress"] = len(answers)
-    bars.note(
-        "answers that are no exported symbol", sum(answer[3] == "-" and answer[2] != "-" for answer in answers), most=0
-    )
+MINUTES = 7
 
 
-def shapes(bars: vgpu.Bars, folder: Path) -> None:
-    """E5: launches that synchronise, graphs, cooperative kernels."""
-    for shape in ("sync", "graph", "cooperative"):
-        for limit in (30, 50, 70):
-            (served,) = vgpu.conduct(folder, 4000, f"limit={limit},kernel=1000000,shape={shape}")
-            bars.note(f"{shape} at {limit} %: error, points", abs(vgpu.share(served, 1000, 3900) - limit), most=1.5)
+def run(name: str, rig: Rig) -> dict[str, Any]:
+    """One experiment; its result says what was found, or why it was not run, or how it ended too early."""
+    experiment, report, begun = EXPERIMENTS[name], Report(), time.monotonic()
+    result: dict[str, Any] = {"experiment": name, "title": experiment.title, "device": rig.device}
+    try:
+        report = experiment.run(rig)
+    except NotRun as reason:
+        result["not run"] = str(reason)
+    except Exception as error:  # one that ends early must not take the others along
+        result["ended early"] = f"{type(error).__name__}: {error}"
+    result |= {"seconds": round(time.monotonic() - begun, 1), "figures": report.figures, "goals": report.goals,
+               "parts not run": report.not_run}  # fmt: skip
+    return {**result, "plots": report.plots}
 
 
-Part = Callable[[vgpu.Bars, Path], None]
-EMULATED: dict[str, tuple[str, Part | str]] = {
-    "E0": ("facts of the driver", fact_probe),
-    "E1": ("launch overhead", lambda bars, folder: vgpu.call_costs(bars, folder, 3)),
-    "E2": ("allocation and refusal latency", "measured with E1"),
-    "E3": ("exactness of the memory limit", lambda bars, folder: vgpu.grants(bars, 2_000_000)),
-    "E4": ("accuracy of the core limit", lambda bars, folder: vgpu.one_tenant(bars, folder, 4)),
-    "E5": ("shapes of launches", shapes),
-    "E6": ("several processes of a container", vgpu.one_container),
-    "E7": ("several tenants", vgpu.tenants),
-    "E8": ("live changes", vgpu.live_change),
-    "E9": ("a decode loop beside training", NEEDS_FRAMEWORKS),
-    "E10": ("frameworks", NEEDS_FRAMEWORKS),
-    "E11": ("starts and kills", lambda bars, folder: vgpu.chaos(bars, folder, 300)),
-    "E12": ("compute-sanitizer", NEEDS_CARD),
-}
-ON_A_CARD = {"E1", "E2"}
-NOT_WRITTEN = "not written for a real card yet"
+def write(result: dict[str, Any], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in result.pop("plots").items():
+        (folder / f"{result['experiment']} {name}.svg".replace(" ", "-")).write_text(picture)
+    text = json.dumps({**environment(), **result}, indent=2, default=str)
+    (folder / f"{result['experiment']}.json").write_text(text + "\n")
 
 
-def real_card() -> str:
-    """The name of a real card, or an empty string."""
-    if not Path("/dev/nvidia0").exists():
-        return ""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return listed.stdout.splitlines()[0] if listed.returncode == 0 and listed.stdout else ""
+def print_table(results: list[dict[str, Any]]) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table("", "experiment", "s", "goals met", "short of its goal, or not run")
+    for result in results:
+        met = sum(goal["met"] for goal in result["goals"])
+        words = [f"{goal['what']}: {goal['value']:g} {goal['unit']} ({goal['goal']})".replace(" (", " (")
+                 for goal in result["goals"] if not goal["met"]]  # fmt: skip
+        words += [f"not run: {result['not run']}"] if "not run" in result else []
+        words += [f"ended early: {result['ended early']}"] if "ended early" in result else []
+        words += [f"{part}: not run, {reason}" for part, reason in result["parts not run"].items()]
+        verdict = f"{met}/{len(result['goals'])}" if result["goals"] else ""
+        table.add_row(result["experiment"], result["title"], f"{result['seconds']:g}", verdict, "\n".join(words))
+    console.print(results[0]["device"] if results else "", highlight=False)
+    console.print(table)
 
 
-def run(name: str, folder: Path, on_card: bool) -> dict[str, Any]:
-    title, part = EMULATED[name]
-    if on_card and name not in ON_A_CARD:
-        part = NOT_WRITTEN
-    if isinstance(part, str):
-        return {"title": title, "not run": part}
-    bars = vgpu.Bars()
-    part(bars, folder)
-    return {"title": title, "figures": bars.figures, "missed": bars.missed}
+def wanted(text: str | None, parser: argparse.ArgumentParser) -> list[str]:
+    names = [name.strip().upper() for name in text.split(",")] if text else list(EXPERIMENTS)
+    for name in names:
+        if name not in EXPERIMENTS:
+            parser.error(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+    return names
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true", help="keep the results in benchmarks/results")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="NAMES", help="some of E0 to E12, with commas")
+    parser.add_argument(
+        "--quick", action="store_true", help="short runs on a real card too: to see whether all of it works"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the JSON and the plots go")
+    parser.add_argument("--save", action="store_true", help="keep them in benchmarks/results/gpu, by the card's name")
     arguments = parser.parse_args()
-    vgpu.build()
-    card = real_card()
+    names = wanted(arguments.only, parser)
+    build()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        if card:
-            vgpu.ON_CARD = True
-        else:
-            vgpu.machines(folder)
-        experiments = {name: run(name, folder, bool(card)) for name in EMULATED}
-    result = {"benchmark": "native_gpu", "device": card or "emulated A100-SXM4-40GB; not a GPU", **environment(),
-              "experiments": experiments}  # fmt: skip
-    print(json.dumps(result, indent=2))
-    if arguments.save:
-        name = "native_gpu_card" if card else "native_gpu_emulated"
-        (vgpu.ROOT / f"benchmarks/results/{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-    return 1 if any(one.get("missed") for one in experiments.values()) else 0
+        rig = open_rig(Path(temporary), arguments.quick)
+        slug = re.sub(r"[^a-z0-9]+", "-", ("emulated " * rig.emulated + rig.card).lower()).strip("-")
+        folder = arguments.out or (RESULTS / "gpu" / slug if arguments.save else None)
+        results = []
+        for name in names:
+            result = run(name, rig)
+            if folder is not None:
+                write(result, folder)
+            results.append(result)
+            print(f"{name}: {result['seconds']:g} s", file=sys.stderr, flush=True)
+    print_table(results)
+    short = any("ended early" in result or any(not goal["met"] for goal in result["goals"]) for result in results)
+    return 1 if short else 0
 
 
 if __name__ == "__main__":

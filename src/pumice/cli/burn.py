@@ -35,12 +35,12 @@ SPIN = b"""
 .visible .entry pumice_spin_ns(.param .u64 ns, .param .u64 rounds)
 {
     .reg .pred %more;
-    .reg .u64 %left, %clock, %sum;
+    .reg .u64 %left, %now, %sum;
     ld.param.u64 %left, [rounds];
     mov.u64 %sum, 0;
 again:
-    mov.u64 %clock, %clock64;
-    add.u64 %sum, %sum, %clock;
+    mov.u64 %now, %clock64;
+    add.u64 %sum, %sum, %now;
     sub.u64 %left, %left, 1;
     setp.ne.u64 %more, %left, 0;
     @%more bra again;

@@ -1,0 +1,52 @@
+"""What libvgpu adds to calls and to the start of a program."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+from benchmarks.native.harness import LIBRARY, Figures, cost
+
+ARMED = {"CUDA_DEVICE_SM_LIMIT": "99", "GPU_CORE_UTILIZATION_POLICY": "force"}
+
+
+def launches(figures: Figures, folder: Path, rounds: int) -> None:
+    """In virtual time the card is never the bottleneck, so what is measured of launches is processor time alone."""
+    virtual = folder / "virtual"
+    for name, limits, bar in (("limits off", {}, 40.0), ("limiter armed", ARMED, 90.0)):
+        native, ours = cost(virtual, folder, "median", rounds, limits)
+        figures.most(f"added to a launch, {name}, median", ours - native, bar, "ns")
+        native, ours = cost(virtual, folder, "launch", rounds, limits)
+        figures.tell(f"added to a launch, {name}, mean with samples, ns", round(ours - native, 1))
+
+
+def allocations(figures: Figures, folder: Path, rounds: int) -> None:
+    real = folder / "real"
+    memory = {"CUDA_DEVICE_MEMORY_LIMIT": "30g"}
+    for name, mode in (("no other block", "alloc"), ("100,000 live blocks", "alloc100k")):
+        native, ours = cost(real, folder, mode, rounds, memory)
+        figures.most(f"added to a pair of alloc and free, {name}", ours - native, 1000.0, "ns")
+    _, refused = cost(real, folder, "refuse", rounds, {"CUDA_DEVICE_MEMORY_LIMIT": "3g"})
+    figures.most("a refused allocation", refused, 3000.0, "ns")
+
+
+def modules(figures: Figures, folder: Path, rounds: int) -> None:
+    """Loading a module, finding its kernel and unloading it; the library hooks none of the three."""
+    native, ours = cost(folder / "real", folder, "module", rounds, {**ARMED, "CUDA_DEVICE_MEMORY_LIMIT": "30g"})
+    figures.tell("load, look up and unload a module, native, ns", round(native, 1))
+    figures.tell("added to load, look up and unload a module, ns", round(ours - native, 1))
+
+
+def start_up(figures: Figures, processes: int) -> None:
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(processes):
+        for preload in times:
+            env = {"PATH": "/usr/bin:/bin", **({"LD_PRELOAD": str(LIBRARY)} if preload else {})}
+            begin = time.perf_counter()
+            pid = os.posix_spawn("/bin/true", ["true"], env)
+            os.waitpid(pid, 0)
+            times[preload].append(time.perf_counter() - begin)
+    added = 1000 * (statistics.median(times[True]) - statistics.median(times[False]))
+    figures.most("added to /bin/true under preload", added, 0.3, "ms")

@@ -1,0 +1,110 @@
+"""How the native benchmarks run programs: with and without the library, on the emulated machine or on a real card."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Goal
+from pumice import machine
+
+ROOT = Path(__file__).resolve().parents[2]
+NATIVE = ROOT / "native"
+LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
+PROGRAMS = NATIVE / "build/vgpu/programs"
+TESTS = NATIVE / "build/vgpu/tests"
+CARD = "A100-SXM4-40GB"
+MS = 1_000_000
+
+
+class Figures:
+    """What a part measured: goals with their figures, and what is reported without one."""
+
+    def __init__(self) -> None:
+        self.goals: list[Goal] = []
+        self.told: dict[str, Any] = {}
+
+    def most(self, what: str, value: float, limit: float, unit: str = "") -> None:
+        self._add(Goal(what, value, limit, unit))
+
+    def least(self, what: str, value: float, limit: float, unit: str = "") -> None:
+        self._add(Goal(what, value, limit, unit, least=True))
+
+    def tell(self, what: str, value: Any) -> None:
+        """Reported, not held to anything."""
+        self.told[what] = value
+        print(f"     {what}: {value}", file=sys.stderr, flush=True)
+
+    def _add(self, goal: Goal) -> None:
+        self.goals.append(goal)
+        bar = f"{'≥' if goal.least else '≤'} {goal.limit:g} {goal.unit}"
+        print(f"{'ok  ' if goal.met else 'MISS'} {goal.what}: {goal.value:.3f} ({bar})", file=sys.stderr, flush=True)
+
+
+def build() -> None:
+    wanted = ("vgpu", "vgpu-programs", "build/vgpu/tests/test_memory", "build/vgpu/tests/test_fuzz")
+    subprocess.run(["make", "-s", "-C", NATIVE, *wanted], check=True)
+
+
+def make_machines(folder: Path) -> None:
+    """One in real time, one in virtual time, and one in virtual time whose streams run side by side."""
+    machine.create(machine.machine_of(CARD), folder / "real")
+    machine.create(machine.machine_of(CARD, virtual_time=True), folder / "virtual")
+    machine.create(replace(machine.machine_of(CARD, virtual_time=True), overlap=True), folder / "overlap")
+
+
+def on(card: Path, **more: str) -> dict[str, str]:
+    """The environment of a program on an emulated machine."""
+    return {**os.environ, "LD_LIBRARY_PATH": str(machine.library_dir()), "PUMICE_MACHINE": str(card), **more}
+
+
+def under(region: Path, **limits: str) -> dict[str, str]:
+    """What is added to it for a program of a container."""
+    return {
+        "LD_PRELOAD": str(LIBRARY),
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region),
+        "PUMICE_VGPU_LOCK_DIRECTORY": str(region.parent),
+        "LIBCUDA_LOG_LEVEL": "0",
+        **limits,
+    }
+
+
+def run(*words: str | Path, env: Mapping[str, str], timeout: float = 300) -> Any:
+    """The JSON that a program printed."""
+    command = [str(word) for word in words]
+    out = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=True, timeout=timeout)
+    return json.loads(out.stdout)
+
+
+def cost(card: Path, folder: Path, mode: str, rounds: int, limits: Mapping[str, str]) -> tuple[float, float]:
+    """Median ns of a call natively and under the library; processes alternate, the first round of each warms up."""
+    native: list[float] = []
+    ours: list[float] = []
+    for turn in range(4):
+        region = folder / f"{mode}{turn}.cache"
+        for into, extra in ((native, {}), (ours, under(region, **limits))):
+            if mode == "refuse" and into is native:
+                continue
+            into.extend(run(PROGRAMS / "cost", mode, str(rounds + 1), env=on(card, **extra))[1:])
+        region.unlink(missing_ok=True)
+    return statistics.median(native or [0.0]), statistics.median(ours)
+
+
+def conduct(folder: Path, milliseconds: int, *players: str, time_mode: str = "virtual") -> list[list[int]]:
+    """GPU time in ns that the machine gave each player, at every 10 ms of its time."""
+    directory = Path(tempfile.mkdtemp(dir=folder))
+    words = [str(word) for word in (PROGRAMS / "conduct", LIBRARY, directory, milliseconds, *players)]
+    return [worker["served"] for worker in run(*words, env=on(folder / time_mode))["workers"]]
+
+
+def share(served: Sequence[int], first_ms: int, last_ms: int) -> float:
+    """Percent of GPU time in a span."""
+    return 100 * (served[last_ms // 10] - served[first_ms // 10]) / ((last_ms - first_ms) * MS)

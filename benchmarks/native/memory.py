@@ -1,0 +1,48 @@
+"""Whether memory limits hold, and what kills leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from benchmarks.native.harness import MS, PROGRAMS, TESTS, Figures, on, run, under
+
+
+def grants(figures: Figures, count: int) -> None:
+    # Together the threads want rather more than there is, so they meet the limit again and again.
+    knobs = {"VGPU_GRANTS": str(count), "VGPU_LARGEST": "2000000", "LIBCUDA_LOG_LEVEL": "0"}
+    out = subprocess.run([TESTS / "test_memory"], env={**os.environ, **knobs}, capture_output=True, text=True)
+    words = out.stdout.split()
+    figures.least("grants from 6 processes x 4 threads", int(words[0]), count)
+    figures.tell("refusals among them", int(words[2]))
+    over = max(0, int(words[6]) - int(words[8]))
+    figures.most("bytes over the limit", over, 0, "bytes")
+    figures.most("other failures of the run", out.returncode, 0)
+
+
+def usable(figures: Figures, folder: Path) -> None:
+    """The largest sum of blocks over what the limit leaves beside the context, in blocks of 1 MiB and to the byte."""
+    region = folder / "usable.cache"
+    words = (PROGRAMS / "fill", str(1 << 20))
+    granted, free = run(*words, env=on(folder / "real", **under(region, CUDA_DEVICE_MEMORY_LIMIT="3g")))
+    figures.least("usable share of the limit beside the context", granted / free, 0.999)
+    figures.most("and above it", max(0, granted - free), 0, "bytes")
+
+
+def chaos(figures: Figures, folder: Path, rounds: int) -> None:
+    region = folder / "chaos.cache"
+    env = on(folder / "real", **under(region, CUDA_DEVICE_MEMORY_LIMIT="3g"))
+    out = subprocess.run([PROGRAMS / "chaos", "0", "4", str(rounds)], env=env, capture_output=True, text=True)
+    figures.most("lost bytes, locks or slots left by kills", out.returncode, 0)  # it looks for all three itself
+    done, longest = json.loads(out.stdout or "[0, 0]")
+    figures.least("kills at random moments", done, rounds)
+    figures.most("longest wait for a lock, by the library's counter", longest / MS, 50, "ms")
+
+
+def fuzz(figures: Figures, count: int) -> None:
+    env = {**os.environ, "VGPU_FUZZ": str(count)}
+    done = subprocess.run([TESTS / "test_fuzz"], env=env, capture_output=True, check=False)
+    figures.tell("made-up heads of regions and limit texts", count)
+    figures.most("failures of the fuzzer", done.returncode, 0)
