@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from msgspec import Struct
+
 from pumice.engine.cards import FamilyBook
 from pumice.engine.node_book import NO_MARKS
 from pumice.engine.nodes import NodeTable
@@ -32,8 +34,7 @@ class Hold(IntEnum):
     TERMINATING = 4
 
 
-@dataclass(slots=True)
-class Holding:
+class Holding(Struct):
     """What one pod holds. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
 
     uid: str

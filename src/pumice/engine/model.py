@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import Struct
+
 from pumice.engine.resources import Vector, add, exceeded, shared, subtract, vector
 from pumice.engine.task import (
     ALLOCATED_STATUSES,
@@ -115,8 +118,7 @@ class QueueState:
         self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}
 
 
-@dataclass(slots=True, eq=False)
-class Job:
+class Job(Struct, eq=False):
     """One PodGroup with its tasks. ``group`` is None while only its pods are known; then it counts as a group of one
     when ``implicit`` (bare pods) and does not take part otherwise."""
 
@@ -132,12 +134,12 @@ class Job:
     """An owned bare pod waits this long for the PodGroup that the controller makes for its owner."""
     priority: int = 0
     min_available: int = 1
-    role_minimum: dict[str, int] = field(default_factory=_nothing)
+    role_minimum: dict[str, int] = msgspec.field(default_factory=_nothing)
     min_resources: Vector | None = None
     phase: str = ""
-    conditions: dict[str, PodGroupCondition] = field(default_factory=_nothing)
-    tasks: dict[str, Task] = field(default_factory=dict)
-    pending: dict[str, Task] = field(default_factory=_nothing)
+    conditions: dict[str, PodGroupCondition] = msgspec.field(default_factory=_nothing)
+    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
+    pending: dict[str, Task] = msgspec.field(default_factory=_nothing)
     counts: tuple[int, ...] = _NO_COUNTS
     """Tasks by status."""
     ready_count: int = 0
@@ -145,13 +147,13 @@ class Job:
     pending_best_effort: int = 0
     sort_key: tuple[Any, ...] | None = None
     """Its place among waiting jobs, kept while nothing of the job changes."""
-    allocated: Vector = field(default_factory=_nothing)
+    allocated: Vector = msgspec.field(default_factory=_nothing)
     refusal: str = ""
     """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
     share: float = 0.0
     first_seen: float = 0.0
-    inqueue: Vector = field(default_factory=_nothing)
-    elastic: Vector = field(default_factory=_nothing)
+    inqueue: Vector = msgspec.field(default_factory=_nothing)
+    elastic: Vector = msgspec.field(default_factory=_nothing)
     announced: tuple[str, str] = ("", "")
     scheduled_at: float = 0.0
     """When its gang first stood."""

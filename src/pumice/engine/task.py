@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pumice.engine.node_book import NO_MARKS
 from pumice.engine.resources import Request, Vector
@@ -44,8 +45,7 @@ DONE_STATUSES = frozenset({Status.SUCCEEDED, Status.FAILED})
 _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
 
 
-@dataclass(slots=True, eq=False)
-class Task:
+class Task(Struct, eq=False):
     """One pod of ours, or one of another scheduler that has a node.
 
     ``pod`` is kept only while the pod is pending. ``trial`` is where the last discarded attempt had put it.

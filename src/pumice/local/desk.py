@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from pumice.adapters.bookings.book import Booking
 from pumice.engine.node_book import NodeBook
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -87,7 +89,7 @@ class Desk:
         for piece, (card, device) in zip(self._pieces(booking), booking.held, strict=True):
             memory = request.memory or card.total * request.percent // 100 or device.memory
             if memory <= device.memory and (request.cores or 100) <= (device.cores or 100):
-                pieces.append(replace(piece, memory=memory, asked=memory, cores=request.cores or device.cores))
+                pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=request.cores or device.cores))
             else:
                 alone = replace(request, memory=memory, cards=(device.uuid,), count=1)
                 pieces += self.place(alone, booking.id, without=booking.id).pieces
@@ -100,7 +102,7 @@ class Desk:
         for piece, a, b in both:
             memory = max(a.memory, b.memory)
             cores = 0 if 0 in (a.cores, b.cores) else max(a.cores, b.cores)
-            pieces.append(replace(piece, memory=memory, asked=memory, cores=cores))
+            pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=cores))
         return Grant(self._family.name, NODE, (tuple(pieces),))
 
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:

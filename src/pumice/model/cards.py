@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from pumice.model.refusal import Refusal
 
 
@@ -58,8 +60,7 @@ class Slot:
     memory: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True, gc=False):
     """What one container holds of one card.
 
     ``memory`` is what is charged to the ledger, ``asked`` what the annotation states (they differ for MIG, E-30).
@@ -73,8 +74,7 @@ class Piece:
     slot: Slot | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True, gc=False):
     """Everything one pod holds on one node for one family: per *requesting* container, in container order, its pieces."""
 
     family: str

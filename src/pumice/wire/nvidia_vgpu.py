@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from sys import intern
 
+from msgspec import Struct
+
 from pumice.model.cards import Card, Mode, Piece
 from pumice.model.refusal import Refusal
 from pumice.wire import names
@@ -95,8 +97,7 @@ def render_register(cards: Iterable[Card]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PodDevice:
+class PodDevice(Struct, frozen=True, gc=False):
     """One device of a pod's assignment. ``slot`` is -1 for a whole (HAMi-core) card; ``memory`` is what was asked. With a
     ``profile`` it is a slice outside the geometry groups, and ``slot`` the memory slice at which it begins."""
 
@@ -117,8 +118,7 @@ class PodDevice:
         return self.uuid if self.slot < 0 else f"{self.uuid}[{self.place}]"
 
 
-@dataclass(frozen=True, slots=True)
-class PodDevices:
+class PodDevices(Struct, frozen=True, gc=False):
     """A decoded assignment, one tuple per part; a served part is empty. ``doubts`` name the UUID in ``field``."""
 
     containers: tuple[tuple[PodDevice, ...], ...] = ()
