@@ -7,8 +7,8 @@ when the class falls asleep or is no longer asked for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
@@ -19,14 +19,13 @@ from pumice.engine.framework import Framework
 from pumice.engine.model import Job
 from pumice.engine.nodes import Rows
 from pumice.engine.state import State
+from pumice.engine.whynot import Why, why_not
 from pumice.families.seam import Ask, Fit
 from pumice.model.cards import Grant
-from pumice.model.refusal import Misfit, Short
+from pumice.model.refusal import Misfit
 
 KEPT_CLASSES = 512
 """Classes with arrays of their own; the least recently used ones are evaluated afresh when they come back."""
-EXACT_REASONS = 256
-"""Nodes whose device refusal is worked out one by one; beyond, nodes with equal cards and usage share one answer."""
 FEW_ROWS = 6
 """Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once."""
 
@@ -54,25 +53,6 @@ class ClassState:
     chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Why no node took a pod: nodes per reason, and one refusal per node."""
-
-    nodes: int
-    counts: Mapping[str, int]
-    misfits: tuple[Misfit, ...] = ()
-    final: bool = False
-    """Every node refuses for good: only a change of nodes can help, not pods that leave."""
-
-    @property
-    def text(self) -> str:
-        """``0/3 nodes are unavailable: 2 Insufficient cpu, ...`` (spec volcano-core 13.4)."""
-        if not self.nodes:
-            return "0/0 nodes are unavailable"
-        parts = ", ".join(sorted(f"{count} {reason}" for reason, count in self.counts.items()))
-        return f"0/{self.nodes} nodes are unavailable: {parts}."
-
-
 class Placer:
     """Filters and scores nodes under one framework."""
 
@@ -82,7 +62,7 @@ class Placer:
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
         self._asleep: dict[PodClass, tuple[int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals and changes of storage that had been seen by then."""
-        self._told: tuple[tuple[PodClass, int, int, int], Why] | None = None
+        self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
         self.tick: Callable[[], float] = perf_counter
@@ -411,7 +391,11 @@ class Placer:
         """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
         if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].misfits or not per_node):
             return self._told[1]
-        why = self._why(cls, per_node=per_node)
+        why = why_not(self.state, self.framework, self._fit, cls, per_node=per_node)
+        if why.final and not (self.state.sees_pods(cls) or cls.constraints.claims):
+            self._hopeless[cls] = self.state.ledger.table.version
+            if len(self._hopeless) > 100_000:
+                self._hopeless.pop(next(iter(self._hopeless)))
         self.still_holds(cls, why)
         return why
 
@@ -419,74 +403,6 @@ class Placer:
         """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""
         self._told = self._moment(cls), why
 
-    def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int]:
-        table = self.state.ledger.table
-        return cls, table.changes.end, table.version, self.state.ledger.terms.version
-
-    def _why(self, cls: PodClass, *, per_node: bool) -> Why:
-        table = self.state.ledger.table
-        rows = table.live_rows()
-        if cls.request.refused or cls.refusals:
-            text = cls.request.refused or "; ".join(f"{r.field}: {r.text}" for r in cls.refusals)
-            misfits = [Misfit(table.name(int(r)), Short.REQUEST, text, final=True) for r in rows] if per_node else []
-            return Why(len(rows), {text: len(rows)}, tuple(misfits))
-        counts: dict[str, int] = {}
-        misfits = []
-        open_rows = np.ones(len(rows), bool)
-        refused = np.zeros(len(rows), bool)
-        for_good = np.zeros(len(rows), bool)
-
-        def note(failed: NDArray[np.bool_], text: str, *, final: bool, abort: bool, short: Short) -> None:
-            nonlocal open_rows, refused, for_good
-            hit = failed & open_rows
-            number = int(hit.sum())
-            if not number:
-                return
-            counts[text] = counts.get(text, 0) + number
-            refused |= hit
-            if final:
-                for_good |= hit
-            if per_node:
-                misfits.extend(Misfit(table.name(int(r)), short, text, final=final) for r in rows[hit])
-            if abort:
-                open_rows = open_rows & ~hit
-
-        for name, amount in cls.request.items:
-            column = table.dim(name)
-            failed = table.alloc[rows, column] - table.used[rows, column] < amount
-            final_rows = table.alloc[rows, column] < amount
-            note(failed & final_rows, f"Insufficient {name}", final=True, abort=True, short=Short.REQUEST)
-            note(failed & ~final_rows, f"Insufficient {name}", final=False, abort=True, short=Short.REQUEST)
-        for verdict in self.framework.verdicts(self.state, cls, rows):
-            note(verdict.failed, verdict.text, final=verdict.final, abort=verdict.abort, short=verdict.short)
-        by_devices = self._device_reasons(cls, rows[open_rows & ~refused])
-        for misfit in by_devices:
-            counts[misfit.text] = counts.get(misfit.text, 0) + 1
-            if per_node:
-                misfits.append(misfit)
-        hopeless = int(for_good.sum()) + sum(misfit.final for misfit in by_devices) >= len(rows)
-        if hopeless and not (self.state.sees_pods(cls) or cls.constraints.claims):
-            self._hopeless[cls] = table.version
-            if len(self._hopeless) > 100_000:
-                self._hopeless.pop(next(iter(self._hopeless)))
-        return Why(len(rows), counts, tuple(misfits), hopeless)
-
-    def _device_reasons(self, cls: PodClass, rows: Rows) -> list[Misfit]:
-        table = self.state.ledger.table
-        found = []
-        for ask in cls.asks:
-            book = self.state.ledger.books[ask.family]
-            # Nodes with equal cards, equally used, give equal answers, unless the ask looks at more than counters.
-            counters = book.by_counters(ask)
-            alike: dict[object, Misfit | None] = {}
-            for place, row in enumerate(rows):
-                node = table.name(int(row))
-                known = counters or place >= EXACT_REASONS
-                key = book.state_of(int(row)) if known and row < len(book.ids) else None
-                if key is None or key not in alike:
-                    fit = self._fit(ask, node)
-                    alike[key] = fit if isinstance(fit, Misfit) else None
-                misfit = alike[key]
-                if misfit is not None:
-                    found.append(misfit if misfit.node == node else replace(misfit, node=node))
-        return found
+    def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int, int]:
+        state, table = self.state, self.state.ledger.table
+        return cls, table.changes.end, table.version, state.ledger.terms.version, state.volumes.version

@@ -1,0 +1,120 @@
+"""Why no node takes a pod: the reasons of all nodes, from the same filters that decide (design, decision 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.classes import PodClass
+from pumice.engine.framework import Framework, Verdict
+from pumice.engine.nodes import Rows
+from pumice.engine.state import State
+from pumice.families.seam import Ask, Fit
+from pumice.model.refusal import Misfit, Short
+
+EXACT_REASONS = 256
+"""Nodes whose device refusal is worked out one by one; beyond, nodes with equal cards and usage share one answer."""
+
+Exact = Callable[[Ask, str], Fit | Misfit]
+"""The exact look at one node's cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why no node took a pod: nodes per reason, and one refusal per node."""
+
+    nodes: int
+    counts: Mapping[str, int]
+    misfits: tuple[Misfit, ...] = ()
+    final: bool = False
+    """Every node refuses for good: only a change of nodes can help, not pods that leave."""
+
+    @property
+    def text(self) -> str:
+        """``0/3 nodes are unavailable: 2 Insufficient cpu, ...`` (spec volcano-core 13.4)."""
+        if not self.nodes:
+            return "0/0 nodes are unavailable"
+        parts = ", ".join(sorted(f"{count} {reason}" for reason, count in self.counts.items()))
+        return f"0/{self.nodes} nodes are unavailable: {parts}."
+
+
+def why_not(state: State, framework: Framework, exact: Exact, cls: PodClass, *, per_node: bool) -> Why:
+    """Ask every node; ``per_node`` keeps one refusal for each. A node with a resource short hears of nothing else."""
+    table = state.ledger.table
+    rows = table.live_rows()
+    if cls.request.refused or cls.refusals:
+        text = cls.request.refused or "; ".join(f"{r.field}: {r.text}" for r in cls.refusals)
+        misfits = [Misfit(table.name(int(r)), Short.REQUEST, text, final=True) for r in rows] if per_node else []
+        return Why(len(rows), {text: len(rows)}, tuple(misfits))
+    tally = _Tally(rows, [table.name(int(r)) for r in rows] if per_node else None)
+    for name, amount in cls.request.items:
+        column = table.dim(name)
+        failed = table.alloc[rows, column] - table.used[rows, column] < amount
+        for_good = table.alloc[rows, column] < amount
+        tally.note(Verdict(failed & for_good, f"Insufficient {name}", final=True, abort=True))
+        tally.note(Verdict(failed & ~for_good, f"Insufficient {name}", abort=True))
+    for verdict in framework.verdicts(state, cls, rows):
+        tally.note(verdict)
+    by_devices = _device_reasons(state, exact, cls, rows[tally.open_rows & ~tally.refused])
+    for misfit in by_devices:
+        tally.counts[misfit.text] = tally.counts.get(misfit.text, 0) + 1
+    misfits = [*tally.misfits, *by_devices] if per_node else []
+    final = int(tally.for_good.sum()) + sum(misfit.final for misfit in by_devices) >= len(rows)
+    return Why(len(rows), tally.counts, tuple(misfits), final)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Reasons counted over nodes. ``names`` of the rows, where each node's own refusal is wanted."""
+
+    rows: Rows
+    names: list[str] | None
+    counts: dict[str, int] = field(default_factory=dict)
+    misfits: list[Misfit] = field(default_factory=list)
+    open_rows: NDArray[np.bool_] = field(init=False)
+    refused: NDArray[np.bool_] = field(init=False)
+    for_good: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open_rows = np.ones(len(self.rows), bool)
+        self.refused, self.for_good = np.zeros(len(self.rows), bool), np.zeros(len(self.rows), bool)
+
+    def note(self, verdict: Verdict) -> None:
+        hit = verdict.failed & self.open_rows
+        number = int(hit.sum())
+        if not number:
+            return
+        self.counts[verdict.text] = self.counts.get(verdict.text, 0) + number
+        self.refused |= hit
+        if verdict.final:
+            self.for_good |= hit
+        if self.names is not None:
+            self.misfits += [
+                Misfit(self.names[place], verdict.short, verdict.text, final=verdict.final) for place in np.flatnonzero(hit)
+            ]
+        if verdict.abort:
+            self.open_rows &= ~hit
+
+
+def _device_reasons(state: State, exact: Exact, cls: PodClass, rows: Rows) -> list[Misfit]:
+    table = state.ledger.table
+    found = []
+    for ask in cls.asks:
+        book = state.ledger.books[ask.family]
+        # Nodes with equal cards, equally used, give equal answers, unless the ask looks at more than counters.
+        counters = book.by_counters(ask)
+        alike: dict[object, Misfit | None] = {}
+        for place, row in enumerate(rows):
+            node = table.name(int(row))
+            known = counters or place >= EXACT_REASONS
+            key = book.state_of(int(row)) if known and row < len(book.ids) else None
+            if key is None or key not in alike:
+                fit = exact(ask, node)
+                alike[key] = fit if isinstance(fit, Misfit) else None
+            misfit = alike[key]
+            if misfit is not None:
+                found.append(misfit if misfit.node == node else replace(misfit, node=node))
+    return found
