@@ -5,48 +5,48 @@ from __future__ import annotations
 import asyncio
 import random
 
-from pumice.apps.status_writer import BESIDE_BINDINGS, StatusWriter
+from tests.kit.virtual_time import VirtualClock, run_virtually
+
+from pumice.apps.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, StatusWriter
 from pumice.engine.effects import Event
-from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
 
 
-class SlowCluster:
-    """Creates that last a moment; remembers how many were on their way at once."""
+class Recorder:
+    """Remembers when each object was created."""
 
     def __init__(self) -> None:
-        self.at_once = self.most = self.done = 0
+        self.moments: list[float] = []
 
     async def create(self, resource: Resource, obj: Json, namespace: str = "") -> Json:
-        self.at_once += 1
-        self.most = max(self.most, self.at_once)
-        await asyncio.sleep(0.001)
-        self.at_once -= 1
-        self.done += 1
+        self.moments.append(VirtualClock().monotonic())
         return obj
 
 
-def write_events(*, busy: bool) -> SlowCluster:
-    cluster = SlowCluster()
+def write_an_event(busy_until: float) -> float:
+    """When it is written, in seconds after it was put."""
+    cluster = Recorder()
 
     async def story() -> None:
-        writer = StatusWriter(cluster, SystemClock(), random.Random(1), busy=lambda: busy)  # type: ignore[arg-type]
+        clock = VirtualClock()
+        writer = StatusWriter(cluster, clock, random.Random(1), busy=lambda: clock.monotonic() < busy_until)  # type: ignore[arg-type]
         running = asyncio.create_task(writer.run())
-        await asyncio.sleep(0)
-        for i in range(40):
-            writer.put(Event("Pod", "v1", "default", f"p{i}", f"u{i}", "Normal", "Scheduled", "assigned"))
-        while cluster.done < 40:
-            await asyncio.sleep(0.001)
+        writer.put(Event("Pod", "v1", "default", "p", "u", "Normal", "Scheduled", "assigned"))
+        await writer.drain(60)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(story(), 10))
-    return cluster
+    run_virtually(story())
+    return cluster.moments[0]
 
 
-def test_beside_many_bindings_few_workers_write() -> None:
-    assert write_events(busy=True).most == BESIDE_BINDINGS
+def test_an_event_waits_until_the_bindings_are_out() -> None:
+    assert 0.5 <= write_an_event(busy_until=0.5) <= 0.5 + 2 * GIVE_WAY
 
 
-def test_when_no_bindings_wait_all_workers_write() -> None:
-    assert write_events(busy=False).most == 8
+def test_under_lasting_load_it_is_written_all_the_same() -> None:
+    assert GIVE_WAY_AT_MOST <= write_an_event(busy_until=30.0) <= GIVE_WAY_AT_MOST + 2 * GIVE_WAY
+
+
+def test_without_bindings_it_is_written_at_once() -> None:
+    assert write_an_event(busy_until=0.0) == 0.0
