@@ -102,7 +102,8 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 raise
             failures += 1
             wait = max(_backoff(failures, dice), error.retry_after)
-            log.warning("watch interrupted path=%s cause=%s retry_in=%.2fs", path, error, wait)
+            rarely = logging.DEBUG if failures & (failures - 1) else logging.WARNING  # an hour's outage is 11 lines, not 1,000
+            log.log(rarely, "watch interrupted path=%s times=%d cause=%s retry_in=%.2fs", path, failures, error, wait)
             await clock.sleep(wait)
 
 
