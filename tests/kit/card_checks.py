@@ -3,31 +3,66 @@
     python -m tests.kit.card_checks NAME
 
 Each check runs in a process of its own, on the emulated machine or on a real card, and fails by an exception. A check changes
-no setting of the card: plain allocations, small kernels, questions.
+no setting of the card: plain allocations, small kernels, questions. What a real card or its driver cannot do at all (an
+integrated card without memory information, a container without the PTX compiler) ends with ``Unsupported``, exit code 5; what
+somebody else on the card may disturb is tried a few times.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 import pynvml
 
-from pumice.adapters.cuda.driver import CudaError, Driver
+from pumice.adapters.cuda.driver import NOT_FOUND, CudaError, Driver
 from pumice.cli.burn import SPIN
 
 MIB = 1 << 20
+UNSUPPORTED = 5  # the exit code of a check that this card cannot be asked
 CHECKS: dict[str, Callable[[], None]] = {}
 
 
 def check(function: Callable[[], None]) -> Callable[[], None]:
     CHECKS[function.__name__] = function
     return function
+
+
+class Unsupported(Exception):
+    """What is asked does not exist on this card; never on the emulated machine."""
+
+
+def beside_others(function: Callable[[], None]) -> Callable[[], None]:
+    """Programs of others may come and go on a real card: the statement has to hold in one of five tries."""
+
+    @functools.wraps(function)
+    def tried() -> None:
+        for attempt in range(5):
+            try:
+                return function()
+            except AssertionError:
+                if attempt == 4 or emulated():
+                    raise
+                time.sleep(0.5)
+        return None
+
+    return tried
+
+
+def emulated() -> bool:
+    return hasattr(ctypes.CDLL("libcuda.so.1"), "pumice_machine_now_ns")
+
+
+def close(one: int, other: int) -> bool:
+    """Equal; on a real card up to a granule or two that the driver took or gave back for itself."""
+    return abs(one - other) <= (0 if emulated() else 4 * MIB)
 
 
 def refused(call: Callable[..., object], *arguments: object) -> str:
@@ -66,7 +101,7 @@ def nothing_works_before_init() -> None:
 def a_card_that_is_not_there_is_an_invalid_device() -> None:
     driver = Driver()
     assert refused(driver.device, 99) == "CUDA_ERROR_INVALID_DEVICE"
-    assert refused(driver.device, -1) == "CUDA_ERROR_INVALID_DEVICE"
+    assert refused(driver.device, -1) in ("CUDA_ERROR_INVALID_DEVICE", "CUDA_ERROR_INVALID_VALUE")
 
 
 @check
@@ -77,23 +112,26 @@ def memory_needs_a_context() -> None:
 
 
 @check
+@beside_others
 def an_allocation_takes_what_it_says_and_gives_it_back() -> None:
     driver = ready()
+    driver.free(driver.allocate(64 * MIB))  # a real driver takes a little for itself at the first one
     before = driver.free_memory()
     pointer = driver.allocate(64 * MIB)
     assert pointer % 256 == 0
     assert 64 * MIB <= before - driver.free_memory() <= 68 * MIB
     driver.free(pointer)
-    assert driver.free_memory() == before
+    assert close(driver.free_memory(), before)
 
 
 @check
+@beside_others
 def more_than_the_card_has_is_out_of_memory_and_takes_nothing() -> None:
     driver = ready()
     before = driver.free_memory()
     assert refused(driver.allocate, driver.total(0) + MIB) == "CUDA_ERROR_OUT_OF_MEMORY"
     assert refused(driver.allocate, 1 << 60) == "CUDA_ERROR_OUT_OF_MEMORY"
-    assert driver.free_memory() == before
+    assert close(driver.free_memory(), before)
 
 
 @check
@@ -127,9 +165,20 @@ def rows_of_a_pitched_allocation_are_padded() -> None:
     driver.free(pointer)
 
 
+def spin(driver: Driver) -> c_void_p:
+    """The kernel of ``pumice burn``; PTX needs the driver's compiler, a library of its own that some containers lack."""
+    try:
+        return driver.kernel(SPIN, "pumice_spin_ns")
+    except CudaError as error:
+        if error.name in ("CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "CUDA_ERROR_JIT_COMPILATION_DISABLED"):
+            raise Unsupported(f"this driver compiles no PTX: {error}") from error
+        raise
+
+
 @check
 def an_image_that_is_none_is_refused() -> None:
     driver = ready()
+    spin(driver)
     expected = ("CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_PTX", "CUDA_ERROR_INVALID_SOURCE")
     assert refused(driver.kernel, b".version 6.0\nnonsense\n\0", "k") in (*expected, "CUDA_ERROR_NO_BINARY_FOR_GPU")
     assert refused(driver.kernel, SPIN, "no_such_kernel") == "CUDA_ERROR_NOT_FOUND"
@@ -138,7 +187,7 @@ def an_image_that_is_none_is_refused() -> None:
 @check
 def impossible_launches_are_invalid_values() -> None:
     driver = ready()
-    kernel, values = driver.kernel(SPIN, "pumice_spin_ns"), (c_uint64(1000), c_uint64(1))
+    kernel, values = spin(driver), (c_uint64(1000), c_uint64(1))
     parameters = (c_void_p * 2)(*(ctypes.addressof(value) for value in values))
 
     def launch(grid: int, block: int) -> None:
@@ -154,10 +203,12 @@ def impossible_launches_are_invalid_values() -> None:
 @check
 def events_are_not_ready_until_the_work_before_them_is_done() -> None:
     driver = ready()
-    stream, kernel = driver.stream(), driver.kernel(SPIN, "pumice_spin_ns")
-    values = (c_uint64(50_000_000), c_uint64(2_000_000))
+    stream, kernel = driver.stream(), spin(driver)
+    values = (c_uint64(50_000_000), c_uint64(5_000_000))
     parameters = (c_void_p * 2)(*(ctypes.addressof(value) for value in values))
     begin, end = c_void_p(), c_void_p()
+    driver.launch(kernel, parameters, stream)  # a real driver loads a kernel at its first launch, and waits for it
+    driver.synchronize()
     driver.check("cuEventCreate", byref(begin), c_uint(0))
     driver.check("cuEventCreate", byref(end), c_uint(0))
     driver.check("cuEventRecord", begin, stream)
@@ -182,14 +233,19 @@ def errors_have_names_and_unknown_ones_have_none() -> None:
 
 @check
 def symbols_are_found_by_name_and_version() -> None:
-    driver = Driver()
-    found = c_void_p()
+    driver = ready()
+    found, pointer = c_void_p(), c_uint64()
     driver.check("cuGetProcAddress", c_char_p(b"cuMemAlloc"), byref(found), c_int(11030), c_uint64(0))
-    entry = driver.symbol("cuMemAlloc_v2")
-    assert entry is not None
-    assert found.value == ctypes.cast(entry, c_void_p).value
+    assert found.value
+    # Whether it is the exported address is the driver's affair; it has to be the 64-bit version of the call.
+    assert ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t)(found.value)(ctypes.addressof(pointer), MIB) == 0
+    driver.free(pointer.value)
     missing = (c_char_p(b"cuNoSuchCall"), byref(found), c_int(11030), c_uint64(0))
-    assert refused(driver.check, "cuGetProcAddress", *missing) == "CUDA_ERROR_NOT_FOUND"
+    found.value = None
+    ask = driver.symbol("cuGetProcAddress")
+    assert ask is not None
+    assert ask(*missing) in (0, NOT_FOUND)  # newer drivers may say so by an empty pointer alone
+    assert found.value is None
 
 
 @check
@@ -208,6 +264,22 @@ def an_empty_context_stack_cannot_be_popped() -> None:
 def card() -> Any:
     pynvml.nvmlInit()
     return pynvml.nvmlDeviceGetHandleByIndex(0)
+
+
+def memory_of(handle: Any, version: int | None = None) -> Any:
+    """Integrated cards share the computer's memory and have no answer."""
+    try:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle, version)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission) as error:
+        raise Unsupported(f"no memory information: {error}") from error
+
+
+def same_card(driver: Driver) -> Any:
+    """CUDA's device 0 among NVML's cards: CUDA puts the fastest first and may see fewer."""
+    pynvml.nvmlInit()
+    text = ctypes.create_string_buffer(64)
+    driver.check("cuDeviceGetPCIBusId", text, c_int(64), c_int(driver.device(0)))
+    return pynvml.nvmlDeviceGetHandleByPciBusId(text.value.decode())
 
 
 @check
@@ -239,9 +311,10 @@ def nvml_refuses_cards_that_are_not_there() -> None:
 
 
 @check
+@beside_others
 def memory_adds_up_in_both_versions() -> None:
     handle = card()
-    first, second = pynvml.nvmlDeviceGetMemoryInfo(handle), pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
+    first, second = memory_of(handle), memory_of(handle, pynvml.nvmlMemory_v2)
     assert first.used + first.free == first.total == second.total
     assert second.used + second.free + second.reserved == second.total
     assert first.free == second.free
@@ -249,32 +322,36 @@ def memory_adds_up_in_both_versions() -> None:
 
 @check
 def nvml_and_the_driver_agree() -> None:
-    handle, driver = card(), Driver()
-    version = c_int()
+    driver = Driver()
+    handle, version = same_card(driver), c_int()
     driver.check("cuDriverGetVersion", byref(version))
     assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == version.value
     assert pynvml.nvmlDeviceGetName(handle) == driver.name(0)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
+    memory = memory_of(handle, pynvml.nvmlMemory_v2)
     assert 0 <= memory.total - driver.total(0) <= memory.total // 20
 
 
 @check
+@beside_others
 def a_process_is_listed_with_its_memory_while_it_has_a_context() -> None:
-    handle = card()
-    before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+    handle = same_card(Driver())
+    before = memory_of(handle).used
     driver = ready()
     driver.allocate(256 * MIB)
     mine = [p for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle) if p.pid == os.getpid()]
     if mine:  # a container's own pid is not what NVML shows
         assert mine[0].usedGpuMemory is None or mine[0].usedGpuMemory >= 256 * MIB
-    assert pynvml.nvmlDeviceGetMemoryInfo(handle).used - before >= 256 * MIB
+    assert memory_of(handle).used - before >= 256 * MIB
 
 
 @check
 def waiting_for_an_event_that_does_not_come_times_out() -> None:
     handle = card()
     events = pynvml.nvmlEventSetCreate()
-    pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+    try:
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission) as error:
+        raise Unsupported(f"no events: {error}") from error
     assert refused(pynvml.nvmlEventSetWait_v2, events, 20) == "NVMLError_Timeout"
     pynvml.nvmlEventSetFree(events)
 
@@ -291,5 +368,14 @@ def a_card_out_of_mig_mode_has_no_mig_devices() -> None:
         assert answer in ("NVMLError_NotSupported", "NVMLError_NotFound", "NVMLError_InvalidArgument")
 
 
+def main(name: str) -> int:
+    try:
+        CHECKS[name]()
+    except Unsupported as reason:
+        print(reason, file=sys.stderr)
+        return UNSUPPORTED
+    return 0
+
+
 if __name__ == "__main__":
-    CHECKS[sys.argv[1]]()
+    sys.exit(main(sys.argv[1]))
