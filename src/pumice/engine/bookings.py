@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sys import intern
 
 from pumice.engine.classes import Classes, Kind, PodClass
-from pumice.engine.evidence import Evidence, may_hold_cards
+from pumice.engine.evidence import Evidence
 from pumice.engine.groups import Groups
 from pumice.engine.ledger import Hold, Holding, Ledger
 from pumice.engine.model import DONE_STATUSES, Status, Task
@@ -72,10 +72,7 @@ class Bookings(Groups):
         held = self.ledger.holdings.get(uid)
         if held is not None and held.grants and held.node == node and held.state is Hold.CONFIRMED:
             return held.grants  # annotations of a running pod do not move its cards
-        if not may_hold_cards(pod):
-            return ()
-        self.evidence.keep(uid, name, pod, kind)
-        return self._replay(pod, node)
+        return self._replay(pod, node) if self.evidence.keep(uid, name, pod, kind) else ()
 
     def _replay(self, pod: Pod, node: str) -> tuple[Grant, ...]:
         grants = []

@@ -65,6 +65,8 @@ class Kind:
     key: tuple[Hashable, ...]
     """The constraints as they are written."""
     features: Features
+    asks_cards: bool
+    """Whether some container names an extended resource at all; without one a pod holds no card."""
     cls: PodClass | None = None
 
 
@@ -118,7 +120,9 @@ class Classes:
                 self._features.clear()
             constraints = read_constraints(pod, labels, ports, claims)
             request = self._request(pod, containers)
-            found = self._kinds[key] = Kind(containers, request, constraints, key[1:], self._feature(constraints))
+            asks_cards = any("/" in name for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits)
+            features = self._feature(constraints)
+            found = self._kinds[key] = Kind(containers, request, constraints, key[1:], features, asks_cards)
         return found
 
     def request(self, pod: Pod) -> Request:
@@ -199,7 +203,7 @@ class Classes:
         for family in self.families:
             marks = family.marks(pod)
             if marks.group or marks.rules:
-                return marks if marks.rules else Marks(marks.group, NO_MARKS.rules)
+                return marks
         return NO_MARKS
 
 

@@ -14,7 +14,7 @@ from pumice.wire import names
 from pumice.wire.objects import Container, Meta, Pod, PodSpec
 
 NAMES_KEPT = 4096
-"""Annotation names, and sets of them, that are recognised; what is in use lives on with its pods."""
+"""Sets of annotation names, and containers, that are recognised; what is in use lives on with its pods."""
 
 UNREAD = frozenset((
     names.DEVICES_TO_ALLOCATE, names.VGPU_TIME, names.BIND_PHASE, names.BIND_TIME, names.PREDICATE_TIME,
@@ -34,17 +34,27 @@ class Evidence:
         self._kept: dict[str, Kept] = {}
         self._specs: dict[Hashable, PodSpec] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Names of all annotations of a pod to those that are read."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, uid: str, name: str, pod: Pod, kind: Kind) -> None:
+    def keep(self, uid: str, name: str, pod: Pod, kind: Kind) -> bool:
+        """Keep what the pod tells; False when it says nothing of cards."""
         notes, node = pod.metadata.annotations, pod.spec.node_name
-        read = tuple([key for key in notes if _is_read(key)])
-        if len(self._names) > NAMES_KEPT:
-            self._names.clear()
+        if not kind.asks_cards or not notes:
+            return False
+        every = tuple(notes)
+        read = self._names.get(every)
+        if read is None:
+            if len(self._names) > NAMES_KEPT:
+                self._names.clear()
+            read = self._names[every] = tuple([key for key in every if _is_read(key)])
+        if not read:
+            return False
         values = tuple([value if (value := notes[key]) != node else node for key in read])
-        self._kept[uid] = self._spec(pod.spec, kind), kind.features, name, self._names.setdefault(read, read), values
+        self._kept[uid] = self._spec(pod.spec, kind), kind.features, name, read, values
+        return True
 
     def drop(self, uid: str) -> None:
         self._kept.pop(uid, None)
@@ -75,22 +85,8 @@ class Evidence:
         return found
 
 
-def may_hold_cards(pod: Pod) -> bool:
-    """Device decisions are annotations with a domain; pods without any hold no card."""
-    return any("/" in key for key in pod.metadata.annotations) and any(
-        "/" in name for c in (*pod.spec.containers, *pod.spec.init_containers) for name in c.resources.limits
-    )
-
-
-_known: dict[str, bool] = {}
-
-
 def _is_read(key: str) -> bool:
-    found = _known.get(key)
-    if found is None:
-        if len(_known) >= NAMES_KEPT:
-            _known.clear()
-        domain, slash, _ = key.partition("/")
-        foreign = any(domain == known or domain.endswith(f".{known}") for known in FOREIGN)
-        found = _known[key] = bool(slash) and not foreign and key not in UNREAD
-    return found
+    """Device decisions are annotations with a domain."""
+    domain, slash, _ = key.partition("/")
+    foreign = any(domain == known or domain.endswith(f".{known}") for known in FOREIGN)
+    return bool(slash) and not foreign and key not in UNREAD

@@ -152,7 +152,7 @@ class Groups(Waiting):
     def _job_of(self, pod: Pod, now: float) -> Job:
         meta = pod.metadata
         named = meta.annotations.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME_VOLCANO, "")
-        owner = next((o for o in meta.owner_references if o.controller), None)
+        owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
         name = named or group_name_for(owner.uid if owner else meta.uid)
         key = f"{meta.namespace}/{name}"
         job = self.jobs.get(key)

@@ -46,8 +46,7 @@ class Holding(Struct):
     features: Features | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True, cache_hash=True):
     """What of a placed pod matters to the placing of others. Interned: equal pods share one object."""
 
     namespace: str

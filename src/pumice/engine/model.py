@@ -257,8 +257,9 @@ class Job(Struct, eq=False):
                     if task.gated:
                         inqueue = exceeded(inqueue, dict(task.cls.demand))
         if self.allocated:
-            elastic = exceeded(self.allocated, self.min_resources or {})
-            elastic.pop("pods", None)
+            elastic = _spare(self.allocated, self.min_resources)
+        if elastic is self.elastic and not inqueue and not self.inqueue:
+            return
         for name, new in (("inqueue", inqueue), ("elastic", elastic)):
             old: Vector = getattr(self, name)
             if old != new:
@@ -336,6 +337,24 @@ class Job(Struct, eq=False):
         equal requests side by side among them lets one evaluation serve many."""
         first = next(iter(self.pending.values()), None)
         return (self.created, first.cls.number if first is not None else 0, self.uid)
+
+
+_spares: dict[int, tuple[Vector, Vector]] = {}
+
+
+def _spare(allocated: Vector, least: Vector | None) -> Vector:
+    """What is held beyond the minimum, pods apart. Without a minimum it is the same for all that hold the same."""
+    known = _spares.get(id(allocated)) if least is None else None
+    if known is not None and known[0] is allocated:
+        return known[1]
+    spare = exceeded(allocated, least or {})
+    spare.pop("pods", None)
+    spare = shared(spare)
+    if least is None:
+        if len(_spares) >= _COUNTS_KEPT:
+            _spares.clear()
+        _spares[id(allocated)] = allocated, spare
+    return spare
 
 
 def _changed(held: Vector, amounts: Vector, sign: int) -> Vector:

@@ -7,9 +7,10 @@ in whole units. Values are exact integers, clamped to ``HUGE`` so that no arithm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import ceil
 from typing import Final
+
+from msgspec import Struct
 
 from pumice.wire.objects import Container, Pod, Quantities
 from pumice.wire.quantity import parse_quantity
@@ -32,8 +33,7 @@ HUGE: Final = 2**58
 """Larger than any cluster and small enough that a sum of 16 stays inside 63 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, cache_hash=True):
     """What one pod takes from its node.
 
     ``items`` are the requested dimensions (always with ``pods``); ``charge`` adds the spread defaults, which count as

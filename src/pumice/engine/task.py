@@ -32,6 +32,8 @@ class Status(IntEnum):
     FAILED = 8
     UNKNOWN = 9
 
+    __hash__ = int.__hash__  # Enum's own is a Python function, and every pod is looked up by its status
+
     @property
     def label(self) -> str:
         return self.name.capitalize()

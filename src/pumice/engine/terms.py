@@ -185,8 +185,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def _bump(counter: Counter[Key], key: Key, sign: int) -> None:
-    counter[key] += sign
-    if not counter[key]:
+    count = counter.get(key, 0) + sign
+    if count:
+        counter[key] = count
+    else:
         del counter[key]
 
 

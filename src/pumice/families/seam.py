@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from pumice.model.cards import Card, Grant, Usage
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire.objects import Node, Pod
@@ -58,8 +60,7 @@ class NodeCards:
     """Card index to the reason why it takes no new pods now: a doubt about what some pod on it holds (D-25)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True, gc=False):
     """What a pod means for later pods on its cards, whoever placed it: the material of ``NodeCards.groups`` and
     ``NodeCards.exclusive``. Not part of ``Ask``, whose equal keys may belong to pods of different groups."""
 
