@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
-from pumice.apps.http import Handler, host_and_port, served
+from pumice.apps.daemon_pages import pages
+from pumice.apps.http import host_and_port, served
 from pumice.apps.lease import Election
 from pumice.apps.tasks import run_until
+from pumice.apps.work_queue import WorkQueue
 from pumice.controllers import podgroup, queue
 from pumice.engine.observe import family
 from pumice.model.refusal import Unavailable
@@ -28,7 +29,6 @@ from pumice.wire.volcano import PodGroup, Queue, default_queue, group_name_for
 
 log = logging.getLogger("pumice.controller")
 
-RETRY_FIRST, RETRY_LAST = 0.05, 30.0
 ABSENT_KIND_RETRY = 10.0
 LEASE = "vc-controller-manager"
 
@@ -71,16 +71,18 @@ class Controller:
     owners: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
     """ReplicaSets and StatefulSets by uid: generation and annotations as last looked at."""
     scaled: dict[str, Resource] = field(default_factory=dict)
-    _todo: dict[tuple[str, str], int] = field(default_factory=dict)
-    _busy: set[tuple[str, str]] = field(default_factory=set)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    work: WorkQueue = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _lost_lease: bool = False
+    _election: Election | None = None
+
+    def __post_init__(self) -> None:
+        self.work = WorkQueue(self.clock, self.dice, self._reconcile)
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)
-        async with served(self._pages(), host, port, "controller"):
+        async with served(pages(self._metrics_page, lambda: sorted(self._unsynced)), host, port, "controller"):
             watches: list[tuple[str, Resource, Callable[[WatchEvent], None]]] = [
                 ("queues", volcano.QUEUES, self._on_queue),
                 ("podgroups", volcano.POD_GROUPS, self._on_group),
@@ -91,6 +93,8 @@ class Controller:
             self._unsynced = {name for name, _, _ in watches}
             jobs: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
             await run_until(self.stop, *jobs, self._work())
+        if self._election is not None and not self._lost_lease:
+            await self._election.release()
         if self._lost_lease:
             raise Unavailable(f"the lease {LEASE} was lost; another controller leads now")
 
@@ -99,6 +103,7 @@ class Controller:
         if self.settings.leader_elect:
             election = Election(self.cluster, self.clock, self.dice, LEASE, self.settings.lease_namespace)
             await election.acquire()
+            self._election = election
             keeper = asyncio.get_running_loop().create_task(self._keep(election))
         for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
             if name not in self.queues:
@@ -107,9 +112,7 @@ class Controller:
             self.ready.set()
         log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues), len(self.groups), len(self.pods))
         try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(self.settings.workers):
-                    workers.create_task(self._worker())
+            await self.work.run(self.settings.workers)
         finally:
             if self.settings.leader_elect:
                 keeper.cancel()
@@ -119,36 +122,7 @@ class Controller:
         self._lost_lease = True
         self.stop.set()
 
-    # -- the work queue -----------------------------------------------------------------------------------------
-
-    def _add(self, kind: str, key: str, failures: int = 0) -> None:
-        self._todo[kind, key] = failures
-        self._wake.set()
-
-    async def _worker(self) -> None:
-        while True:
-            item = next((i for i in self._todo if i not in self._busy), None)
-            if item is None:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            failures = self._todo.pop(item)
-            self._busy.add(item)
-            try:
-                await self._reconcile(*item)
-            except ApiError as error:
-                pause = min(RETRY_LAST, RETRY_FIRST * 2 ** min(failures, 12)) * (0.5 + self.dice.random())
-                log.warning("retrying %s %s in %.2fs: %s", *item, pause, error)
-                asyncio.get_running_loop().create_task(self._later(item, failures + 1, pause))
-            finally:
-                self._busy.discard(item)
-                if self._todo:
-                    self._wake.set()
-
-    async def _later(self, item: tuple[str, str], failures: int, pause: float) -> None:
-        await self.clock.sleep(pause)
-        if item not in self._todo:
-            self._add(*item, failures)
+    # -- reconciling --------------------------------------------------------------------------------------------
 
     async def _reconcile(self, kind: str, key: str) -> None:
         if kind == "pod" and key in self.pods:
@@ -257,6 +231,8 @@ class Controller:
                             handle(event)
                         except (msgspec.MsgspecError, ValueError) as error:
                             log.warning("object set aside kind=%s cause=%s", name, error)
+                        except Exception:  # one object must not end the controller
+                            log.exception("object set aside kind=%s", name)
             except ApiError as error:
                 if error.code == 404:
                     self._is_synced(name)
@@ -275,7 +251,7 @@ class Controller:
             self.pods.pop(pod.metadata.uid, None)
             return
         self.pods[pod.metadata.uid] = pod
-        self._add("pod", pod.metadata.uid)
+        self.work.add("pod", pod.metadata.uid)
 
     def _on_owner(self, kind: Resource) -> Callable[[WatchEvent], None]:
         self.scaled[kind.plural] = kind
@@ -287,7 +263,7 @@ class Controller:
                 self.owners.pop(meta.uid, None)
             elif self.owners.get(meta.uid) != said:  # else only its status changed
                 self.owners[meta.uid] = said
-                self._add(kind.plural, f"{meta.namespace}/{meta.name}")
+                self.work.add(kind.plural, f"{meta.namespace}/{meta.name}")
 
         return handle
 
@@ -306,7 +282,7 @@ class Controller:
                 return
         for name in touched & self.queues.keys():
             if self.queues[name].status.state in (volcano.CLOSED, volcano.CLOSING):
-                self._add("queue", name)
+                self.work.add("queue", name)
 
     def _on_queue(self, event: WatchEvent) -> None:
         found = decode(Queue, event.raw)
@@ -315,21 +291,12 @@ class Controller:
             self.queues.pop(name, None)
             return
         self.queues[name] = found
-        self._add("queue", name)
+        self.work.add("queue", name)
 
     # -- pages --------------------------------------------------------------------------------------------------
 
-    def _pages(self) -> dict[str, Handler]:
-        async def metrics(_: web.Request) -> web.Response:
-            return web.Response(text=self.metrics_text())
-
-        async def healthz(_: web.Request) -> web.Response:
-            return web.Response(text="ok")
-
-        async def readyz(_: web.Request) -> web.Response:
-            return web.Response(text="ok") if self._synced.is_set() else web.Response(status=503, text="not ready")
-
-        return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    async def _metrics_page(self) -> bytes:
+        return self.metrics_text().encode()
 
     def metrics_text(self) -> str:
         """PodGroups by queue and phase (spec 22)."""

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from pumice.apps.binder import Binder
+from pumice.apps.daemon_pages import pages
 from pumice.apps.explain_page import ExplainPage
 from pumice.apps.http import host_and_port, served
 from pumice.apps.lease import Election
@@ -28,7 +29,6 @@ from pumice.apps.scheduler_conf import Configuration
 from pumice.apps.scheduler_intake import Intake
 from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.apps.scheduler_outcomes import Outcomes
-from pumice.apps.scheduler_pages import pages
 from pumice.apps.status_writer import StatusWriter
 from pumice.apps.tasks import run_until
 from pumice.engine.effects import Bind
@@ -151,7 +151,7 @@ class Scheduler:
         self.configuration.read_file(first=True)
         async with contextlib.AsyncExitStack() as servers:
             explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names, known=self._explained)
-            routes = pages(self._metrics_page, self._waiting_for, explain)
+            routes = {**pages(self._metrics_page, self._waiting_for), "/explain": explain.answer}
             for address in filter(None, dict.fromkeys((self.settings.listen, self.settings.healthz))):
                 host, port = host_and_port(address)
                 self.port = await servers.enter_async_context(served(routes, host, port, "scheduler"))

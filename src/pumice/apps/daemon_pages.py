@@ -1,4 +1,4 @@
-"""The scheduler's pages: /metrics, /healthz, /readyz and /explain."""
+"""The pages of a daemon: /metrics, /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from pumice.apps.explain_page import ExplainPage
 from pumice.apps.http import Handler
 from pumice.metrics.exposition import CONTENT_TYPE
 
 
-def pages(
-    metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], list[str]], explain: ExplainPage
-) -> dict[str, Handler]:
+def pages(metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], list[str]]) -> dict[str, Handler]:
     """Handlers by path. ``waiting_for`` names what is missing until decisions may be made; empty: ready."""
 
     async def show_metrics(_: web.Request) -> web.Response:
@@ -28,4 +25,4 @@ def pages(
             return web.Response(text="ok")
         return web.Response(status=503, text=f"waiting for: {', '.join(missing)}")
 
-    return {"/metrics": show_metrics, "/healthz": healthz, "/readyz": readyz, "/explain": explain.answer}
+    return {"/metrics": show_metrics, "/healthz": healthz, "/readyz": readyz}

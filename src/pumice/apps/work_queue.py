@@ -1,0 +1,81 @@
+"""Keys that wait to be reconciled, each by one worker at a time, again later when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError
+
+log = logging.getLogger("pumice.controller")
+
+RETRY_FIRST, RETRY_LAST = 0.05, 30.0
+
+Key = tuple[str, str]
+"""Kind and key of an object."""
+
+
+@dataclass(slots=True)
+class WorkQueue:
+    """``reconcile`` is called with a kind and a key; while it runs, the same key may be added again and waits."""
+
+    clock: Clock
+    dice: Random
+    reconcile: Callable[[str, str], Awaitable[None]]
+    _todo: dict[Key, int] = field(default_factory=dict)
+    """Key to how often it has failed in a row."""
+    _busy: set[Key] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _later: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def add(self, kind: str, key: str, failures: int = 0) -> None:
+        self._todo[kind, key] = failures
+        self._wake.set()
+
+    async def run(self, workers: int) -> None:
+        """Work for ever."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(self._work())
+        finally:
+            for task in self._later:
+                task.cancel()
+
+    async def _work(self) -> None:
+        while True:
+            item = next((i for i in self._todo if i not in self._busy), None)
+            if item is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            failures = self._todo.pop(item)
+            self._busy.add(item)
+            try:
+                await self.reconcile(*item)
+            except ApiError as error:
+                self._again(item, failures, str(error), error.retry_after)
+            except Exception as error:  # one object must not end the work on all the others
+                log.exception("cannot reconcile %s %s", *item)
+                self._again(item, failures, type(error).__name__, 1.0)
+            finally:
+                self._busy.discard(item)
+                if self._todo:
+                    self._wake.set()
+
+    def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
+        pause = max(least, min(RETRY_LAST, RETRY_FIRST * 2.0 ** min(failures, 12)) * (0.5 + self.dice.random()))
+        log.warning("retrying %s %s in %.2fs: %s", *item, pause, cause)
+
+        async def later() -> None:
+            await self.clock.sleep(pause)
+            if item not in self._todo:
+                self.add(*item, failures + 1)
+
+        task = asyncio.get_running_loop().create_task(later())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)

@@ -1,0 +1,102 @@
+"""The controller as a service: who leads, and what one bad object or one failing write does to the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+
+import pytest
+from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
+from tests.kit.objects import pod
+from tests.kit.scheduler_daemon import create
+from tests.kit.virtual_time import VirtualClock, run_virtually
+
+from pumice.apps.controller import LEASE, Controller, Settings
+from pumice.apps.work_queue import WorkQueue
+from pumice.ports.cluster import ApiError, WatchEvent
+from pumice.wire import volcano
+
+
+class Running:
+    def __init__(self, cluster: FaultyCluster, clock: VirtualClock, seed: int, *, elect: bool = True) -> None:
+        self.stop, self.ready = asyncio.Event(), asyncio.Event()
+        settings = Settings(listen="127.0.0.1:0", leader_elect=elect)
+        self.controller = Controller(settings, cluster, clock, random.Random(seed), self.stop, self.ready)
+        self.task = asyncio.create_task(self.controller.run())
+
+    async def close(self) -> None:
+        self.stop.set()
+        await self.task
+
+
+async def groups(cluster: FaultyCluster) -> int:
+    return len((await cluster.list(volcano.POD_GROUPS))["items"])
+
+
+def test_a_controller_that_stops_hands_its_lease_over_at_once() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        first = Running(cluster, clock, 1)
+        await asyncio.wait_for(first.ready.wait(), 10)
+        second = Running(cluster, clock, 2)
+        await clock.sleep(30)
+        assert not second.ready.is_set()
+        await first.close()
+        await asyncio.wait_for(second.ready.wait(), 3)
+        await create(cluster, pod("a", cpu="1"))
+        await clock.sleep(2)
+        assert await groups(cluster) == 1
+        await second.close()
+        assert not (await cluster.get(volcano.LEASES, LEASE, "volcano-system"))["spec"]["holderIdentity"]
+
+    run_virtually(story())
+
+
+def test_an_object_that_cannot_be_digested_does_not_end_the_controller() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        running = Running(cluster, clock, 1, elect=False)
+        await asyncio.wait_for(running.ready.wait(), 10)
+
+        def broken(event: WatchEvent) -> None:
+            raise KeyError("what nobody thought of")
+
+        told = asyncio.create_task(running.controller._watch("pods", volcano.PODS, broken))
+        await create(cluster, pod("a", cpu="1"))
+        await clock.sleep(2)
+        assert not told.done()
+        told.cancel()
+        assert await groups(cluster) == 1
+        await running.close()
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("error", [ApiError(500, "InternalError", "later"), KeyError("surprise")])
+def test_what_fails_is_tried_again_with_growing_pauses_and_keeps_nobody_else_waiting(error: Exception) -> None:
+    async def story() -> None:
+        clock, done, tried = VirtualClock(), [], []
+
+        async def reconcile(kind: str, key: str) -> None:
+            if key == "bad" and len(tried) < 5:
+                tried.append(clock.monotonic())
+                raise error
+            done.append(key)
+
+        work = WorkQueue(clock, random.Random(1), reconcile)
+        running = asyncio.create_task(work.run(2))
+        for key in ("bad", "good", "better"):
+            work.add("pod", key)
+        await clock.sleep(0.01)
+        assert done == ["good", "better"]
+        await clock.sleep(60)
+        assert done == ["good", "better", "bad"]
+        pauses = [after - before for before, after in itertools.pairwise(tried)]
+        assert all(0.02 < pause < 10 for pause in pauses)
+        assert pauses[-1] > pauses[0] or isinstance(error, KeyError)
+        running.cancel()
+
+    run_virtually(story())
