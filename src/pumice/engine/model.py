@@ -8,12 +8,13 @@ never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from pumice.engine.alike import NO_COUNTS, NOTHING, changed, counted, nothing, spare
+from pumice.engine.queue import QueueState
 from pumice.engine.resources import Vector, add, exceeded, shared, subtract, vector
 from pumice.engine.task import (
     ALLOCATED_STATUSES,
@@ -26,96 +27,9 @@ from pumice.engine.task import (
     task_status,
 )
 from pumice.wire.names import SCHEDULER_NAME
-from pumice.wire.volcano import INQUEUE, OPEN, PENDING, PodGroup, PodGroupCondition, Queue, seconds
-
-if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
+from pumice.wire.volcano import INQUEUE, OPEN, PENDING, PodGroup, PodGroupCondition, seconds
 
 _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
-
-_EMPTY: dict[str, Any] = {}
-
-
-def _nothing() -> dict[str, Any]:
-    return _EMPTY
-
-
-_NO_COUNTS = (0,) * len(Status)
-_COUNTS_KEPT = 4096
-_counts: dict[tuple[tuple[int, ...], Status, int], tuple[int, ...]] = {}
-
-
-def _counted(counts: tuple[int, ...], status: Status, sign: int) -> tuple[int, ...]:
-    """``counts`` with one more or less of a status; equal ones are one object."""
-    key = counts, status, sign
-    found = _counts.get(key)
-    if found is None:
-        if len(_counts) >= _COUNTS_KEPT:
-            _counts.clear()
-        found = _counts[key] = (*counts[:status], counts[status] + sign, *counts[status + 1 :])
-    return found
-
-
-@dataclass(slots=True, eq=False)
-class QueueState:
-    """One queue. ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
-
-    name: str
-    present: bool = False
-    weight: int = 1
-    priority: int = 0
-    parent: str = ""
-    created: float = 0.0
-    uid: str = ""
-    state: str = ""
-    reclaimable: bool = True
-    capability: Vector = field(default_factory=dict)
-    guarantee: Vector = field(default_factory=dict)
-    written: Vector | None = None
-    """What status.allocated says on the API server; None before it was seen."""
-    problem: str = ""
-    jobs: set[Job] = field(default_factory=set)
-    active: dict[Job, None] = field(default_factory=dict)
-    """Jobs that have something to be tried, in order of arrival."""
-    allocated: Vector = field(default_factory=dict)
-    pending: Vector = field(default_factory=dict)
-    inqueue: Vector = field(default_factory=dict)
-    elastic: Vector = field(default_factory=dict)
-    vague: dict[PodClass, int] = field(default_factory=dict)
-    """Pending pods of classes of which ``pending`` does not say everything."""
-    meaning: object = None
-    """Spec and state as last read: what else changes in the object is our own writing."""
-
-    @property
-    def open(self) -> bool:
-        """An empty state counts as Open (spec 11.5); a queue that is not Open starts nothing (spec 15)."""
-        return self.state in ("", OPEN)
-
-    @property
-    def closed_text(self) -> str:
-        return f"queue {self.name} is {self.state}"
-
-    def expect(self, cls: PodClass, number: int) -> None:
-        """So many pending pods of a vague class more or less."""
-        left = self.vague.get(cls, 0) + number
-        if left:
-            self.vague[cls] = left
-        else:
-            self.vague.pop(cls, None)
-
-    def read(self, queue: Queue) -> None:
-        self.present = True
-        spec = queue.spec
-        self.weight = max(1, spec.weight)
-        self.priority = spec.priority
-        self.parent = spec.parent
-        self.created = seconds(queue.metadata.creation_timestamp)
-        self.uid = queue.metadata.uid
-        self.state = queue.status.state
-        self.reclaimable = spec.reclaimable is not False
-        self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
-        self.guarantee = vector(spec.guarantee.resource)
-        self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}
 
 
 class Job(Struct, eq=False):
@@ -134,26 +48,26 @@ class Job(Struct, eq=False):
     """An owned bare pod waits this long for the PodGroup that the controller makes for its owner."""
     priority: int = 0
     min_available: int = 1
-    role_minimum: dict[str, int] = msgspec.field(default_factory=_nothing)
+    role_minimum: dict[str, int] = msgspec.field(default_factory=nothing)
     min_resources: Vector | None = None
     phase: str = ""
-    conditions: dict[str, PodGroupCondition] = msgspec.field(default_factory=_nothing)
+    conditions: dict[str, PodGroupCondition] = msgspec.field(default_factory=nothing)
     tasks: dict[str, Task] = msgspec.field(default_factory=dict)
-    pending: dict[str, Task] = msgspec.field(default_factory=_nothing)
-    counts: tuple[int, ...] = _NO_COUNTS
+    pending: dict[str, Task] = msgspec.field(default_factory=nothing)
+    counts: tuple[int, ...] = NO_COUNTS
     """Tasks by status."""
     ready_count: int = 0
     """Tasks that are bound, on their way, or have succeeded (spec 4.4)."""
     pending_best_effort: int = 0
     sort_key: tuple[Any, ...] | None = None
     """Its place among waiting jobs, kept while nothing of the job changes."""
-    allocated: Vector = msgspec.field(default_factory=_nothing)
+    allocated: Vector = msgspec.field(default_factory=nothing)
     refusal: str = ""
     """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
     share: float = 0.0
     first_seen: float = 0.0
-    inqueue: Vector = msgspec.field(default_factory=_nothing)
-    elastic: Vector = msgspec.field(default_factory=_nothing)
+    inqueue: Vector = msgspec.field(default_factory=nothing)
+    elastic: Vector = msgspec.field(default_factory=nothing)
     announced: tuple[str, str] = ("", "")
     scheduled_at: float = 0.0
     """When its gang first stood."""
@@ -180,7 +94,7 @@ class Job(Struct, eq=False):
             self._count(task, status, 1)
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
-        self.counts = _counted(self.counts, status, sign)
+        self.counts = counted(self.counts, status, sign)
         self.sort_key = None
         if status in READY_STATUSES:
             self.ready_count += sign
@@ -198,10 +112,10 @@ class Job(Struct, eq=False):
                     self.pending = {}
                 self.pending[task.uid] = task
             elif self.pending.pop(task.uid, None) is not None and not self.pending:
-                self.pending = _EMPTY
+                self.pending = NOTHING
 
     def _charge(self, amounts: Vector, sign: int) -> None:
-        self.allocated = _changed(self.allocated, amounts, sign)
+        self.allocated = changed(self.allocated, amounts, sign)
         (add if sign > 0 else subtract)(self.queue.allocated, amounts.items())
 
     def recharge(self, task: Task, charged: Vector | None) -> None:
@@ -257,7 +171,7 @@ class Job(Struct, eq=False):
                     if task.gated:
                         inqueue = exceeded(inqueue, dict(task.cls.demand))
         if self.allocated:
-            elastic = _spare(self.allocated, self.min_resources)
+            elastic = spare(self.allocated, self.min_resources)
         if elastic is self.elastic and not inqueue and not self.inqueue:
             return
         for name, new in (("inqueue", inqueue), ("elastic", elastic)):
@@ -339,35 +253,6 @@ class Job(Struct, eq=False):
         return (self.created, first.cls.number if first is not None else 0, self.uid)
 
 
-_spares: dict[int, tuple[Vector, Vector]] = {}
-
-
-def _spare(allocated: Vector, least: Vector | None) -> Vector:
-    """What is held beyond the minimum, pods apart. Without a minimum it is the same for all that hold the same."""
-    known = _spares.get(id(allocated)) if least is None else None
-    if known is not None and known[0] is allocated:
-        return known[1]
-    spare = exceeded(allocated, least or {})
-    spare.pop("pods", None)
-    spare = shared(spare)
-    if least is None:
-        if len(_spares) >= _COUNTS_KEPT:
-            _spares.clear()
-        _spares[id(allocated)] = allocated, spare
-    return spare
-
-
-def _changed(held: Vector, amounts: Vector, sign: int) -> Vector:
-    """``held`` with one task's demand more or less, as a shared vector."""
-    if sign > 0 and not held:
-        return amounts
-    if sign < 0 and held == amounts:
-        return _EMPTY
-    new = dict(held)
-    (add if sign > 0 else subtract)(new, amounts.items())
-    return shared(new)
-
-
 def read_group(job: Job, group: PodGroup, priority: int) -> None:
     """Take over what a PodGroup object says; the phase in memory may be ahead of the object."""
     spec = group.spec
@@ -389,7 +274,7 @@ def drop_group(job: Job) -> None:
     """Its PodGroup is gone: nothing is promised to the pods that are left, and none of them is started."""
     job.group = None
     job.sort_key = None
-    job.min_resources, job.phase, job.conditions, job.announced = None, "", _EMPTY, ("", "")
+    job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
     job.settle()
 
 
