@@ -177,8 +177,9 @@ def test_a_share_lives_as_long_as_any_process_in_it(here: OneMachine) -> None:
     assert here.run("--memory", "100%", "--", "true").returncode == 0
 
 
-def test_programs_that_start_at_once_never_hold_more_than_the_card_has(here: OneMachine) -> None:
-    rivals = [here.start("--memory", "30%", "--", "sh", "-c", "echo memory: mine; exec sleep 60") for _ in range(6)]
+def test_sixty_four_programs_that_start_at_once_never_hold_more_than_the_cards_have(here: OneMachine) -> None:
+    program = ("sh", "-c", "echo memory: mine; exec sleep 100")
+    rivals = [here.start("--memory", "30%", "--gpu", "auto", "--", *program) for _ in range(64)]
     held = refused = 0
     for rival in rivals:
         assert rival.stdout is not None
@@ -186,8 +187,8 @@ def test_programs_that_start_at_once_never_hold_more_than_the_card_has(here: One
             held += 1
         else:
             refused += rival.wait() == 2
-    assert (held, refused) == (3, 3)
-    assert len(here.ps()) == 3
+    assert (held, refused) == (6, 58)
+    assert sorted(card["card"] for share in here.ps() for card in share["cards"]) == [0, 0, 0, 1, 1, 1]
 
 
 def test_kills_at_any_instant_leave_whole_books_and_a_free_card(here: OneMachine) -> None:
