@@ -159,8 +159,7 @@ class Job(Struct, eq=False):
 
     def settle(self) -> None:
         """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
-        inqueue: Vector = {}
-        elastic: Vector = {}
+        inqueue = elastic = NOTHING
         if self.min_resources is not None and not self.resting:
             promised = self.phase == INQUEUE or (
                 self.phase == "Running" and self.allocated_count >= self.min_available
@@ -172,15 +171,14 @@ class Job(Struct, eq=False):
                         inqueue = exceeded(inqueue, dict(task.cls.demand))
         if self.allocated:
             elastic = spare(self.allocated, self.min_resources)
-        if elastic is self.elastic and not inqueue and not self.inqueue:
-            return
-        for name, new in (("inqueue", inqueue), ("elastic", elastic)):
-            old: Vector = getattr(self, name)
-            if old != new:
-                into: Vector = getattr(self.queue, name)
-                subtract(into, old.items())
-                add(into, new.items())
-                setattr(self, name, shared(new))
+        if elastic is not self.elastic and elastic != self.elastic:
+            subtract(self.queue.elastic, self.elastic.items())
+            add(self.queue.elastic, elastic.items())
+            self.elastic = elastic
+        if inqueue != self.inqueue:
+            subtract(self.queue.inqueue, self.inqueue.items())
+            add(self.queue.inqueue, inqueue.items())
+            self.inqueue = shared(inqueue)
 
     def promise(self) -> None:
         """Enqueued: its minimum is promised until the first try."""

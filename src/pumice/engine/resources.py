@@ -7,6 +7,7 @@ in whole units. Values are exact integers, clamped to ``HUGE`` so that no arithm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import ceil
 from typing import Final
 
@@ -57,6 +58,7 @@ class Request(Struct, frozen=True, cache_hash=True):
         return dict(self.items)
 
 
+@lru_cache(maxsize=8192)  # nodes and pods repeat each other's quantities
 def amount(name: str, quantity: str | int | float) -> int:
     """One quantity in the core's unit, clamped to ±HUGE. Raises ValueError when it is no quantity."""
     value = parse_quantity(quantity)
