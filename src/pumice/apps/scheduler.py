@@ -222,7 +222,7 @@ class Scheduler:
         if not self._wake.is_set() and not self.engine.has_work(now):
             wake = self.engine.next_wake()
             pause = self.settings.period if wake is None else min(self.settings.period, max(0.0, wake - now))
-            await self._wait(pause if self.engine.state.waiting else None)
+            await self._wait(None if wake is None else pause)
         self._wake.clear()
         busy = self.binder.in_flight >= BUSY_BINDINGS
         await self.clock.sleep(self.settings.window_busy if busy else self.settings.window)

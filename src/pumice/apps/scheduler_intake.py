@@ -113,7 +113,7 @@ class Intake:
         except Exception:  # whoever wrote it, one object must not end the scheduler, again and again at each start
             self.set_aside += 1
             log.exception("object set aside kind=%s", name)
-        if not self.wake.is_set() and self.engine.stirred:
+        if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated):
             self.wake.set()
 
     def _is_synced(self, name: str) -> None:

@@ -111,6 +111,7 @@ class Cycle:
             if job.key in state.jobs:
                 state.activate(job)
         self._wake()
+        state.retell(state.ledger.table.version, self.now)
         for job in state.dirty:
             job.settle()
         for plugin in self.framework.plugins:

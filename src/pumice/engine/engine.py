@@ -91,7 +91,7 @@ class Engine:
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""
-        return self.stirred or self.state.next_due <= now
+        return self.stirred or self.state.next_due <= now or (self.outdated and self.state.retell_at <= now)
 
     @property
     def stirred(self) -> bool:
@@ -106,9 +106,16 @@ class Engine:
             or any(queue.active and queue.present for queue in state.queues.values())
         )
 
+    @property
+    def outdated(self) -> bool:
+        """Whether sleepers were told reasons that count other nodes than there are now."""
+        return bool(self.state.sleeping) and self.state.told_nodes != self.state.ledger.table.version
+
     def next_wake(self) -> float | None:
-        """The earliest time for which a job waits; None when none does."""
-        return self.state.next_due if self.state.waiting else None
+        """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
+        due = [self.state.next_due] if self.state.waiting else []
+        due += [self.state.retell_at] if self.outdated else []
+        return min(due, default=None)
 
     # -- what became of the effects -----------------------------------------------------------------------------
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pumice.engine.classes import PodClass
 from pumice.engine.model import Job, Task
 
+RETELL_AFTER = 30.0
+"""Seconds between two times that sleepers hear anew why they wait because the nodes changed (spec volcano-core 25)."""
+
 
 @dataclass(slots=True)
 class Waiting:
@@ -32,6 +35,10 @@ class Waiting:
     """Something was released since jobs were last woken for it."""
     woken_at: int = -1
     """How far the table's gains have been offered to every sleeping class."""
+    told_nodes: int = 0
+    """Version of the nodes when sleepers were last told why they wait: their reasons count the nodes."""
+    retell_at: float = 0.0
+    """They are not told anew before then, for that writes to every one of them."""
 
     def _touch(self, job: Job) -> None:
         """Something of the job changed. One without PodGroup and without pending pods (a running bare pod, most often) has
@@ -85,6 +92,22 @@ class Waiting:
                     job.retry_at = 0.0
                     self.activate(job)
             self.next_due = min(self.waiting.values(), default=float("inf"))
+
+    def retell(self, version: int, now: float) -> None:
+        """Nodes came, went or changed, and sleepers still hear of the ones before: work their reasons out anew."""
+        if self.told_nodes == version or (self.sleeping and now < self.retell_at):
+            return
+        self.told_nodes = version
+        if not self.sleeping:
+            return
+        self.retell_at = now + RETELL_AFTER
+        for cls, jobs in self.sleeping.items():
+            puzzles = self.unexplained.setdefault(cls, {})
+            for job in jobs:
+                for task in job.pending.values():
+                    if task.cls is cls and task.error:
+                        task.puzzling = True
+                        puzzles[task] = None
 
     def wake(self, cls: PodClass) -> None:
         for job in self.sleeping.pop(cls, {}):

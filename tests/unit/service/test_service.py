@@ -116,6 +116,28 @@ def test_an_api_server_that_is_away_is_asked_less_and_less_often_and_found_again
     run_virtually(story())
 
 
+def test_who_waits_hears_of_new_and_lost_nodes_that_do_not_help_at_most_twice_a_minute() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1)) as running:
+            await create(running.cluster, pod("big", mib=9000))
+            await running.clock.sleep(1)
+            assert (await running.condition("big")).startswith("0/1 nodes")
+            for i in range(20):
+                await running.cluster.put_node(node(f"x{i}", cards=1))
+                await running.clock.sleep(0.5)
+            writes = running.cluster.requests["PATCH"]
+            await running.clock.sleep(60)
+            assert (await running.condition("big")).startswith("0/21 nodes")
+            await running.clock.sleep(600)
+            assert running.cluster.requests["PATCH"] - writes <= 2
+            for i in range(20):
+                await running.cluster.delete(volcano.NODES, f"x{i}")
+            await running.clock.sleep(60)
+            assert (await running.condition("big")).startswith("0/1 nodes")
+
+    run_virtually(story())
+
+
 def test_status_writes_that_are_never_answered_keep_no_binding_waiting() -> None:
     async def story() -> None:
         async with daemon(node("n1", cards=4)) as running:
