@@ -30,7 +30,7 @@ check: setup ## lint, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## run all benchmarks (most of an hour; BENCH=--quick: minutes; BENCH=--save keeps the results)
+bench: setup ## run all benchmarks (over an hour; BENCH=--quick: minutes; BENCH=--save keeps the results)
 	$(BIN)/pumice bench all $(BENCH)
 
 soak: setup ## the long counts: fuzzing from 10^5 up, kill runs (hours)

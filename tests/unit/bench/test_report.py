@@ -1,0 +1,37 @@
+"""What a benchmark says at its end: JSON, a table, and whether its goals are met."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from benchmarks import report
+from benchmarks.report import Goal, conclude, figures, median
+
+
+@pytest.fixture(autouse=True)
+def _no_yardsticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "yardsticks", lambda: {"rescan_pods_per_s": 30.0})
+
+
+def test_the_exit_code_says_whether_every_goal_is_met() -> None:
+    quick, slow = Goal("rate", 120, 100, "pods/s", least=True), Goal("delay", 12, 10, "ms")
+    assert conclude("x", {}, [quick], keep=False) == 0
+    assert conclude("x", {}, [quick, slow], keep=False) == 1
+
+
+def test_json_goes_to_stdout_and_the_table_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    conclude("x", {"rate": median([1, 3, 2])}, [Goal("delay", 12, 10, "ms")], keep=False)
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["rate"] == {"median": 2, "min": 1, "max": 3, "runs": 3}
+    assert found["goals"] == [{"what": "delay", "value": 12, "goal": "<= 10", "unit": "ms", "met": False}]
+    assert found["yardsticks"] == {"rescan_pods_per_s": 30.0}
+    assert {"python", "cpu", "numpy", "date"} <= found.keys()
+    assert "short" in err
+    assert "rescan_pods_per_s 30.0" in err
+
+
+def test_nested_medians_become_rows_by_their_path() -> None:
+    rows = list(figures({"bursts": {"ours": {"pods_per_s": median([1.0, 2.0, 9.0])}}, "nodes": 5, "server": "kube"}))
+    assert rows == [("bursts ours pods per s", "2", "1", "9", "3"), ("nodes", "5", "", "", "")]
