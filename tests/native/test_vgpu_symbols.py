@@ -66,6 +66,26 @@ def test_get_proc_address_answers_with_the_version_and_stream_flavour_asked_for(
     assert translated > 500
 
 
+def test_a_driver_that_hands_out_other_addresses_than_it_exports_is_translated_by_version_and_flag(
+    card: Path, tmp_path: Path
+) -> None:
+    """Nothing promises that cuGetProcAddress answers with exported symbols. This driver's are jumps to what it hands out."""
+    container = Container(card, tmp_path, driver=str(NATIVE / "build/vgpu/jumping"))
+    native = {
+        (path, query): (holder, name.removeprefix("inner_"))
+        for path, query, holder, name in answers(container, "proc", LD_PRELOAD="<unset>")
+    }
+    translated = set()
+    for path, query, holder, name in answers(container, "proc"):
+        if path == "status":
+            assert (holder, name) == native[path, query]
+            continue
+        assert name.removeprefix("inner_") == native[path, query][1], (path, query)
+        assert (holder == "libvgpu.so") == (name in NAMES), (path, query, holder, name)
+        translated |= {name} & NAMES
+    assert translated == {hook.name for hook in hooks() if hook.library == "CUDA"}
+
+
 def test_a_program_linked_against_the_driver_meets_us(card: Path, tmp_path: Path) -> None:
     container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"})
     assert container.run(PROGRAMS / "direct").json() == [3000 << 20, 3000 << 20]

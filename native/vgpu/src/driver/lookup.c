@@ -95,6 +95,13 @@ const struct hook *hook_by_address(void *address, const char *base, bool per_thr
     return other_flavour;
 }
 
+/* From which version on the hook is what a base name yields. */
+static int since_as(const struct hook *hook, const char *asked, size_t asked_base)
+{
+    bool as_instantiate = asked_base == 18 && strncmp(asked, "cuGraphInstantiate", 18) == 0;
+    return as_instantiate && strcmp(hook->name, "cuGraphInstantiateWithFlags") == 0 ? 12000 : hook->since;
+}
+
 const struct hook *hook_by_version(const char *base, int version, bool per_thread)
 {
     struct family asked = family_of(base);
@@ -105,7 +112,7 @@ const struct hook *hook_by_version(const char *base, int version, bool per_threa
     for (int i = 0; i < HOOK_COUNT; i++) {
         struct family own = family_of(hooks[i].name);
         bool flavour = own.per_thread == per_thread;
-        if (hooks[i].since > version || !same_base(hooks[i].name, own.base, base, asked.base) || (own.per_thread && !per_thread))
+        if (since_as(&hooks[i], base, asked.base) > version || !same_base(hooks[i].name, own.base, base, asked.base) || (own.per_thread && !per_thread))
             continue;
         if (best == NULL || (flavour && !best_flavour) || (flavour == best_flavour && hooks[i].since > best->since)) {
             best = &hooks[i];

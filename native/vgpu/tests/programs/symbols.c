@@ -63,7 +63,8 @@ static void base_of(const char *name, char *base)
 
 static void by_version(void *cuda)
 {
-    static const int versions[] = {2000, 3020, 4000, 7000, 11000, 11020, 11030, 11040, 11060, 11080, 12000, 12020, 12050, 12090, 13000};
+    static const int versions[] = {2000,  3020,  4000,  5000,  6000,  7000,  9000,  10000, 10020, 11000, 11010,
+                                   11020, 11030, 11040, 11060, 11080, 12000, 12020, 12050, 12090, 13000};
     int (*old)(const char *, void **, int, uint64_t) = (int (*)(const char *, void **, int, uint64_t))dlsym(cuda, "cuGetProcAddress");
     int (*new)(const char *, void **, int, uint64_t, int *) =
         (int (*)(const char *, void **, int, uint64_t, int *))dlsym(cuda, "cuGetProcAddress_v2");
