@@ -9,6 +9,7 @@ import pytest
 from tests.kit.engine_world import World, scenario
 from tests.kit.objects import group, node, pod, priority_class, queue
 
+Json = dict[str, Any]
 PLAIN = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n'
 
 
@@ -183,6 +184,45 @@ def test_the_global_default_priority_class_holds_for_groups_that_name_none() -> 
     assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
 
 
+def test_a_gang_that_needs_every_pod_stops_at_the_first_that_does_not_fit() -> None:
+    """Nothing is said of where the others might have gone (10.2)."""
+    world = World(conf("gang", "predicates"))
+    world.add(node("n1", cpu="4"), group("g", minimum=2))
+    world.add(pod("g-x-0", cpu="9", group="g"), pod("g-x-1", cpu="1", group="g"))
+    world.settle()
+    assert "Insufficient cpu" in world.condition("g-x-0")["message"]
+    assert world.condition("g-x-1")["reason"] == "Unschedulable"
+    world.add(group("h", minimum=1), pod("h-x-0", cpu="9", group="h"), pod("h-x-1", cpu="1", group="h"))
+    world.settle()
+    assert world.node_of("h-x-1") == "n1"
+
+
+def test_a_gang_whose_roles_are_not_all_placed_is_not_started() -> None:
+    """Three of four fit, but none of them is the one of the role ps."""
+    world = World()
+    world.add(node("n1", cpu="4"), group("g", minimum=3, roles={"ps": 1, "worker": 2}))
+    world.add(pod("g-w-0", cpu="1", group="g", role="worker"), pod("g-w-1", cpu="1", group="g", role="worker"),
+              pod("g-w-2", cpu="1", group="g", role="worker"), pod("g-p-3", cpu="9", group="g", role="ps"))  # fmt: skip
+    world.settle()
+    assert world.bindings == []
+
+
+def one_place_for_two(text: str) -> World:
+    """Job a holds a pod and wants another; job b holds nothing; there is room for one."""
+    world = World(text)
+    world.add(node("n1", cpu="2"), group("a", minimum=1), pod("a-0", cpu="1", group="a", nodeName="n1"))
+    world.add(pod("a-1", cpu="1", group="a"), group("b", minimum=1), pod("b-0", cpu="1", group="b"))
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("plugin", ["gang", "drf"])
+def test_a_job_that_holds_nothing_goes_before_one_that_runs(plugin: str) -> None:
+    world = one_place_for_two(conf(plugin, "predicates"))
+    assert (world.node_of("b-0"), world.node_of("a-1")) == ("n1", "")
+    assert one_place_for_two(conf("predicates")).node_of("a-1") == "n1"
+
+
 # -- enqueue (10.1, 11.5, 11.7) ------------------------------------------------------------------------------------
 
 
@@ -211,6 +251,15 @@ def test_a_job_above_what_the_cluster_may_promise_is_not_enqueued() -> None:
     assert ("Normal", "resource in cluster is overused: overused cpu, overused memory") in told_of_group(world)
 
 
+def test_what_pods_use_is_promised_to_nobody() -> None:
+    """10 of cpu by 1.2, less 8 in use by somebody else: 4 may be promised."""
+    world = World(conf("gang", "overcommit", "predicates"))
+    world.add(node("n1", cpu="10"), pod("theirs", cpu="8", scheduler="default-scheduler", nodeName="n1"))
+    world.add(group("a", minimum=1, resources={"cpu": "5"}), group("b", minimum=1, resources={"cpu": "4"}))
+    world.settle()
+    assert [obj["status"]["phase"] for obj in world.groups.values()] == ["Pending", "Inqueue"]
+
+
 @pytest.mark.parametrize(("factor", "phase"), [("1.2", "Inqueue"), ("1.0", "Pending"), ("0.5", "Inqueue"), ('"2"', "Inqueue")])
 def test_the_overcommit_factor_says_how_much_may_be_promised(factor: str, phase: str) -> None:
     """10 of cpu; a factor below 1 counts as 1.2."""
@@ -220,6 +269,28 @@ def test_the_overcommit_factor_says_how_much_may_be_promised(factor: str, phase:
     world.add(node("n1", cpu="10"), group("g", minimum=2, resources={"cpu": "12"}), pod("a", cpu="6", group="g"))
     world.settle()
     assert world.groups["default/g"]["status"]["phase"] == phase
+
+
+def phases_in_a_queue_of_four(*objects: Json) -> list[str]:
+    world = World(conf("gang", "proportion", "predicates"))
+    world.add(node("n1", cpu="100"), queue("q", capability={"cpu": "4"}), *objects)
+    world.settle()
+    return [obj["status"]["phase"] for obj in world.groups.values()]
+
+
+def test_what_is_promised_in_a_queue_counts_against_its_quota() -> None:
+    groups = [group(name, minimum=1, queue="q", resources={"cpu": "3"}) for name in ("a", "b")]
+    assert sorted(phases_in_a_queue_of_four(*groups)) == ["Inqueue", "Pending"]
+
+
+def test_what_a_job_holds_beyond_its_minimum_does_not() -> None:
+    """a holds 3 of cpu and needs 1: for b's 2 there is room, because 2 of a's may be taken back."""
+    elastic = [group("a", minimum=1, queue="q", resources={"cpu": "1"}),
+               *(pod(f"a-{i}", cpu="1", group="a", nodeName="n1") for i in range(3))]  # fmt: skip
+    assert phases_in_a_queue_of_four(*elastic, group("b", minimum=1, queue="q", resources={"cpu": "2"})) == [
+        "Running", "Inqueue"]  # fmt: skip
+    assert phases_in_a_queue_of_four(*elastic, group("c", minimum=1, queue="q", resources={"cpu": "4"})) == [
+        "Running", "Pending"]  # fmt: skip
 
 
 def test_what_is_promised_to_one_job_is_not_promised_to_the_next() -> None:
@@ -320,6 +391,15 @@ def test_what_a_queue_is_guaranteed_is_kept_free_for_it() -> None:
     assert sum(bool(world.node_of(f"k-{i}-x")) for i in range(4)) == 4
 
 
+def test_a_queue_that_has_all_it_deserves_is_passed_over_and_its_pods_hear_that() -> None:
+    world = World(conf("proportion", "predicates"))
+    world.add(node("n1", cpu="8"), queue("q", capability={"cpu": "2"}), pod("holder", cpu="2", queue="q"))
+    world.settle()
+    world.add(pod("more", cpu="1", queue="q"))
+    world.settle()
+    assert world.condition("more")["message"] == "queue q is overused"
+
+
 def test_the_queue_of_higher_priority_goes_first() -> None:
     world = World(conf("proportion", "predicates"))
     world.add(node("n1", cpu="3"), node("n2", cpu="1"), queue("a"), queue("b", priority=5))
@@ -392,6 +472,19 @@ def test_a_gang_that_cannot_be_made_whole_again_is_unknown_and_runs_again_when_i
     assert world.groups["default/g"]["status"]["phase"] == "Running"
 
 
+def test_a_gang_whose_members_are_only_going_is_not_called_unschedulable() -> None:
+    world = World()
+    world.add(node("n1"), group("g", minimum=2), *(pod(f"g-{i}", cpu="1", group="g") for i in range(2)))
+    world.settle()
+    for name in ("g-0", "g-1"):
+        world.set_phase(name, "Running")
+    world.terminate("g-0")
+    world.settle()
+    status = world.groups["default/g"]["status"]
+    assert [c["type"] for c in status["conditions"]] == ["Scheduled"]
+    assert status["phase"] == "Running"
+
+
 def test_conditions_are_one_per_type_and_counts_follow() -> None:
     world = World()
     world.add(node("n1", cpu="1"), group("g", minimum=2), *(pod(f"g-{i}", cpu="1", group="g") for i in range(2)))
@@ -418,6 +511,10 @@ def test_a_role_that_failed_is_not_tried_again_for_its_other_pods() -> None:
     assert world.condition("g-w-2")["message"] == (
         "Task g-w-2 with role spec worker has already predicated failed, skip"
     )
+
+
+def test_a_gated_pod_that_asks_for_nothing_waits_too() -> None:
+    scenario("gated", nodes=[node("n1")], arriving=[pod("a", gated=True)], expect={"a": ""})
 
 
 def test_a_nominated_node_is_tried_first() -> None:

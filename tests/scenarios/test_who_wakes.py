@@ -136,6 +136,18 @@ def case_existing_anti_affinity() -> Case:
                 "existing pods anti-affinity", deletes("lone"))  # fmt: skip
 
 
+def case_anti_affinity_by_namespace() -> Case:
+    """It shuns the pods of namespaces with a label that n1's only neighbour's namespace loses."""
+    term = {"labelSelector": {}, "topologyKey": HOST, "namespaceSelector": {"matchLabels": {"team": "loud"}}}
+    shuns = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    def quiet(world: World) -> None:
+        world.engine.state.put_namespace("other", {"team": "quiet"})
+
+    return Case([node("n1"), node("n2", cpu="0"), pod("neighbour", namespace="other", cpu="1", nodeName="n1")],
+                pod("w", cpu="1", affinity=shuns), "pod anti-affinity rules", quiet)  # fmt: skip
+
+
 def case_spread() -> Case:
     rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": {"app": "s"}}}  # fmt: skip
@@ -201,6 +213,7 @@ class Watcher:
 def test_a_pod_sleeps_until_what_it_waits_for_happens(name: str) -> None:
     case = CASES[name]()
     world = World()
+    world.engine.state.put_namespace("other", {"team": "loud"})
     world.add(*case.having, case.waits)
     world.settle()
     assert world.node_of("w") == ""

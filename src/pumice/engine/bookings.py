@@ -181,7 +181,11 @@ class Bookings(Groups):
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Labels of a namespace, which pod (anti-)affinity may select by; None when it is gone."""
+        before = self.ledger.terms.version
         self.ledger.terms.put_namespace(name, labels)
+        if self.sleeping and self.ledger.terms.version != before:  # who refuses to be near whom may have changed anywhere
+            for row in self.ledger.table.row_of.values():
+                self.ledger.table.touch(row, gain=True)
 
     def storage_changed(self) -> None:
         """Claims, volumes, storage classes or what nodes may attach changed: pods with claims may fit elsewhere now."""
