@@ -114,9 +114,12 @@ def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
     return found
 
 
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+
+
 def _words(told: tuple[str, str]) -> tuple[str, str]:
     """A text without its numbers."""
-    return told[0], "".join(c for c in told[1] if not c.isdecimal())
+    return told[0], told[1].translate(_NO_DIGITS)
 
 
 def _group(cycle: Cycle, job: Job) -> list[Effect]:
