@@ -283,6 +283,12 @@ def test_what_is_promised_in_a_queue_counts_against_its_quota() -> None:
     assert sorted(phases_in_a_queue_of_four(*groups)) == ["Inqueue", "Pending"]
 
 
+def test_what_gated_pods_ask_for_is_not_promised_yet() -> None:
+    gated = [group("a", minimum=1, queue="q", resources={"cpu": "3"}), pod("a-0", cpu="3", group="a", gated=True)]
+    assert phases_in_a_queue_of_four(*gated, group("b", minimum=1, queue="q", resources={"cpu": "3"})) == [
+        "Inqueue", "Inqueue"]  # fmt: skip
+
+
 def test_what_a_job_holds_beyond_its_minimum_does_not() -> None:
     """a holds 3 of cpu and needs 1: for b's 2 there is room, because 2 of a's may be taken back."""
     elastic = [group("a", minimum=1, queue="q", resources={"cpu": "1"}),
@@ -499,6 +505,23 @@ def test_conditions_are_one_per_type_and_counts_follow() -> None:
     world.settle()
     status = world.groups["default/g"]["status"]
     assert (status["running"], status["failed"], status["succeeded"]) == (1, 1, 0)
+
+
+def test_a_condition_of_which_only_the_numbers_change_is_rewritten_after_half_a_minute_at_most() -> None:
+    world = World()
+    world.add(node("n1", cpu="1"), pod("a", cpu="5"))
+    world.settle()
+    world.add(node("n2", cpu="1"), pod("b", cpu="5"))
+    world.settle()
+    assert world.condition("a")["message"] == "0/1 nodes are unavailable: 1 Insufficient cpu."
+    assert world.condition("b")["message"] == "0/2 nodes are unavailable: 2 Insufficient cpu."
+    world.now += 30
+    changed = world.pods["default/a"]
+    changed["metadata"]["annotations"] = {"volcano.sh/task-priority": "7"}
+    changed["spec"]["tolerations"] = [{"operator": "Exists"}]
+    world.add(changed)
+    world.settle()
+    assert world.condition("a")["message"] == "0/2 nodes are unavailable: 2 Insufficient cpu."
 
 
 def test_a_role_that_failed_is_not_tried_again_for_its_other_pods() -> None:
