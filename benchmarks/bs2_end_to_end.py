@@ -25,7 +25,7 @@ from benchmarks.end_to_end.contenders import (
     OursWhole,
 )
 from benchmarks.end_to_end.load import check, clean, prepare
-from benchmarks.end_to_end.measures import Figures, burst, one_burst, percentiles, steady
+from benchmarks.end_to_end.measures import Figures, burst, one_burst, percentiles, settled, steady
 from benchmarks.end_to_end.options import Options, arguments, medians, progress
 from benchmarks.end_to_end.server import Server, api_server
 from benchmarks.report import Goal, conclude
@@ -63,8 +63,9 @@ async def latencies(server: Server, names: list[str], options: Options) -> dict[
     for run in range(options.repeats):
         for name in names:
             async with CONTENDERS[name](server) as contender:
-                warm = await one_burst(server, contender, f"lw{run}", 50)
                 label = f"l{run}-{name.replace('_', '-')}"
+                warm = await one_burst(server, contender, f"{label}-warm", 50)
+                await settled(server)
                 delays = await steady(server, label, contender.schedules, RATE, options.steady_pods)
             await check(server.kube, warm | {f"{label}-{i}" for i in range(options.steady_pods)}, cards=contender.chooses_cards)
             await clean(server.kube)

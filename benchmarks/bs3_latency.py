@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.end_to_end.contenders import Ours
 from benchmarks.end_to_end.load import check, preload, prepare
-from benchmarks.end_to_end.measures import one_burst, percentiles, steady
+from benchmarks.end_to_end.measures import one_burst, percentiles, settled, steady
 from benchmarks.end_to_end.options import Options, arguments, medians, progress
 from benchmarks.end_to_end.server import api_server
 from benchmarks.report import Goal, conclude
@@ -31,7 +31,7 @@ async def run(options: Options) -> dict[str, Any]:
         runs, every = [], []
         async with Ours(server) as scheduler:
             names = await one_burst(server, scheduler, "warm", 50)
-            await asyncio.sleep(1)
+            await settled(server)
             scheduler.mark()
             for index in range(options.repeats):
                 delays = await steady(server, f"l{index}", scheduler.schedules, RATE, options.steady_pods)

@@ -31,7 +31,7 @@ async def burst(server: Server, contender: Contender, count: int, name: str, *, 
     return result
 
 
-async def settled(server: Server, quiet: float = 0.7, seconds: float = 20) -> None:
+async def settled(server: Server, quiet: float = 0.7, seconds: float = 90) -> None:
     """Until nobody has written for a moment: late writes (events, PodGroups, status) belong to the burst."""
     deadline, before = time.monotonic() + seconds, -1
     while (now := server.log.writes.total()) != before and time.monotonic() < deadline:
@@ -41,7 +41,9 @@ async def settled(server: Server, quiet: float = 0.7, seconds: float = 20) -> No
 
 
 async def one_burst(server: Server, contender: Contender, name: str, count: int, seconds: float = 180) -> set[str]:
+    """``name`` must be new to the server's log, or nothing is waited for."""
     pods = [make_pod(f"{name}-{i}", i, scheduler=contender.schedules) for i in range(count)]
+    assert not any(obj["metadata"]["name"] in server.log.bound for obj in pods), f"{name} was used before"
     names = await create_pods(server.kube, pods)
     await server.log.until_bound(names, seconds)
     return names
