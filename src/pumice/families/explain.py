@@ -12,9 +12,9 @@ from typing import Protocol
 
 import msgspec
 
+from pumice.families.amounts import LEAST_MEANT, mib_of
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.nvidia_vgpu.ask import LEAST_MEANT, mib_of
 from pumice.families.seam import Family
 from pumice.model.units import INT32_MAX
 from pumice.wire import names

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from pumice.families.amounts import LEAST_MEANT, mib_of
 from pumice.families.lint.finding import Finding
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.nvidia_vgpu.ask import LEAST_MEANT, mib_of
 from pumice.families.settings import Settings
 from pumice.model.refusal import Refusal
 from pumice.wire import names

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.families.amounts import out_of_range
 from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
@@ -81,7 +82,7 @@ class NvidiaGpushare:
         if 0 <= value <= INT32_MAX:
             return value
         where = f"container {container.name!r}: {self._resource}"
-        return Refusal(where, f"{text} is not a whole number from 0 to {INT32_MAX}")
+        return Refusal(where, out_of_range(text, value, memory=not self.number))
 
     def inventory(self, node: Node) -> Inventory | None:
         """Cards 0 to number-1 of equal memory, from the node's capacity; unhealthy ids take no new pods (16.1)."""

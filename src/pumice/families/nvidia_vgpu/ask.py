@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pumice.families.amounts import out_of_range
 from pumice.model.refusal import Refusal
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
@@ -144,7 +144,8 @@ def _container(where: str, container: Container, config: NvidiaConfig, partial: 
             continue
         value = _quantity(limits.get(name, None if name == count_name else requests.get(name)), name == percent_name)
         if value is not None and not 0 <= value <= INT32_MAX:
-            return Refusal(f"{where}: {name}", _out_of_range(limits.get(name, requests.get(name)), value, name == memory_name))
+            text = limits.get(name, requests.get(name))
+            return Refusal(f"{where}: {name}", out_of_range(text, value, memory=name == memory_name))
         values[name] = value
     count = values[count_name] if count_name in limits else max(1, config.default_gpu_num)
     if not count:
@@ -174,24 +175,3 @@ def _quantity(text: str | int | float | None, percent: bool) -> int | None:
     if value.denominator != 1:
         return None if percent else 0
     return int(value)
-
-
-LEAST_MEANT = 16
-"""MiB below which nobody means an amount of memory: such a number was not meant in bytes."""
-
-
-def mib_of(text: str) -> int:
-    """The MiB that somebody means who writes a unit as people do (``3 GB``, ``3000MB``, ``3gib``); 0 when it is none of that."""
-    found = _PEOPLES_UNITS.fullmatch(text.strip().lower())
-    return int(float(found[1]) * (1024 if found[2] == "g" else 1)) if found else 0
-
-
-_PEOPLES_UNITS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*([gm])(?:i?b)")
-
-
-def _out_of_range(text: object, value: int, memory: bool) -> str:
-    if memory and (meant := mib_of(str(text))):
-        return f"{text!r} is no number; this counts MiB, without a unit: write {meant}"
-    if not memory or value < 0:
-        return f"{text} is not a whole number from 0 to {INT32_MAX}"
-    return f"{text} is {value} MiB; this counts MiB, not bytes: for {text} of memory write {max(1, value >> 20)}"
