@@ -110,6 +110,17 @@ def test_where_a_pod_with_a_claim_goes(name: str) -> None:
     assert text in world.condition("p").get("message", "")
 
 
+def test_an_ephemeral_volume_waits_for_its_claim() -> None:
+    world = world_of()
+    world.add(pod("p", cpu="1", volumes=[{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]))
+    world.settle()
+    assert 'persistentvolumeclaim "p-scratch" not found' in world.condition("p")["message"]
+    store(world, claim("p-scratch", kind="zonal"))
+    world.settle()
+    assert [dict(b.claims) for b in world.bindings] == [{"default/p-scratch": ""}]
+    assert world.node_of("p") == "n2"
+
+
 def test_two_claims_of_one_pod_need_two_volumes() -> None:
     world = world_of(claim("c", kind="local"), claim("d", kind="local"), volume("v1", kind="local", nodes=("n1", "n2")),
                      volume("v2", kind="local", nodes=("n2",)))  # fmt: skip

@@ -105,7 +105,7 @@ class Classes:
         meta, spec = pod.metadata, pod.spec
         containers = _containers_key(spec)
         ports = host_ports(spec.containers)
-        claims = pod_claims(spec.volumes) if spec.volumes else ()
+        claims = pod_claims(meta.name, spec.volumes) if spec.volumes else ()
         labels = tuple(sorted(meta.labels.items()))
         written: Hashable = None
         if spec.node_selector or spec.affinity or spec.tolerations or spec.topology_spread_constraints:

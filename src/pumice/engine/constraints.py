@@ -145,12 +145,15 @@ def _spread_rule(rule: Mapping[str, Any], namespace: str, labels: Mapping[str, s
     )
 
 
-def pod_claims(volumes: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def pod_claims(pod: str, volumes: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Names of the claims that the pod of that name uses, sorted; the claim of an ephemeral volume is named after both."""
     names = []
     for volume in volumes:
         claim = volume.get("persistentVolumeClaim")
         if isinstance(claim, Mapping) and claim.get("claimName"):
             names.append(str(claim["claimName"]))
+        elif isinstance(volume.get("ephemeral"), Mapping):
+            names.append(f"{pod}-{volume.get('name', '')}")
     return tuple(sorted(names))
 
 
