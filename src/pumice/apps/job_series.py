@@ -40,6 +40,16 @@ class JobSeries:
     retries: Counter[str] = field(default_factory=Counter)
     _made: tuple[list[str], ...] | None = None
 
+    def tried(self, keys: list[str]) -> None:
+        """These jobs were tried in a cycle and do not stand."""
+        self.retries.update(keys)
+        if len(self.retries) > 2 * len(self.engine.state.jobs) + 1000:  # nobody may ever ask for the page
+            self._prune()
+
+    def _prune(self) -> None:
+        for key in self.retries.keys() - self.engine.state.jobs.keys():
+            del self.retries[key]
+
     async def prepare(self, give_way: Callable[[], Awaitable[None]], slice_: float) -> None:
         """Make the lines of the next page, and give way every ``slice_`` seconds."""
         made: tuple[list[str], ...] = ([], [], [], [])
@@ -59,8 +69,7 @@ class JobSeries:
         yield from family("volcano_unschedule_task_count", "gauge", "Pods that a gang lacks",
                           (({"job_id": job.key}, count) for job, count in short))  # fmt: skip
         yield from family("volcano_unschedule_job_count", "gauge", "Jobs that cannot be scheduled", [({}, len(short))])
-        for key in self.retries.keys() - jobs.keys():
-            del self.retries[key]
+        self._prune()
         yield from family("volcano_job_retry_counts", "counter", "Cycles in which a job was not ready",
                           (({"job_id": key}, count) for key, count in self.retries.items()))  # fmt: skip
         made, self._made = self._made, None

@@ -79,7 +79,7 @@ class SchedulerMetrics:
             self.stage.observe(seconds * 1000, stage)
         for seconds in measures.assumed:
             self.task.observe(seconds * 1000, "Assumed")
-        self.jobs.retries.update(measures.unready)
+        self.jobs.tried(measures.unready)
         self.attempts["scheduled"] += measures.placed
         self.attempts["unschedulable"] += measures.refused
 

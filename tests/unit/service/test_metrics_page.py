@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.engine_world import World
 from tests.kit.objects import group, node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.virtual_time import run_virtually
 
 from pumice.apps import scheduler_metrics
+from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 
@@ -212,3 +214,13 @@ def test_what_changes_while_a_page_is_made_is_in_the_next_one(monkeypatch: pytes
             assert await metrics.fresh_page() == page.encode()
 
     run_virtually(story())
+
+
+def test_jobs_that_are_gone_take_no_room_even_when_nobody_asks_for_the_page() -> None:
+    world = World()
+    metrics = SchedulerMetrics(world.engine)
+    world.add(group("stays", minimum=2))
+    for i in range(5000):
+        metrics.jobs.tried(["default/stays", f"default/gone-{i}"])
+    assert len(metrics.jobs.retries) <= 1003
+    assert metrics.jobs.retries["default/stays"] == 5000
