@@ -242,6 +242,21 @@ def test_a_gang_that_was_evicted_does_not_come_back_in_part() -> None:
     run_virtually(story(), patience=0.0)  # nothing real takes part
 
 
+def test_a_gang_is_evicted_in_time_although_no_other_write_is_ever_answered() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=8)) as running, watched(running):
+
+            async def hangs(*_: Any, **__: Any) -> Any:
+                await asyncio.sleep(3600)
+
+            running.cluster.patch = hangs  # type: ignore[method-assign]
+            running.cluster.fault = lambda verb, path: REFUSED if path.endswith("/g-0/binding") else None
+            await create(running.cluster, *gang(), *(pod(f"too-big-{i}", mib=9000 + i) for i in range(30)))
+            assert await whole_or_evicted(running) == 0
+
+    run_virtually(story(), patience=0.0)
+
+
 def test_the_cards_of_a_pod_that_may_be_bound_are_kept_until_the_server_answers() -> None:
     """Its Binding was done and nobody said so; nothing can be asked for a minute, and another pod waits for its card."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,6 +23,8 @@ log = logging.getLogger("pumice.scheduler.status")
 ATTEMPTS = 6
 REMEMBERED_EVENTS = 20_000
 REPEAT_EVENT_AFTER = 600.0
+MARKS_WAIT = 1.0
+"""Seconds that an eviction waits for its marks to be written."""
 BACKLOG_LIMIT = 100_000
 GIVE_WAY_AT_MOST = 1.0
 """Seconds for which events and status wait while many Bindings are on their way. A gang of 500 is out by then; its 500 events,
@@ -47,6 +50,9 @@ class StatusWriter:
     busy: Callable[[], bool] = lambda: False
     _pending: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _evictions: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
+    """Apart from the rest: no backlog and no write that hangs keeps them waiting, and none of them is dropped."""
+    _evict: asyncio.Event = field(default_factory=asyncio.Event)
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
     """Keys on their way, each by one worker at a time, so that an older value never overtakes a newer one; and whether the
     value is still wanted."""
@@ -63,6 +69,10 @@ class StatusWriter:
         if isinstance(effect, PodCondition) and effect.event:
             self.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "FailedScheduling",
                            effect.message))  # fmt: skip
+        if isinstance(effect, Evict):
+            self._evictions[key] = effect
+            self._evict.set()
+            return
         self._pending[key] = effect
         while len(self._pending) > BACKLOG_LIMIT:
             self._pending.popitem(last=False)
@@ -83,17 +93,18 @@ class StatusWriter:
         """Write for ever. What is on its way when this is cancelled is written by the next run or flush."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.workers):
-                group.create_task(self._work())
+                group.create_task(self._work(self._pending, self._wake, self._gives_way))
+                group.create_task(self._work(self._evictions, self._evict, lambda: False))
 
     async def drain(self, seconds: float) -> None:
         """Wait until nothing is left to write, at most that long."""
         deadline = self.clock.monotonic() + seconds
-        while (self._pending or self._writing) and self.clock.monotonic() < deadline:
+        while (self._pending or self._evictions or self._writing) and self.clock.monotonic() < deadline:
             await self.clock.sleep(0.01)
 
     async def flush(self, seconds: float) -> None:
         """Write what is left, at most that long, when nobody runs any more."""
-        if self._pending:
+        if self._pending or self._evictions:
             workers = asyncio.ensure_future(self.run())
             try:
                 await self.drain(seconds)
@@ -110,28 +121,30 @@ class StatusWriter:
             self._busy_since = now
         return now - self._busy_since < GIVE_WAY_AT_MOST
 
-    async def _work(self) -> None:
+    async def _work(
+        self, todo: OrderedDict[tuple[str, ...], Effect], wake: asyncio.Event, gives_way: Callable[[], bool]
+    ) -> None:
         while True:
-            if self._gives_way():
+            if gives_way():
                 await self.clock.sleep(GIVE_WAY)
                 continue
-            key = next((key for key in self._pending if key not in self._writing), None)
+            key = next((key for key in todo if key not in self._writing), None)
             if key is None:
-                self._wake.clear()
-                await self._wake.wait()
+                wake.clear()
+                await wake.wait()
                 continue
-            effect = self._pending.pop(key)
+            effect = todo.pop(key)
             self._writing[key] = True
             try:
                 await self._write(key, effect)
             except asyncio.CancelledError:
                 if self._writing[key] and not isinstance(effect, Event):
-                    self._pending.setdefault(key, effect)
+                    todo.setdefault(key, effect)
                 raise
             finally:
                 del self._writing[key]
-                if key in self._pending:
-                    self._wake.set()
+                if key in todo:
+                    wake.set()
 
     async def _write(self, key: tuple[str, ...], effect: Effect) -> None:
         attempt = 0
@@ -140,7 +153,8 @@ class StatusWriter:
                 await self._perform(effect)
                 return
             except ApiError as error:
-                if error.code in (403, 404, 422) or isinstance(effect, Event):
+                hopeless = (404, 409) if isinstance(effect, Evict) else (403, 404, 422)  # 409: another pod has its name now
+                if error.code in hopeless or isinstance(effect, Event):
                     log.debug("not written %s: %s", effect, error)
                     return
                 if key in self._pending:
@@ -168,7 +182,7 @@ class StatusWriter:
             case Event():
                 await self.cluster.create(EVENTS, self._event(effect), effect.namespace or "default")
             case Evict():
-                await self._evict(effect)
+                await self._delete(effect)
 
     async def _patch_pod(self, namespace: str, name: str, conditions: list[dict[str, Any]]) -> None:
         body = {"status": {"conditions": conditions}}
@@ -181,7 +195,8 @@ class StatusWriter:
         allocated: dict[str, Any] = {**dict.fromkeys(old, None), **effect.allocated}
         await self.cluster.patch(QUEUES, effect.name, {"status": {"allocated": allocated}}, subresource="status")
 
-    async def _evict(self, effect: Evict) -> None:
+    async def _delete(self, effect: Evict) -> None:
+        """Mark the pod and delete it (spec 12.2). The marks are for people: without them it goes all the same."""
         text = f"Pod is evicted, because of {effect.reason}"
         self.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
         now = self.clock.now()
@@ -190,7 +205,9 @@ class StatusWriter:
             _condition("Ready", "False", "Evict", text, now),
             _condition("DisruptionTarget", "True", "PreemptionByScheduler", why, now),
         ]
-        await self._patch_pod(effect.namespace, effect.name, conditions)
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(MARKS_WAIT):
+                await self._patch_pod(effect.namespace, effect.name, conditions)
         await self.cluster.delete(PODS, effect.name, effect.namespace, uid=effect.uid)
 
     def _key(self, effect: Effect) -> tuple[str, ...] | None:
