@@ -378,9 +378,9 @@ def test_a_process_of_another_pid_namespace_is_not_taken_for_dead(container: Con
         assert first.ask(f"alloc {3000 * MIB}") == OUT_OF_MEMORY  # looks for the dead
         assert read_region(container.region).total() == before
         assert 1 in [slot.pid for slot in read_region(container.region).live]  # as it is called over there
+        free, _ = first.ask("info")
         inner.kill()
         inner.communicate()
-        free, _ = first.ask("info")
         # Its end is nobody's to wait for here: the pipe closes a little before the process is gone.
         answers = (time.sleep(0.01) or first.ask(f"alloc {free + 500 * MIB}") for _ in range(500))
         assert 0 in answers
