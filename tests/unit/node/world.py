@@ -166,7 +166,7 @@ class FakeKubelet(rpc.RegistrationServicer):
                 self.lists[resource] = {device.ID: device.health == "Healthy" for device in message.devices}
                 self._changed.notify_all()
 
-    async def until(self, resource: str, fits: Any, timeout: float = 10.0) -> dict[str, bool]:
+    async def until(self, resource: str, fits: Any, timeout: float = 30.0) -> dict[str, bool]:
         async with asyncio.timeout(timeout), self._changed:
             await self._changed.wait_for(lambda: resource in self.lists and fits(self.lists[resource]))
             return self.lists[resource]
@@ -184,7 +184,7 @@ class FakeKubelet(rpc.RegistrationServicer):
         return response.container_responses[0]
 
 
-async def until(fits: Any, timeout: float = 10.0) -> None:
+async def until(fits: Any, timeout: float = 30.0) -> None:
     """Wait for something that no event tells."""
     async with asyncio.timeout(timeout):
         while not fits():
