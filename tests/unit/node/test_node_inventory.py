@@ -41,6 +41,15 @@ def test_the_register_annotation_says_what_is_shared(sharing, sick, expected):
     assert register_annotation(share(CARDS, sharing, dict.fromkeys(sick, "ill"))) == expected
 
 
+def test_a_mig_card_announces_places_where_the_device_configmap_asks_for_it():
+    cards = (card(0, A, mig=True), card(1, B))
+    assert "places" not in register_annotation(share(cards, PLAIN))
+    sharing = effective(NvidiaConfig(mig_placements=True))
+    register = register_annotation(share(cards, sharing))
+    assert register.startswith(record(A, mode="mig,places"))
+    assert [c.places for c in parse_register(register).cards] == [True, False]
+
+
 def test_records_follow_the_minor_number_and_an_unknown_one_sorts_first():
     cards = share((card(0, A, minor=1), card(1, B, minor=0), card(2, "GPU-c", minor=-1)), PLAIN)
     assert [c.uuid for c in parse_register(register_annotation(cards)).cards] == ["GPU-c", B, A]

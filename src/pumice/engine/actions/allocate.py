@@ -130,11 +130,11 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
             task.puzzling = False
             task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
             continue
-        price = _Price(cycle, task)
-        accept = price.accepted if task.cls.vague else None
+        price = _Price(cycle, task) if task.cls.vague else None
+        accept = None if price is None else price.accepted
         choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
         choice = choice or placer.choose(task.cls, accept=accept)
-        if choice is None and price.declined is not None:
+        if choice is None and price is not None and price.declined is not None:
             _too_dear(cycle, task, price.declined)
             continue
         if choice is not None:
