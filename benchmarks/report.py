@@ -60,7 +60,7 @@ class Goal:
 
     @property
     def met(self) -> bool:
-        return self.value >= self.limit if self.least else self.value <= self.limit
+        return bool(self.value >= self.limit if self.least else self.value <= self.limit)  # NumPy has a bool of its own
 
     def plain(self) -> dict[str, Any]:
         return {"what": self.what, "value": round(self.value, 3), "goal": f"{'>=' if self.least else '<='} {self.limit:g}",

@@ -31,20 +31,21 @@ tiers:
     arguments:
       deviceshare.VGPUEnable: true
       deviceshare.SchedulePolicy: binpack
+      pumice.MigOffGroup: true
 """
 KINDS = ("memory", "cores", "cards", "mode", "constraint", "evict", "combined")
 
 
 def random_world(dice: random.Random) -> tuple[list[Node], list[Pod]]:
     """One to three nodes with bound pods on them, written as the API server has them."""
-    ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=dice.choice(("binpack", "spread")))))
+    ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=dice.choice(("binpack", "spread")), mig_off_group=True)))
     nodes, bound = [], []
     for n in range(dice.randint(1, 3)):
         mig = dice.random() < 0.3
         kind, total = (A100, 40960) if mig or dice.random() < 0.3 else (V100, 16384)
         cards = [
             card(f"GPU-{n}{i}", total, dice.choice((2, 4, 10)), kind, healthy=dice.random() > 0.1,
-                 mode="mig" if mig else "hami-core")
+                 mode="mig" if mig else "hami-core", places=mig and dice.random() < 0.4)
             for i in range(dice.randint(1, 3))
         ]  # fmt: skip
         node = vgpu_node(f"n{n}", *cards)
