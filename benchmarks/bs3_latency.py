@@ -19,7 +19,7 @@ from benchmarks.end_to_end.options import Options, arguments, medians, progress
 from benchmarks.end_to_end.server import api_server
 from benchmarks.report import Goal, conclude
 
-MINUTES = 4
+MINUTES = 3
 RATE = 20.0
 
 

@@ -23,7 +23,7 @@ from benchmarks.end_to_end.options import Options, arguments, medians, progress
 from benchmarks.end_to_end.server import Server, api_server
 from benchmarks.report import Goal, conclude
 
-MINUTES = 6
+MINUTES = 5
 CASES = ((1, 500), (1, 500), (20, 500), (500, 20), (10000, 1))
 
 

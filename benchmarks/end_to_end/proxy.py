@@ -108,9 +108,9 @@ class Proxy:
     async def _weather(self, request: web.Request) -> web.Response:
         if request.method == "PUT":
             wanted = await request.json()
+            if wanted.get("storm") and not self._lines:
+                await self._gather()  # before the storm begins, or it would blow nothing
             self.refuse, self.storm = wanted.get("refuse", 0.0), wanted.get("storm", 0)
-            if self.storm and not self._lines:
-                await self._gather()
         return web.json_response({"refused": self.refused, "updates": self.updates})
 
     async def _gather(self) -> None:
