@@ -217,6 +217,44 @@ async def free_card(running: Daemon) -> int:
     return next(i for i in range(4) if f"GPU-n2-{i}," not in given)
 
 
+def test_members_that_come_back_to_a_running_gang_do_not_endanger_it() -> None:
+    """Two of eight are made anew; one of them cannot be bound: the other goes, the six that ran go on."""
+
+    async def story() -> None:
+        async with daemon(node("n1", cards=8)) as running, watched(running):
+            await create(running.cluster, *gang())
+            await running.bind_all(*(f"g-{i}" for i in range(SIZE)))
+            await running.clock.sleep(1)
+            for name in ("g-0", "g-1"):
+                await running.cluster.delete(volcano.PODS, name, "default", grace=0)
+            running.cluster.fault = lambda verb, path: REFUSED if path.endswith("/h-0/binding") else None
+            await create(running.cluster, *(pod(f"h-{i}", mib=8000, group="g") for i in range(2)))
+            await running.clock.sleep(PATIENCE)
+            assert {p["metadata"]["name"] for p in await standing(running)} == {f"g-{i}" for i in range(2, SIZE)}
+
+    run_virtually(story(), patience=0.0)
+
+
+def test_the_last_member_after_a_restart_cannot_be_bound_and_the_half_is_evicted() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=8)) as running:
+            running.cluster.fault = lambda verb, path: LATE if path.endswith("/g-7/binding") else None
+            await create(running.cluster, *gang())
+            await running.clock.sleep(0.5)
+            first, running.task = running.task, asyncio.create_task(asyncio.sleep(0))
+            for task in [first, *running.scheduler.binder._running]:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await first
+            assert len(await standing(running)) == SIZE - 1
+            running.cluster.fault = lambda verb, path: REFUSED if path.endswith("/g-7/binding") else None
+            heir = Daemon(running.cluster, running.clock)
+            running.task, running.stop = heir.task, heir.stop
+            assert await whole_or_evicted(heir) == 0
+
+    run_virtually(story(), patience=0.0)
+
+
 def test_a_gang_that_was_evicted_does_not_come_back_in_part() -> None:
     """The member that could not be bound is not bound alone while the others are going."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pumice.apps.binder import GANG_PATIENCE, Outcome
@@ -31,6 +32,8 @@ class Outcomes:
     clock: Clock
     wake: asyncio.Event
     _broken_gangs: dict[tuple[str, str], None] = field(default_factory=dict)
+    _members: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """Gang and attempt to the members whose Bindings were accepted."""
 
     def take(self, effect: Bind, outcome: Outcome, error: str) -> None:
         engine = self.engine
@@ -57,6 +60,10 @@ class Outcomes:
         self.metrics.reached("Bound", task, self.clock.now())
         text = f"Successfully assigned {effect.namespace}/{effect.name} to {effect.node}"
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Normal", "Scheduled", text))
+        if effect.gang:
+            self._members.setdefault((effect.gang, effect.attempt), []).append(effect.uid)
+            if len(self._members) > REMEMBERED_GANGS:
+                self._members.pop(next(iter(self._members)))
         if (effect.gang, effect.attempt) in self._broken_gangs:
             self._evict(effect.uid, effect.namespace, effect.name)
 
@@ -68,7 +75,10 @@ class Outcomes:
         self._broken_gangs[effect.gang, effect.attempt] = None
         if len(self._broken_gangs) > REMEMBERED_GANGS:
             self._broken_gangs.pop(next(iter(self._broken_gangs)))
-        self._evict_whole(job)
+        if job.stood:  # what ran before goes on
+            self._evict_all(job, self._members.get((effect.gang, effect.attempt), []))
+        else:
+            self._evict_all(job, job.tasks)
 
     async def finish_gangs(self) -> None:
         """At the start: gangs whose Bindings another scheduler did not finish are completed in their time, or evicted."""
@@ -78,11 +88,11 @@ class Outcomes:
         await self.clock.sleep(GANG_PATIENCE)
         for job in self.engine.half_bound():
             if job in found:
-                self._evict_whole(job)
+                self._evict_all(job, job.tasks)
                 self.wake.set()
 
-    def _evict_whole(self, job: Job) -> None:
-        for task in list(job.tasks.values()):
+    def _evict_all(self, job: Job, members: Iterable[str]) -> None:
+        for task in [job.tasks[uid] for uid in members if uid in job.tasks]:
             if task.status in (Status.BOUND, Status.RUNNING):
                 self._evict(task.uid, task.namespace, task.name)
         self.writer.put(Event("PodGroup", volcano.SCHEDULING_API, job.namespace, job.name, job.uid, "Normal", "Evict",

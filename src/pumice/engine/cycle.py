@@ -320,7 +320,9 @@ class Statement:
         cycle = self.cycle
         state = cycle.state
         allocated = [(t, c) for t, _, c in self.steps if t.status is Status.ALLOCATED]
-        gang = self.job.key if self.job.min_available > 1 and len(allocated) > 1 else ""
+        # A gang that stood once gets single members back as they come; one that never did stands or falls with each of them.
+        together = len(allocated) > 1 or not self.job.stood
+        gang = self.job.key if self.job.min_available > 1 and together else ""
         for task, choice in allocated:
             state.ledger.assume(task.uid)
             self.job.move(task, Status.BINDING)

@@ -27,7 +27,7 @@ from pumice.engine.task import (
     task_status,
 )
 from pumice.wire.names import SCHEDULER_NAME
-from pumice.wire.volcano import INQUEUE, OPEN, PENDING, PodGroup, PodGroupCondition, seconds
+from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition, seconds
 
 _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
 
@@ -73,6 +73,8 @@ class Job(Struct, eq=False):
     """When its gang first stood."""
     retry_at: float = 0.0
     resting: bool = False
+    whole: bool = False
+    """All of its minimum had nodes at some time since this PodGroup was seen."""
     problem: str = ""
 
     # -- membership and status ----------------------------------------------------------------------------------
@@ -216,6 +218,11 @@ class Job(Struct, eq=False):
     def is_starving(self) -> bool:
         return self.counts[Status.PIPELINED] + self.ready_count < self.min_available
 
+    @property
+    def stood(self) -> bool:
+        """Whether its gang was whole before, as far as is known."""
+        return self.whole or self.phase in (RUNNING, UNKNOWN)
+
     def is_pending(self) -> bool:
         return self.phase in ("", PENDING)
 
@@ -273,6 +280,7 @@ def drop_group(job: Job) -> None:
     job.group = None
     job.sort_key = None
     job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
+    job.whole = False
     job.settle()
 
 

@@ -127,6 +127,7 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
     if group is None:
         return []
     job.phase = phase_of(job, cycle.uuid)
+    job.whole = job.whole or job.phase in (RUNNING, COMPLETED)
     counts = (job.counts[Status.RUNNING], job.counts[Status.SUCCEEDED], job.counts[Status.FAILED])
     found: list[Effect] = []
     old = {c.type: c for c in group.status.conditions}

@@ -1,7 +1,7 @@
 """volcano-scheduler.conf: what is read, what is warned of with its line, what is refused."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pumice.engine.engine import Engine
@@ -159,6 +159,7 @@ def test_what_is_rendered_is_read_back(conf: SchedulerConf) -> None:
     assert [[(p.name, p.off) for p in t] for t in again.tiers] == [[(p.name, p.off) for p in t] for t in conf.tiers]
 
 
+@settings(deadline=None)  # the first text loads the YAML reader
 @given(st.text(max_size=200))
 def test_no_text_raises_anything_but_bad_input_of_one_line(text: str) -> None:
     complaint = ""
