@@ -16,7 +16,7 @@ from benchmarks.native.experiments.rig import Report, Rig
 from benchmarks.native.experiments.roles import MIB
 from benchmarks.native.experiments.roles_memory import WAYS
 
-LIMIT = "8g"
+LIMIT_BYTES = 8 << 30  # or half of a smaller card: never more managed memory than is free
 
 # Fills the card through torch's allocator; prints what was had, what was free, and the exception that ended it.
 TORCH = """
@@ -39,17 +39,19 @@ ALLOCATORS = {
 
 def exactness(rig: Rig) -> Report:
     report = Report()
-    _every_way(rig, report)
-    _torch(rig, report)
+    limit = str(min(LIMIT_BYTES, rig.free_bytes() // 2 // MIB * MIB))
+    report.figures["limit, bytes"] = int(limit)
+    _every_way(rig, report, limit)
+    _torch(rig, report, limit)
     _processes(rig, report)
     _kill(rig, report)
     return report
 
 
-def _every_way(rig: Rig, report: Report) -> None:
+def _every_way(rig: Rig, report: Report, limit: str) -> None:
     parts: dict[str, float] = {}
     for way in WAYS:
-        told = rig.run("fill", rig.container(CUDA_DEVICE_MEMORY_LIMIT=LIMIT), way=way, block=256 * MIB)
+        told = rig.run("fill", rig.container(CUDA_DEVICE_MEMORY_LIMIT=limit), way=way, block=256 * MIB)
         if "unsupported" in told:
             report.not_run[f"filling, {way}"] = f"the driver answers {told['unsupported']}"
             continue
@@ -64,13 +66,13 @@ def _every_way(rig: Rig, report: Report) -> None:
     report.plots["usable"] = plot.bars("granted of what the limit leaves", "share", parts, goal=1.0)
 
 
-def _torch(rig: Rig, report: Report) -> None:
+def _torch(rig: Rig, report: Report, limit: str) -> None:
     if rig.emulated or importlib.util.find_spec("torch") is None:
         reason = "torch's kernels need a GPU" if rig.emulated else "no torch here"
         report.not_run["torch's allocators"] = reason
         return
     for name, setting in ALLOCATORS.items():
-        container = rig.container(CUDA_DEVICE_MEMORY_LIMIT=LIMIT, PYTORCH_CUDA_ALLOC_CONF=setting)
+        container = rig.container(CUDA_DEVICE_MEMORY_LIMIT=limit, PYTORCH_CUDA_ALLOC_CONF=setting)
         done = subprocess.run(
             [sys.executable, "-c", TORCH], env=dict(container.environment), capture_output=True, text=True, timeout=300
         )

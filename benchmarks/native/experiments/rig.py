@@ -183,6 +183,10 @@ class Rig:
             for child in children:
                 child.__exit__(None, None, None)
 
+    def free_bytes(self) -> int:
+        """What the card has free for a program outside every container."""
+        return int(self.run("hold", share=0.0)["free"])
+
     def program(self, name: str, *arguments: str, container: Container | None = None) -> Any:
         """What one of the library's C programs prints, as JSON."""
         environment = container.environment if container is not None else self.environment()

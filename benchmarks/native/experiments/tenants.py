@@ -70,7 +70,7 @@ def serving(rig: Rig) -> Report:
         "nodes": 150,
         "step_ns": 3 * MS,
         "prefill_ns": 20 * MS,
-        "weights_mib": 4096 if not rig.emulated else 256,
+        "weights_mib": min(4096, rig.free_bytes() // 8 >> 20) if not rig.emulated else 256,
         "kv_mib": 16,
     }
     training: dict[str, Any] = {"kernel_ns": MS // 5, "seconds": seconds}
