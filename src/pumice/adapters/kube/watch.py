@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol
 
 import aiohttp
@@ -60,17 +61,18 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
             if not version:
                 fresh: set[str] = set()
                 listed = ""
-                async for page in _pages(client, path, selectors, form):
-                    for number, (meta, raw, obj) in enumerate(page.entries):
-                        uid = meta.uid
-                        before = known.get(uid)
-                        fresh.add(uid)
-                        if before is None or before.partition("/")[0] != meta.resource_version:
-                            known[uid] = _told(meta)
-                            yield WatchEvent("ADDED" if before is None else "MODIFIED", raw, obj)
-                        if number % TURN == TURN - 1:
-                            await asyncio.sleep(0)
-                    listed = page.version
+                async with aclosing(_pages(client, path, selectors, form)) as pages:
+                    async for page in pages:
+                        for number, (meta, raw, obj) in enumerate(page.entries):
+                            uid = meta.uid
+                            before = known.get(uid)
+                            fresh.add(uid)
+                            if before is None or before.partition("/")[0] != meta.resource_version:
+                                known[uid] = _told(meta)
+                                yield WatchEvent("ADDED" if before is None else "MODIFIED", raw, obj)
+                            if number % TURN == TURN - 1:
+                                await asyncio.sleep(0)
+                        listed = page.version
                 for uid in [uid for uid in known if uid not in fresh]:
                     yield _gone(uid, known.pop(uid))
                 del fresh
@@ -120,7 +122,7 @@ def _told(meta: Any) -> str:
     return f"{meta.resource_version}/{meta.namespace}/{meta.name}"
 
 
-async def _pages(client: Transport, path: str, selectors: Mapping[str, str], form: Form) -> AsyncIterator[Page]:
+async def _pages(client: Transport, path: str, selectors: Mapping[str, str], form: Form) -> AsyncGenerator[Page, None]:
     """A list page by page; while one is worked through, the next is fetched."""
     params = {**selectors, "limit": str(PAGE)}
     fetching = asyncio.ensure_future(client.request("GET", path, params=params))
@@ -140,7 +142,8 @@ async def _pages(client: Transport, path: str, selectors: Mapping[str, str], for
             fetching = asyncio.ensure_future(client.request("GET", path, params={**params, "continue": page.cont}))
             yield page
     finally:
-        fetching.cancel()
+        if not fetching.cancel() and not fetching.cancelled():
+            fetching.exception()  # nobody waits for this page any more
 
 
 async def _watch(client: Transport, path: str, selectors: Mapping[str, str], version: str, dice: random.Random,
