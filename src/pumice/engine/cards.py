@@ -40,6 +40,8 @@ class FamilyBook:
         self._users: list[int] = [0]
         self._free: list[int] = []
         self._names: dict[int, str] = {}
+        self._unsure = False
+        """Whether the family's last ranking left some nodes to the exact look."""
         self._named = NamedNodes(self.nodes)
         self._behind: dict[str, set[int]] = {}
         """Nodes whose state is not written yet, and the places of the cards that changed."""
@@ -121,6 +123,8 @@ class FamilyBook:
             size = capacity if rows is None else len(rows)
             ranked = np.zeros(size, bool), np.zeros(size)
         may, score = ranked
+        if split is None and not self._unsure:
+            return may, score
         exact = np.isnan(score)
         if split is not None:
             special = np.array([self._rows[name] for name in self._named.of(split)], np.intp)
@@ -160,6 +164,7 @@ class FamilyBook:
         ranked = self.family.vector(ask, self._part(chosen))
         if ranked is None:
             return None
+        self._unsure = bool(np.isnan(ranked[1]).any())
         return ranked[0][place] & (ids > 0), ranked[1][place]
 
     def has_cards(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.bool_]:
