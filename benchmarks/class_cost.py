@@ -28,6 +28,7 @@ from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Pod
 
+MINUTES = 1
 RULES = ((("app", "training"),),)
 SHAPES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "one share": ("hami-core", {"containers": [limits(1, 3000, 20)]}),
