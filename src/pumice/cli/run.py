@@ -27,6 +27,19 @@ PLAIN = True
 NOT_RUNNABLE, NOT_FOUND = 126, 127  # as shells have it
 
 
+ABOUT = """\
+Run a program with a share of one or several cards. The share is kept until the
+program and everything that it started have ended. Exit code and signals are the
+program's own; 2: the share cannot be had."""
+EXAMPLES = """\
+examples:
+  pumice run --memory 3000 --cores 50 -- python train.py   3000 MiB and half of the compute of card 0
+  pumice run --memory 25% --gpu auto -- python train.py    a quarter of the card where most is free
+  pumice run --gpus 2 --cores 100 -- torchrun train.py     two cards, to itself
+  pumice run --priority 0 --memory 8000 -- python serve.py it goes first; low ones on its card wait meanwhile
+  pumice run --emulated --memory 40% -- pumice burn        without a card: on an emulated one"""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message}; see `pumice run --help`")
@@ -36,9 +49,9 @@ def parser() -> argparse.ArgumentParser:
     found = _Parser(
         prog="pumice run",
         usage="pumice run [OPTIONS] -- COMMAND [ARGUMENTS]",
-        description="Run a program with a share of a card. The share is kept until the program and everything that it "
-        "started have ended. Exit code and signals are the program's own; 2: the share cannot be had.",
-        epilog="Example: pumice run --memory 3000 --cores 50 -- python train.py",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     found.add_argument("--memory", metavar="MIB|P%", help="memory: MiB, or percent of the card's (default: all of it)")
