@@ -69,7 +69,13 @@ uint32_t activity_sharers(int device, uint64_t now, uint64_t since)
 uint64_t activity_clear_at(int device, uint64_t now)
 {
     struct arbiter *node = guest.map.ext_shared ? node_file(device) : NULL;
-    uint64_t latest = node != NULL ? arbiter_clear_at(node, now) : now;
+    uint64_t others = node != NULL ? arbiter_clear_at(node, now) : now, here = activity_neighbours_clear_at(device, now);
+    return others > here ? others : here;
+}
+
+uint64_t activity_neighbours_clear_at(int device, uint64_t now)
+{
+    uint64_t latest = now;
     int slots = shared_peek(&guest.map.region->proc_num);
     for (int slot = 0; guest.map.ext_shared && slot < slots && slot < REGION_SLOTS; slot++) {
         const struct ext_slot *other = &guest.map.ext->slots[slot];

@@ -1,17 +1,11 @@
 #include "driver/launching.h"
 
-#include "policy/arbiter.h"
+#include "driver/waiting.h"
 #include "policy/budget.h"
 
 #include <errno.h>
-#include <unistd.h>
 
 #define TICK_NS 20000000ull
-#define LONG_NS 100000               /* from here on a launch can afford to look at the clock */
-#define LONGEST_NAP_NS 50000000ull   /* limit, policy and switch are looked at again after it */
-#define PROBE_NS 400000000ull        /* how long the right to launch something unknown holds */
-#define QUIET_WAIT_NS 20000000ull    /* how long a sample waits for others to be done */
-#define PROBE_WAIT_NS 1500000000ull  /* how long it is waited for, at most once per kind of kernel */
 
 uint64_t launch_next_tick_ns;
 int launch_any_limit;
@@ -20,6 +14,7 @@ void sampler_after_fork(void);
 void sampler_context_ended(CUcontext context);
 void watch_after_fork(void);
 void activity_after_fork(void);
+void together_after_fork(void);
 
 void launching_after_fork(void)
 {
@@ -29,6 +24,7 @@ void launching_after_fork(void)
     sampler_after_fork();
     watch_after_fork();
     activity_after_fork();
+    together_after_fork();
     cost_forget_all();
 }
 
@@ -54,18 +50,6 @@ static void choose_clock(void)
     if (real->pumice_machine_time_mode != NULL && real->pumice_machine_now_ns != NULL &&
         real->pumice_machine_sleep_ns != NULL && INSIDE(real->pumice_machine_time_mode()) == 1)
         policy_clock = (struct policy_clock){machine_now, machine_now, machine_sleep};
-}
-
-/* The limit that holds, shared evenly where the file of another library leaves no room for a common budget. */
-static uint64_t limit_of(int device)
-{
-    uint64_t limit = gate_limit(&guest.map, guest.config.policy, device);
-    if (limit == 0 || guest.map.ext_shared || !guest.map.shared)
-        return limit;
-    uint64_t processes = 0;
-    for (int slot = 0; slot < REGION_SLOTS && slot < shared_peek(&guest.map.region->proc_num); slot++)
-        processes += shared_peek(&guest.map.region->procs[slot].status) != SLOT_FREE;
-    return processes > limit ? 1 : limit / (processes > 0 ? processes : 1);
 }
 
 static int device_of_launch(void)
@@ -96,96 +80,13 @@ void launch_tick(uint64_t now)
     errno = saved;
 }
 
-/* A launch on a capturing stream becomes a node of a graph; it costs when the graph runs. */
-static bool capturing(CUstream stream, bool per_thread)
-{
-    int status = 0;
-    CUresult (*ask)(CUstream, int *) = per_thread && real_table.cuStreamIsCapturing_ptsz != NULL
-                                           ? real_table.cuStreamIsCapturing_ptsz
-                                           : real_table.cuStreamIsCapturing;
-    return ask != NULL && INSIDE(ask(stream, &status)) == CUDA_SUCCESS && status != 0;
-}
-
-static uint64_t nap(uint64_t ns)
-{
-    ns = ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
-    policy_clock.sleep(ns);
-    return ns;
-}
-
-/*
- * A kernel nobody knows could last a second: it waits until every other unknown one of the container has answered. Bounded,
- * and once per kind of kernel, for the earlier one may itself be waiting for what this thread does next.
- */
-static void await_probe(struct ext_device *device, struct cost *cost)
-{
-    uint64_t step = 20000, waited = 0;
-    while (waited < PROBE_WAIT_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0) {
-        uint64_t now = policy_clock.now();
-        sampler_harvest(now);
-        if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0 || budget_probe_begin(device, now, PROBE_NS))
-            return;
-        waited += nap(step);
-        step = step < 1000000 ? step + step / 4 : step;
-    }
-    if (waited >= PROBE_WAIT_NS)
-        __atomic_store_n(&cost->patience_lost, 1, __ATOMIC_RELAXED);
-}
-
-/* Sleeps off the debt. Whatever changes meanwhile, limit, policy, switch or what others owe, is seen after each nap. */
-static void await_turn(struct ext_device *device, int index, int64_t ticket)
-{
-    uint64_t slept = 0;
-    for (;;) {
-        uint64_t limit = limit_of(index), now = policy_clock.now();
-        if (limit == 0)
-            break;
-        budget_refill(device, limit, now);
-        if (budget_allows(device, ticket))
-            break;
-        sampler_harvest(now);
-        uint64_t wait = budget_wait_ns(device, limit, ticket);
-        if (wait > 0)
-            slept += nap(wait);
-        if (gate_closed(&guest.map))
-            gate_wait(&guest.map);
-    }
-    if (slept > 0)
-        shared_add(&device->throttled_ns, slept);
-}
-
-/* Tenants whose limits fill the card take turns, where that is asked for. Patience is bounded: the file is anybody's. */
-static void await_window(int index, uint64_t limit)
-{
-    uint64_t waited = 0, wait;
-    while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, policy_clock.now(), limit)) > 0)
-        waited += nap(wait);
-}
-
-/*
- * A kind of kernel that was only ever measured beside others may meet them in step every time, and would be billed for
- * their slices for ever. Its next sample waits for a quiet moment.
- */
-static uint64_t await_quiet(int index, const struct cost *cost, uint64_t now)
-{
-    if (__atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED) > 0 || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0)
-        return now;
-    /* Those who wait for the same moment wake a little apart, and the second sees the first at work. */
-    uint64_t apart = 1000 + ((uint64_t)getpid() * 2654435761u >> 7) % 60000, until = now + QUIET_WAIT_NS, clear;
-    while ((clear = activity_clear_at(index, now)) > now && clear < until) {
-        nap(clear - now + apart);
-        now = policy_clock.now();
-    }
-    return now;
-}
-
 /*
  * What takes a clock, an event or a look at others: for launches that are measured, that are long, or that take turns. Short
  * ones speak for the thirty-two until the next sample. False: the stream captures, so nothing runs now.
  */
 static bool admit_carefully(struct launch *launch, const struct shape *shape, uint64_t limit, bool sampled, bool unknown)
 {
-    if (sampled && capturing(launch->stream, launch->per_thread))
+    if (sampled && launch_capturing(launch->stream, launch->per_thread))
         return false;
     if (guest.config.arbiter)
         await_window(launch->device, limit);
@@ -203,41 +104,61 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
     return true;
 }
 
+/* One after the other: each waits until the work before it is paid for. False: it would have to wait and captures. */
+static bool admit_alone(struct launch *launch, int64_t estimate, bool first)
+{
+    struct ext_device *device = &guest.map.ext->devices[launch->device];
+    int64_t ticket = budget_charge(device, estimate);
+    launch->charged = estimate;
+    if (!budget_allows(device, ticket)) {
+        if (launch_capturing(launch->stream, launch->per_thread)) {
+            budget_correct(device, -estimate);
+            return false;
+        }
+        await_turn(device, launch->device, ticket, first);
+    }
+    if (first)
+        await_neighbours(launch->device);
+    return true;
+}
+
 bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread, uint64_t coarse)
 {
     int index = device_of_launch();
-    uint64_t limit = index < 0 ? 0 : limit_of(index);
+    uint64_t limit = index < 0 ? 0 : launch_limit_of(index);
     if (limit == 0)
         return false;
 
     int saved = errno;
     struct ext_device *device = &guest.map.ext->devices[index];
     struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
+    bool first = false; /* the first of its kind, measured alone */
     if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 && !cost->patience_lost) {
-        if (capturing(stream, per_thread))
+        if (launch_capturing(stream, per_thread))
             return false;
-        await_probe(device, cost);
+        first = await_probe(device, cost);
+    } else if (cost_estimate(cost) >= LONG_NS && budget_probe_runs(device, policy_clock.now()) &&
+               !launch_capturing(stream, per_thread)) {
+        yield_to_probe(device, (int64_t)cost_estimate(cost));
     }
+    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost};
 
     /* While there is credit no clock is needed: what was earned meanwhile is added when it runs out. */
     int64_t estimate = (int64_t)cost_estimate(cost);
-    int64_t ticket = budget_charge(device, estimate);
-    if (!budget_allows(device, ticket)) {
-        if (capturing(stream, per_thread)) {
-            budget_correct(device, -estimate);
-            return false; /* never sleep on a thread that captures; the graph pays when it runs */
-        }
-        await_turn(device, index, ticket);
+    bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
+    if (together_applies(index, stream, per_thread, coarse) && !unknown) {
+        if (!together_admit(launch, (uint64_t)estimate))
+            return false;
+    } else if (!admit_alone(launch, estimate, first)) {
+        return false; /* never sleep on a thread that captures; the graph pays when it runs */
     }
 
-    bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
-    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost, .charged = estimate};
-    bool sampled = cost_wants_sample(cost, shape->kind, coarse);
+    bool sampled = launch->together ? cost_wants_sample_anywhere(cost, LONG_NS) : cost_wants_sample(cost, shape->kind, coarse);
     bool launches = true;
     if (sampled || unknown || estimate >= LONG_NS || guest.config.arbiter)
         launches = admit_carefully(launch, shape, limit, sampled, unknown);
     if (!launches)
-        budget_correct(device, -estimate);
+        budget_correct(device, -launch->charged);
     errno = saved;
     return launches;
 }

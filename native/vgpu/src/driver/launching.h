@@ -10,6 +10,7 @@
 #include "policy/clock.h"
 #include "policy/cost.h"
 #include "policy/gate.h"
+#include "policy/overlap.h"
 
 struct sample;
 
@@ -20,6 +21,8 @@ struct launch {
     struct cost *cost;
     int64_t charged;
     struct sample *sample;
+    bool together; /* beside others of this process: it has a place among them */
+    struct overlap_place place;
 };
 
 struct shape {
@@ -57,11 +60,17 @@ void sampler_launched(struct sample *sample, struct launch *launch);
 void sampler_abandon(struct sample *sample);
 void sampler_harvest(uint64_t now);
 
+/* together.c: launches of a process that uses several streams. admit charges; false: the stream captures. */
+bool together_applies(int device, CUstream stream, bool per_thread, uint64_t coarse);
+bool together_admit(struct launch *launch, uint64_t cost);
+int64_t together_measured(int device, const struct overlap_place *place, uint64_t duration); /* to be charged on top */
+
 /* activity.c: who has work on the device. */
 void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown);
 void activity_answered(int device, uint64_t now); /* what was unknown is done: no longer busy on its account */
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since); /* including ourselves */
 uint64_t activity_clear_at(int device, uint64_t now); /* when everybody else is expected to be done */
+uint64_t activity_neighbours_clear_at(int device, uint64_t now); /* the same of the container's other processes */
 uint64_t activity_ask(int device, uint64_t now, uint64_t limit); /* the arbiter: 0 = launch, else ns to wait */
 
 /* watch.c: the one thread of the library; zeroes the published utilisation when a process falls silent. */

@@ -17,6 +17,8 @@ struct sample {
     CUevent start, end;
     struct cost *cost;
     int64_t charged;
+    bool together;
+    struct overlap_place place;
     uint64_t launched_ns;
     int device;
     bool unknown;
@@ -108,6 +110,8 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
         sample->state = SAMPLE_OPEN;
         sample->cost = launch->cost;
         sample->charged = launch->charged;
+        sample->together = launch->together;
+        sample->place = launch->place;
         sample->device = launch->device;
         sample->launched_ns = now;
         sample->unknown = unknown;
@@ -158,8 +162,9 @@ static void account(struct sample *sample, uint64_t duration, uint64_t now)
     uint32_t sharers = activity_sharers(sample->device, now, sample->launched_ns);
     log_debug("device %d: a launch of %llu ns beside %u others", sample->device, (unsigned long long)duration, sharers - 1);
     int64_t owed = (int64_t)cost_learn(sample->cost, duration, sharers);
-    budget_correct(device, owed - sample->charged);
-    watch_count(sample->device, owed - sample->charged);
+    int64_t more = sample->together ? together_measured(sample->device, &sample->place, (uint64_t)owed) : owed - sample->charged;
+    budget_correct(device, more);
+    watch_count(sample->device, more);
     __atomic_fetch_add(&device->busy_ns, duration, __ATOMIC_RELAXED);
     __atomic_fetch_add(&device->samples, 1, __ATOMIC_RELAXED);
 }

@@ -64,11 +64,21 @@ uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64
     return wait < LONGEST_WAIT_NS ? wait : LONGEST_WAIT_NS;
 }
 
+/* A time that no probe could have set is of a clock that began anew, or damage. */
+static bool lapsed(uint64_t until, uint64_t now, uint64_t longest_ns)
+{
+    return until <= now || until > now + longest_ns + CLOCK_SKEW_NS;
+}
+
+bool budget_probe_runs(const struct ext_device *device, uint64_t now)
+{
+    return !lapsed(shared_peek(&device->probe_until_ns), now, 0);
+}
+
 bool budget_probe_begin(struct ext_device *device, uint64_t now, uint64_t longest_ns)
 {
     uint64_t until = shared_get(&device->probe_until_ns);
-    bool lapsed = until <= now || until > now + longest_ns + CLOCK_SKEW_NS;
-    return lapsed && shared_swap_if(&device->probe_until_ns, &until, now + longest_ns);
+    return lapsed(until, now, longest_ns) && shared_swap_if(&device->probe_until_ns, &until, now + longest_ns);
 }
 
 void budget_probe_renew(struct ext_device *device, uint64_t until)

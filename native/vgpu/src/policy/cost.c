@@ -62,6 +62,13 @@ bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now)
     return true;
 }
 
+bool cost_wants_sample_anywhere(struct cost *cost, uint64_t long_ns)
+{
+    uint32_t lot = __atomic_add_fetch(&cost->since_sample, 1, __ATOMIC_RELAXED) * 2654435761u;
+    return cost_estimate(cost) >= long_ns || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) < FIRST_KERNELS ||
+           lot < UINT32_MAX / COST_EARLY_RATE;
+}
+
 static uint64_t blend(uint64_t mean, uint64_t value, uint32_t samples)
 {
     int64_t weight = samples + 1 < MEMORY ? (int64_t)samples + 1 : MEMORY;

@@ -44,6 +44,12 @@ static inline uint64_t cost_estimate(const struct cost *cost)
 /* Whether this launch should be measured: the first ones always, then one of 32, later of 128 (graphs: 8), and one in 10 ms. */
 bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now);
 
+/*
+ * The same among several streams, where what is measured depends on the place in a slice: after a pause the first launch alone would be
+ * measured. Long ones are always measured, of short ones each with the same chance.
+ */
+bool cost_wants_sample_anywhere(struct cost *cost, uint64_t long_ns);
+
 /* Learns from a measured duration while sharers (1 = alone) used the device; returns what the launch is to be charged. */
 uint64_t cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers);
 

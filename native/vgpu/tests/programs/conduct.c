@@ -3,7 +3,7 @@
  *
  *     conduct LIBRARY DIRECTORY MILLISECONDS WORKER...
  *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|mixed][,policy=force|default|disable]
- *              [,start=MS][,arbiter=1]
+ *              [,start=MS][,arbiter=1][,streams=N]  launches go round the streams
  *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE
  *
  * Workers of one tenant share a region, as processes of one container do. Output: one JSON object with, for each worker, the
@@ -23,7 +23,7 @@
 #include <unistd.h>
 #include <stdbool.h>
 
-enum { WORKERS = 80, CHANGES = 32, SAMPLE_MS = 10 };
+enum { WORKERS = 80, CHANGES = 32, SAMPLE_MS = 10, STREAMS = 16 };
 
 static uint64_t (*now_ns)(void);
 static int (*sleep_until)(uint64_t);
@@ -67,6 +67,8 @@ struct gpu {
     int (*synchronize)(void *);
     int (*graph_launch)(void *, void *);
     void *function, *stream, *graph;
+    void *streams[STREAMS];
+    int count;
 };
 
 static void make_graph(struct gpu *gpu, void *cuda, int nodes)
@@ -84,7 +86,7 @@ static void make_graph(struct gpu *gpu, void *cuda, int nodes)
     must(instantiate(&gpu->graph, graph, 0), "cuGraphInstantiateWithFlags");
 }
 
-static struct gpu open_gpu(void *cuda, const char *kernel, bool graph)
+static struct gpu open_gpu(void *cuda, const char *kernel, bool graph, int streams)
 {
     struct gpu gpu = {0};
     void *context = NULL, *module = NULL;
@@ -96,7 +98,10 @@ static struct gpu open_gpu(void *cuda, const char *kernel, bool graph)
     must(((int (*)(void **, const void *))need(cuda, "cuModuleLoadData"))(&module, image), "cuModuleLoadData");
     must(((int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction"))(&gpu.function, module, "k"),
          "cuModuleGetFunction");
-    must(((int (*)(void **, unsigned))need(cuda, "cuStreamCreate"))(&gpu.stream, 1), "cuStreamCreate");
+    gpu.count = streams < 1 ? 1 : streams > STREAMS ? STREAMS : streams;
+    for (int i = 0; i < gpu.count; i++)
+        must(((int (*)(void **, unsigned))need(cuda, "cuStreamCreate"))(&gpu.streams[i], 1), "cuStreamCreate");
+    gpu.stream = gpu.streams[0];
     gpu.launch = (launch_fn)need(cuda, "cuLaunchKernel");
     gpu.cooperative = (cooperative_fn)need(cuda, "cuLaunchCooperativeKernel");
     gpu.synchronize = (int (*)(void *))need(cuda, "cuStreamSynchronize");
@@ -105,7 +110,7 @@ static struct gpu open_gpu(void *cuda, const char *kernel, bool graph)
     return gpu;
 }
 
-/* worker KERNEL_NS SHAPE START_MS MILLISECONDS READY_FD GO_FD */
+/* worker KERNEL_NS SHAPE START_MS MILLISECONDS READY_FD GO_FD STREAMS */
 static int worker(char **argv)
 {
     const char *shape = argv[3];
@@ -113,7 +118,7 @@ static int worker(char **argv)
     if (cuda == NULL)
         return 2;
     load_machine(cuda);
-    struct gpu gpu = open_gpu(cuda, argv[2], strcmp(shape, "graph") == 0);
+    struct gpu gpu = open_gpu(cuda, argv[2], strcmp(shape, "graph") == 0, atoi(argv[8]));
     join_time();
     char byte = 'r';
     uint64_t begin = 0;
@@ -124,6 +129,7 @@ static int worker(char **argv)
     unsigned long launches = 0;
     for (; now_ns() < end; launches++) {
         int rc;
+        gpu.stream = gpu.streams[launches % (unsigned)gpu.count];
         if (gpu.graph != NULL)
             rc = gpu.graph_launch(gpu.graph, gpu.stream);
         else if (strcmp(shape, "cooperative") == 0)
@@ -143,7 +149,7 @@ static int worker(char **argv)
 /* ---- the conductor ------------------------------------------------------------------------------------------------ */
 
 struct player {
-    char tenant[64], limit[16], kernel[32], shape[16], policy[16], start[16], arbiter[8], devices[16];
+    char tenant[64], limit[16], kernel[32], shape[16], policy[16], start[16], arbiter[8], streams[8];
     pid_t pid;
     int output;
 };
@@ -187,7 +193,7 @@ static void start(struct player *player, const char *self, const char *library, 
     for (char **at = environ; *at != NULL && used < 62; at++)
         env[used++] = *at;
     char *arguments[] = {(char *)self, "worker", player->kernel, player->shape, player->start, (char *)milliseconds,
-                         ready_text, go_text, NULL};
+                         ready_text, go_text, player->streams, NULL};
     int ends[2];
     must(pipe(ends), "pipe");
     posix_spawn_file_actions_t actions;
@@ -284,6 +290,7 @@ int main(int argc, char **argv)
         take(player->policy, sizeof player->policy, argv[i], "policy", "force");
         take(player->start, sizeof player->start, argv[i], "start", "0");
         take(player->arbiter, sizeof player->arbiter, argv[i], "arbiter", "0");
+        take(player->streams, sizeof player->streams, argv[i], "streams", "1");
         start(player, argv[0], argv[1], argv[2], argv[3], ready[1], go[0]);
     }
     char byte;

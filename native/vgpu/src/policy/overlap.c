@@ -1,0 +1,157 @@
+#include "policy/overlap.h"
+
+#include <string.h>
+
+#define LEASE_NS 1000000000ull
+#define SHORTEST_LOOK_NS 20000ull
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The stream's entry, or the one whose work was over first. */
+static struct overlap_stream *entry_of(struct overlap *overlap, uint64_t stream)
+{
+    struct overlap_stream *oldest = &overlap->streams[0];
+    for (int i = 0; i < OVERLAP_STREAMS; i++) {
+        struct overlap_stream *entry = &overlap->streams[i];
+        if (entry->stream == stream)
+            return entry;
+        if (entry->tail_ns < oldest->tail_ns)
+            oldest = entry;
+    }
+    *oldest = (struct overlap_stream){.stream = stream};
+    return oldest;
+}
+
+/* A launch on the legacy stream waits for all others, and they for it. */
+static uint64_t start_of(struct overlap *overlap, uint64_t stream, uint64_t now)
+{
+    return later(now, stream == OVERLAP_LEGACY ? overlap->busy_until_ns : entry_of(overlap, stream)->tail_ns);
+}
+
+static void place_at(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t start, uint64_t cost, struct overlap_place *place)
+{
+    uint64_t end = start + cost, busy = later(now, overlap->busy_until_ns);
+    *place = (struct overlap_place){stream, now, 0, start, cost, end > busy ? (int64_t)(end - busy) : 0};
+    if (now > overlap->busy_until_ns) {
+        overlap->idle_from_ns = overlap->busy_until_ns;
+        overlap->idle_until_ns = now;
+    }
+    overlap->busy_until_ns = later(busy, end);
+    if (stream == OVERLAP_LEGACY) {
+        for (int i = 0; i < OVERLAP_STREAMS; i++)
+            overlap->streams[i].tail_ns = later(overlap->streams[i].tail_ns, end);
+        return;
+    }
+    struct overlap_stream *entry = entry_of(overlap, stream);
+    entry->tail_ns = end;
+    place->number = ++entry->launches;
+}
+
+/* Ends in a far future are of a clock that began anew. */
+static void believe(struct overlap *overlap, uint64_t now)
+{
+    const uint64_t longest = 3600000000000ull;
+    if (overlap->busy_until_ns > now + longest || overlap->slice_end_ns > now + longest) {
+        overlap->busy_until_ns = overlap->slice_end_ns = 0;
+        memset(overlap->streams, 0, sizeof overlap->streams);
+    }
+}
+
+enum overlap_verdict overlap_ask(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t cost, struct overlap_place *place,
+                                 uint64_t *wait)
+{
+    pthread_mutex_lock(&overlap->lock);
+    believe(overlap, now);
+    enum overlap_verdict verdict = OVERLAP_LEAD;
+    uint64_t start = start_of(overlap, stream, now);
+    if (start < overlap->slice_end_ns) {
+        place_at(overlap, stream, now, start, cost, place);
+        verdict = OVERLAP_GO;
+    } else if (overlap->leader_until_ns > now && overlap->leader_until_ns < now + 3 * LEASE_NS) {
+        *wait = overlap->opens_ns > now + SHORTEST_LOOK_NS ? overlap->opens_ns - now : SHORTEST_LOOK_NS;
+        verdict = OVERLAP_WAIT;
+    } else {
+        overlap->leader_until_ns = now + LEASE_NS;
+        overlap->opens_ns = now;
+    }
+    pthread_mutex_unlock(&overlap->lock);
+    return verdict;
+}
+
+void overlap_expect(struct overlap *overlap, uint64_t opens_ns)
+{
+    pthread_mutex_lock(&overlap->lock);
+    overlap->opens_ns = opens_ns;
+    overlap->leader_until_ns = opens_ns + LEASE_NS;
+    pthread_mutex_unlock(&overlap->lock);
+}
+
+void overlap_open(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t cost, struct overlap_place *place)
+{
+    pthread_mutex_lock(&overlap->lock);
+    uint64_t start = start_of(overlap, stream, now);
+    place_at(overlap, stream, now, start, cost, place);
+    overlap->slice_end_ns = start + later(cost, OVERLAP_SLICE_NS);
+    overlap->leader_until_ns = 0;
+    pthread_mutex_unlock(&overlap->lock);
+}
+
+void overlap_give_up(struct overlap *overlap)
+{
+    pthread_mutex_lock(&overlap->lock);
+    overlap->leader_until_ns = 0;
+    pthread_mutex_unlock(&overlap->lock);
+}
+
+/* The latest end of what other streams have, by all that is known. */
+static uint64_t others_end(const struct overlap *overlap, uint64_t stream)
+{
+    uint64_t latest = 0;
+    for (int i = 0; i < OVERLAP_STREAMS; i++)
+        if (overlap->streams[i].stream != stream)
+            latest = later(latest, overlap->streams[i].tail_ns);
+    return latest;
+}
+
+int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *place, uint64_t duration)
+{
+    int64_t difference = 0;
+    uint64_t expected = place->start_ns + place->cost_ns, start = place->start_ns;
+    pthread_mutex_lock(&overlap->lock);
+    struct overlap_stream *own = place->stream == OVERLAP_LEGACY ? NULL : entry_of(overlap, place->stream);
+    if (own != NULL && own->measured != 0 && own->measured + 1 == place->number)
+        start = later(place->launched_ns, own->measured_end_ns); /* better than what was expected of the one before */
+    uint64_t end = start + duration;
+    if (end > expected && end > overlap->busy_until_ns) {
+        difference = (int64_t)(end - later(expected, overlap->busy_until_ns));
+        overlap->busy_until_ns = end;
+    } else if (end < expected && overlap->busy_until_ns == expected) {
+        uint64_t busy = later(end, others_end(overlap, place->stream));
+        int64_t shorter = busy < expected ? (int64_t)(expected - busy) : 0;
+        difference = -(shorter < place->extension ? shorter : place->extension);
+        overlap->busy_until_ns = expected - (uint64_t)-difference;
+    }
+    if (end > overlap->idle_from_ns && start < overlap->idle_until_ns) {
+        uint64_t until = end < overlap->idle_until_ns ? end : overlap->idle_until_ns;
+        difference += (int64_t)(until - overlap->idle_from_ns);
+        overlap->idle_from_ns = until;
+    }
+    if (own != NULL && own->tail_ns == expected)
+        own->tail_ns = end;
+    if (own != NULL) {
+        own->measured = place->number;
+        own->measured_end_ns = end;
+    }
+    pthread_mutex_unlock(&overlap->lock);
+    return difference;
+}
+
+void overlap_reset(struct overlap *overlap)
+{
+    memset(overlap, 0, sizeof *overlap);
+    overlap->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    overlap->last = UINT64_MAX;
+}

@@ -1,0 +1,96 @@
+"""Several streams under a core limit: kernels that can run side by side do, and what is paid for is the time in which any runs.
+
+Two machines in virtual time: on one, kernels of different streams overlap fully, on the other each fills the card and they wait
+for each other. The limit holds on both, and on the first the work done is the share of what the streams do natively.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumice import machine
+from tests.native.vgpu_kit import LIBRARY, PROGRAMS, build
+
+pytestmark = pytest.mark.timeout(60)
+US, MS = 1_000, 1_000_000
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    build()
+    folder = tmp_path_factory.mktemp("machines")
+    model = machine.machine_of("A100-SXM4-40GB", virtual_time=True)
+    for overlap in (False, True):
+        machine.create(dataclasses.replace(model, overlap=overlap), folder / str(overlap))
+    return {overlap: folder / str(overlap) for overlap in (False, True)}
+
+
+def conduct(where: Path, directory: Path, milliseconds: int, *players: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [PROGRAMS / "conduct", LIBRARY, directory, str(milliseconds), *players],
+        env={**os.environ, "PUMICE_MACHINE": str(where), "LD_LIBRARY_PATH": str(machine.library_dir())},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    workers: list[dict[str, Any]] = json.loads(done.stdout)["workers"]
+    return workers
+
+
+def busy(worker: dict[str, Any], from_ms: int, to_ms: int) -> float:
+    served = worker["served"]
+    return 100 * float(served[to_ms // 10] - served[from_ms // 10]) / ((to_ms - from_ms) * MS)
+
+
+@pytest.mark.parametrize("streams", [2, 4])
+@pytest.mark.parametrize("limit", [30, 70])
+@pytest.mark.parametrize("kernel_ns", [10 * US, 100 * US, MS, 10 * MS])
+def test_streams_do_the_limits_share_of_what_they_do_natively(
+    machines: dict[bool, Path], tmp_path: Path, kernel_ns: int, limit: int, streams: int
+) -> None:
+    (worker,) = conduct(machines[True], tmp_path, 4000, f"limit={limit},kernel={kernel_ns},streams={streams}")
+    assert busy(worker, 1000, 3990) == pytest.approx(limit, abs=1.0)
+    done = worker["launches"] * kernel_ns / (4000 * MS * streams)  # natively this is 1: every stream works all the time
+    assert done >= 0.98 * limit / 100
+
+
+@pytest.mark.parametrize("streams", [2, 4])
+@pytest.mark.parametrize("limit", [30, 70])
+@pytest.mark.parametrize("kernel_ns", [10 * US, 100 * US, MS, 10 * MS])
+def test_streams_whose_kernels_fill_the_card_do_not_exceed_the_limit(
+    machines: dict[bool, Path], tmp_path: Path, kernel_ns: int, limit: int, streams: int
+) -> None:
+    (worker,) = conduct(machines[False], tmp_path, 4000, f"limit={limit},kernel={kernel_ns},streams={streams}")
+    assert busy(worker, 1000, 3990) == pytest.approx(limit, abs=1.0)
+
+
+def test_a_process_of_many_streams_and_one_of_one_share_the_containers_budget(
+    machines: dict[bool, Path], tmp_path: Path
+) -> None:
+    many, one = conduct(
+        machines[True], tmp_path, 6000, "limit=40,kernel=1000000,streams=4", "limit=40,kernel=1000000,streams=1"
+    )
+    assert busy(many, 1000, 5990) + busy(one, 1000, 5990) == pytest.approx(40, abs=1.5)
+    assert min(busy(many, 1000, 5990), busy(one, 1000, 5990)) > 8
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_processes_with_kernels_of_50_ms_share_one_budget_from_the_first_seconds(
+    machines: dict[bool, Path], tmp_path: Path, processes: int
+) -> None:
+    """A round of four such kernels takes 500 ms at 40 %; a window of eight rounds tells shares to a tenth of themselves."""
+    workers = conduct(machines[False], tmp_path, 5100, *["limit=40,kernel=50000000"] * processes)
+    shares = [busy(worker, 1000, 5000) for worker in workers]
+    assert (
+        sum(busy(worker, 0, 1000) for worker in workers) <= 40 + 100 * 50 / 1000
+    )  # at most a kernel above in the first second
+    assert sum(shares) == pytest.approx(40, abs=1.5)
+    assert sum(shares) ** 2 / (processes * sum(share * share for share in shares)) >= 0.98
