@@ -240,7 +240,8 @@ class StatusWriter:
         if self._tokens < 1:
             return False
         self._tokens -= 1
-        self._said[said] = now
+        if event.type == "Warning":  # a pod is scheduled once; what goes wrong is said again and again
+            self._said[said] = now
         if len(self._said) > REMEMBERED_EVENTS:
             self._said.popitem(last=False)
         return True

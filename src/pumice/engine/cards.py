@@ -22,7 +22,7 @@ from pumice.model.cards import Grant, Mode
 State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 """Everything of a node's cards that the arrays hold, hashable."""
 _UNUSED: CardUse = (0, 0, 0, -1)
-ALIKE_KEPT = 50_000
+ALIKE_KEPT = 2048
 
 
 class FamilyBook:
