@@ -162,11 +162,12 @@ class EngineOracle:
 
 
 def misfit_json(misfit: Misfit) -> dict[str, Any]:
-    """One node's refusal with the words of each card."""
-    plain: dict[str, Any] = msgspec.to_builtins(misfit)
-    for card, value in zip(misfit.cards, plain["cards"], strict=True):
-        value["detail"] = card.text
-    return plain
+    """One node's refusal with the words of each card; written out, because there are tens of thousands of cards."""
+    cards = [
+        {"uuid": c.uuid, "short": c.short.value, "wanted": c.wanted, "best": c.best, "detail": c.text} for c in misfit.cards
+    ]
+    return {"node": misfit.node, "short": misfit.short.value, "text": misfit.text, "wanted": misfit.wanted,
+            "best": misfit.best, "final": misfit.final, "cards": cards}  # fmt: skip
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
