@@ -173,6 +173,7 @@ class Plugin:
             await self._listening()
             await self._watch.settle()
             await self._announce(self._show())
+            await self._tell_health(self._watch.sick)
             tasks.create_task(self._watch.run())
             tasks.create_task(self._keep_advertised())
             tasks.create_task(self._follow_health())
@@ -256,14 +257,15 @@ class Plugin:
             await self._announce(self._show())
             self._own.node_changed.fire()
             await self._tell_health(sick)
-            self._sick = sick
 
     async def _tell_health(self, sick: Mapping[str, str]) -> None:
+        """Events on the node for what has changed since the last time."""
         name = self._settings.node_name
         for uuid in sick.keys() - self._sick.keys():
             await self._own.perform(Tell("Node", "", name, name, "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
         for uuid in self._sick.keys() - sick.keys():
             await self._own.perform(Tell("Node", "", name, name, "CardRecovered", f"card {uuid}", warning=False))
+        self._sick = dict(sick)
 
     def _advertisement(self) -> Advertisement:
         cards = share(self._watch.facts, self._sharing, self._watch.sick)

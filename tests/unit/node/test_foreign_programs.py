@@ -58,6 +58,9 @@ async def test_a_plugin_that_starts_later_leaves_a_card_that_a_program_holds_unt
             program.wait()
             await world.kubelet.until(NUMBER, lambda d: len(d) == 20 and all(d.values()))
             await until(lambda: ",false," not in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
+            await until(lambda: world.cluster.events[-1]["reason"] == "CardRecovered")
+            (told,) = [event for event in world.cluster.events if event["reason"] == "CardUnhealthy"]
+            assert f"card {A}: held by `pumice run`: r1 (pid {program.pid}" in told["message"]
     finally:
         program.kill()
         program.wait()
