@@ -30,6 +30,8 @@ from pumice.wire.volcano import PodGroup, Queue, default_queue, group_name_for
 log = logging.getLogger("pumice.controller")
 
 ABSENT_KIND_RETRY = 10.0
+BEHIND = 0.2
+"""Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
 LEASE = "vc-controller-manager"
 
 
@@ -250,8 +252,12 @@ class Controller:
         if event.type == "DELETED" or not podgroup.needs_group(pod, self.settings.scheduler_names):
             self.pods.pop(pod.metadata.uid, None)
             return
+        known = pod.metadata.uid in self.pods
         self.pods[pod.metadata.uid] = pod
-        self.work.add("pod", pod.metadata.uid)
+        if pod.spec.node_name:
+            self.work.add("pod", pod.metadata.uid)
+        elif not known:
+            self.work.add_later("pod", pod.metadata.uid, BEHIND)
 
     def _on_owner(self, kind: Resource) -> Callable[[WatchEvent], None]:
         self.scaled[kind.plural] = kind

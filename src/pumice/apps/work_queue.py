@@ -36,6 +36,18 @@ class WorkQueue:
         self._todo[kind, key] = failures
         self._wake.set()
 
+    def add_later(self, kind: str, key: str, seconds: float, failures: int = 0) -> None:
+        """The same after a pause, unless it was added meanwhile."""
+
+        async def later() -> None:
+            await self.clock.sleep(seconds)
+            if (kind, key) not in self._todo:
+                self.add(kind, key, failures)
+
+        task = asyncio.get_running_loop().create_task(later())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
     async def run(self, workers: int) -> None:
         """Work for ever."""
         try:
@@ -70,12 +82,4 @@ class WorkQueue:
     def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
         pause = max(least, min(RETRY_LAST, RETRY_FIRST * 2.0 ** min(failures, 12)) * (0.5 + self.dice.random()))
         log.warning("retrying %s %s in %.2fs: %s", *item, pause, cause)
-
-        async def later() -> None:
-            await self.clock.sleep(pause)
-            if item not in self._todo:
-                self.add(*item, failures + 1)
-
-        task = asyncio.get_running_loop().create_task(later())
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+        self.add_later(*item, pause, failures + 1)
