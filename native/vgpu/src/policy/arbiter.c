@@ -111,7 +111,8 @@ void arbiter_publish(struct arbiter *arbiter, uint64_t now, uint64_t busy_until,
     while ((seen < busy_until || seen > now + BELIEVED_NS) && !swap_if(&own->busy_until_ns, &seen, busy_until))
         ;
     set(&own->weight, weight);
-    set(&own->flags, takes_part ? ARBITER_TAKES_PART : 0);
+    /* Without a limit it never asks for a window: others must not wait as if it did. */
+    set(&own->flags, takes_part && weight > 0 && weight < 100 ? ARBITER_TAKES_PART : 0);
     set(&own->heartbeat_ns, now);
 }
 
