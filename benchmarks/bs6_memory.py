@@ -58,8 +58,13 @@ async def pass_through(nodes: int, pods: int, lives: int) -> dict[str, Any]:
     return {
         "lives": lives, "seconds": round(seconds, 1), "lives_per_s": round(lives / seconds),
         "cpu_us_per_life": round(cpu / lives * 1e6),
-        "ready_mib": before, "end_mib": after, "growth_percent": round((after - before) / before * 100, 2), "course": course,
+        "ready_mib": before, "end_mib": after, "growth_percent": growth(before, after),
+        "growth_after_a_tenth_percent": growth(course[len(course) // 10]["resident_mib"], after), "course": course,
     }  # fmt: skip
+
+
+def growth(before: float, after: float) -> float:
+    return round((after - before) / before * 100, 2)
 
 
 def main(argv: list[str] | None = None) -> int:
