@@ -59,6 +59,10 @@ class Evidence:
     def drop(self, uid: str) -> None:
         self._kept.pop(uid, None)
 
+    def tidy(self) -> None:
+        """Give back the room of what was dropped."""
+        self._kept = dict(self._kept)
+
     def pod(self, uid: str, node: str) -> Pod | None:
         """The pod as far as it tells which cards of that node it holds; None when it holds none."""
         found = self._kept.get(uid)

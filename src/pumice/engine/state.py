@@ -19,6 +19,7 @@ from pumice.wire.volcano import seconds
 
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 TASK_SPEC = "volcano.sh/task-spec"
+GONE_AT_LEAST = 5000
 TASK_PRIORITY = "volcano.sh/task-priority"
 
 
@@ -28,6 +29,8 @@ class State(Bookings):
 
     scheduler_names: frozenset[str] = frozenset({SCHEDULER_NAME})
     _soft: tuple[int, bool] = (-1, False)
+    _gone: int = 0
+    """Pods dropped since the tables were last made anew."""
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
@@ -75,6 +78,21 @@ class State(Bookings):
                 job.leave(task)
                 self._touch(job)
                 self._drop_if_empty(job)
+        self._gone += 1
+        if self._gone > GONE_AT_LEAST + len(self._versions) // 2:
+            self._gone = 0
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Make the tables of pods anew. A dict keeps the places of what was deleted, and doubles when these are used up: with
+        50,000 bound pods that would be 12 MiB after 40,000 more have come and gone."""
+        self.tasks = dict(self.tasks)
+        self.jobs = dict(self.jobs)
+        self._versions = dict(self._versions)
+        self.evidence.tidy()
+        self.ledger.holdings = dict(self.ledger.holdings)
+        for queue in self.queues.values():
+            queue.jobs = set(queue.jobs)
 
     def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task | None, now: float) -> None:
         before = None if task is None else (task.status, task.cls, task.gated, task.job, task.nominated)

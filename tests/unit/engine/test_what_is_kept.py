@@ -132,3 +132,19 @@ def test_who_names_a_node_is_the_same_whether_it_was_asked_early_or_late(steps: 
             early.of(ask)
     assert early.of(ask) == late.of(ask)
     assert early.marks == late.marks == sum(len(book.marks) for book in nodes.values())
+
+
+def test_tables_are_made_anew_after_many_pods_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice.engine.state.GONE_AT_LEAST", 3)
+    world = World()
+    world.add(node("n1", cards=4, mib=8000, pods=1000), running("stays"))
+    before = world.engine.state.ledger.fingerprint()
+    for number in range(40):
+        world.add(running(f"p{number}", "n1"), pod(f"q{number}", cpu="100"))
+        world.delete_pod(f"p{number}")
+        world.delete_pod(f"q{number}")
+    state = world.engine.state
+    assert state.ledger.fingerprint() == before
+    assert [task.name for task in state.tasks.values()] == ["stays"]
+    assert [len(state.jobs), len(state.queues["default"].jobs), len(state.evidence)] == [1, 1, 1]
+    assert world.restarted().state.ledger.fingerprint() == before

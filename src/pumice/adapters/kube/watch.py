@@ -25,6 +25,7 @@ log = logging.getLogger("pumice.kube.watch")
 
 PAGE = 1000  # objects per list request
 TURN = 100  # objects told before others on the loop, the next page among them, get a turn
+GONE_AT_LEAST = 5000
 WATCH_SECONDS = 290  # the server ends a watch after this long; we resume
 IDLE_SECONDS = 75.0  # bookmarks come about once a minute: a longer silence is a half-open connection
 SHORT_WATCH_SECONDS = 1.0
@@ -53,7 +54,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
     form = form_of(kind)
     known: dict[str, str] = {}
     """Of every object that was told: by uid its version, namespace and name, in one string because there are so many."""
-    failures = 0
+    failures = gone = 0
     version = ""
     synced = False
     while True:
@@ -84,6 +85,9 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 version = meta.resource_version or version
                 if type_ == "DELETED":
                     known.pop(meta.uid, None)
+                    gone += 1
+                    if gone > GONE_AT_LEAST + len(known) // 2:
+                        known, gone = dict(known), 0  # a dict keeps the places of what was deleted, and doubles
                 elif type_ != "BOOKMARK":
                     known[meta.uid] = _told(meta)
                 if type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
