@@ -16,7 +16,7 @@ VGPU_EARLY := symbols loader lookup real
 VGPU_POLICY_SRC := $(wildcard $(VGPU_DIR)/src/core/*.c $(VGPU_DIR)/src/policy/*.c $(VGPU_DIR)/src/book/*.c)
 VGPU_UNIT := $(patsubst $(VGPU_DIR)/tests/%.c,%,$(wildcard $(VGPU_DIR)/tests/test_*.c))
 VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/%,\
-  $(filter-out %/interposer.c,$(wildcard $(VGPU_DIR)/tests/programs/*.c))) $(VGPU_OUT)/programs/interposer.so
+  $(filter-out %/interposer.c,$(wildcard $(VGPU_DIR)/tests/programs/*.c))) $(VGPU_OUT)/programs/interposer.so $(VGPU_OUT)/programs/halves.so
 
 $(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/rules.mk $(VGPU_DIR)/hooks.def $(VGPU_DIR)/src/driver/needs.def
 	@mkdir -p $(@D)
@@ -57,6 +57,12 @@ $(VGPU_OUT)/jumping/libcuda.so.1: $(M_CORE) $(M_CUDA) $(M_SYMBOLS) $(VGPU_DIR)/r
 	@{ echo '#ifdef __aarch64__' ; echo '#define JUMP "b "' ; echo '#else' ; echo '#define JUMP "jmp "' ; echo '#endif' ; \
 	  awk '{ print "__asm__(\".globl " $$1 "\\n.type " $$1 ",%function\\n" $$1 ":\\n\" JUMP \"" $$2 "\\n.size " $$1 ", .-" $$1 "\\n\");" }' $(@D)/names; } > $(@D)/jumps.c
 	$(CC) $(CFLAGS_BASE) -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o $@ $(@D)/jumps.c $(@D)/obj/*.o $(M_CORE) -lpthread -ldl
+
+# The library with another list of back ends in place of its own.
+$(VGPU_OUT)/programs/halves.so: $(VGPU_DIR)/tests/backends/halves.c $(VGPU_OBJ) $(VGPU_OUT)/exports.map
+	@mkdir -p $(@D)
+	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-soname,libvgpu.so $< \
+	  $(filter-out %/driver/backends.o,$(VGPU_OBJ)) -o $@ -ldl -lpthread
 
 $(VGPU_OUT)/programs/interposer.so: $(VGPU_DIR)/tests/programs/interposer.c
 	@mkdir -p $(@D)

@@ -148,7 +148,9 @@ def driver_calls() -> list[str]:
 
 @pytest.mark.parametrize("ending", ["answers an error", "kills the process"])
 def test_whatever_call_fails_the_books_are_the_machines(card: Path, tmp_path: Path, ending: str) -> None:
-    container = Container(card, tmp_path, LIMITS)
+    container = Container(
+        card, tmp_path, {**LIMITS, "PUMICE_VGPU_RECONCILE_MS": "0"}
+    )  # a call at a time of its own would be hit
     crash = ending == "kills the process"
     quiet = {"LIBCUDA_LOG_LEVEL": "0"}
     plain = container.child("faulty.py", **quiet).out

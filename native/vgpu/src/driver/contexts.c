@@ -42,7 +42,7 @@ static uint64_t charge(int device)
 {
     bool alone = slip_lock(); /* what is measured here is not to be taken for something that slipped past */
     uint64_t bytes = context_cost(device);
-    memory_charge(&guest.map, device, MEMORY_CONTEXT, bytes);
+    backend->charge(&guest.map, device, MEMORY_CONTEXT, bytes);
     __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
     if (alone)
         slip_unlock();
@@ -54,7 +54,7 @@ static uint64_t charge(int device)
 
 static void uncharge(int device, uint64_t bytes)
 {
-    memory_release(&guest.map, device, MEMORY_CONTEXT, bytes);
+    backend->release(&guest.map, device, MEMORY_CONTEXT, bytes);
     if (__atomic_sub_fetch(&context_count[device], 1, __ATOMIC_RELAXED) == 0)
         slip_forget(device);
 }

@@ -68,6 +68,7 @@ bool guest_attach(void)
                 pthread_atfork(slip_before_fork, parent_goes_on, forget_parent);
             if (!exit_registered++)
                 atexit(leave_region);
+            backend_choose(&guest.map, &guest.config);
             log_info("attached to %s, slot %d%s", guest.map.path, guest.map.slot, guest.map.shared ? "" : " (private)");
             __atomic_store_n(&guest_attached, 1, __ATOMIC_RELEASE);
         }
@@ -89,9 +90,9 @@ bool guest_reserve(int device, uint64_t bytes)
 {
     int saved = errno;
     contexts_notice(device);
-    enum grant grant = memory_reserve(&guest.map, device, MEMORY_DATA, bytes);
+    enum grant grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
     if (grant == REFUSED && pools_settle(device, true))
-        grant = memory_reserve(&guest.map, device, MEMORY_DATA, bytes);
+        grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
     if (grant == REFUSED)
         guest_tell_refusal(device, bytes);
     errno = saved;
@@ -100,7 +101,7 @@ bool guest_reserve(int device, uint64_t bytes)
 
 void guest_release(int device, uint64_t bytes)
 {
-    memory_release(&guest.map, device, MEMORY_DATA, bytes);
+    backend->release(&guest.map, device, MEMORY_DATA, bytes);
     slip_block_freed(device, bytes);
 }
 

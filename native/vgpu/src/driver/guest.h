@@ -9,7 +9,7 @@
 #include "core/config.h"
 #include "core/region_map.h"
 #include "driver/real.h"
-#include "policy/memory.h"
+#include "policy/backend.h"
 
 enum { ORDINALS = 64 };
 

@@ -68,7 +68,7 @@ void launch_tick(uint64_t now)
     }
     int any = 0;
     for (int device = 0; device < REGION_DEVICES; device++)
-        any |= gate_limit(&guest.map, guest.config.policy, device) != 0;
+        any |= backend->share(&guest.map, &guest.config, device) != 0;
     __atomic_store_n(&launch_any_limit, any, __ATOMIC_RELAXED);
     gate_record(&guest.map, guest.config.record_interval_s, now);
     int index = any ? -1 : device_of_launch();

@@ -102,11 +102,11 @@ static bool charge_growth(const struct real *real, struct pool *pool)
 {
     uint64_t reserved = attribute(real, pool, POOL_RESERVED_CURRENT);
     if (reserved < pool->charged) {
-        memory_release(&guest.map, pool->device, MEMORY_DATA, pool->charged - reserved);
+        backend->release(&guest.map, pool->device, MEMORY_DATA, pool->charged - reserved);
         pool->charged = reserved;
     }
     if (reserved > pool->charged) {
-        if (memory_reserve(&guest.map, pool->device, MEMORY_DATA, reserved - pool->charged) == REFUSED)
+        if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, reserved - pool->charged) == REFUSED)
             return false;
         pool->charged = reserved;
     }
@@ -172,10 +172,10 @@ static bool reserve_growth(const struct real *real, struct pool *pool, uint64_t 
     uint64_t growth = expected_growth(real, pool, bytes);
     if (growth == 0)
         return true;
-    if (memory_reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
+    if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
         settle_locked(real, pool->device, true);
         growth = expected_growth(real, pool, bytes);
-        if (memory_reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
+        if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
             log_info("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
                      (unsigned long long)bytes, (unsigned long long)memory_used(&guest.map, pool->device),
                      (unsigned long long)memory_limit(&guest.map, pool->device));
@@ -253,10 +253,10 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
     if (pool != NULL) {
         charge_growth(real, pool);
         uint64_t growth = graph_growth(pool, bytes, first);
-        fits = growth == 0 || memory_reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
+        fits = growth == 0 || backend->reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
         if (!fits && settle_locked(real, device, true)) {
             growth = graph_growth(pool, bytes, true);
-            fits = memory_reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
+            fits = backend->reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
         }
         if (fits)
             pool->charged += growth;
@@ -300,7 +300,7 @@ CUresult pools_destroy(const struct real *real, CUmemPool handle)
     struct pool *pool = rc == CUDA_SUCCESS ? find_pool(handle) : NULL;
     if (pool != NULL) {
         if (pool->device >= 0)
-            memory_release(&guest.map, pool->device, MEMORY_DATA, pool->charged);
+            backend->release(&guest.map, pool->device, MEMORY_DATA, pool->charged);
         *pool = pools[--pool_count];
     }
     pthread_mutex_unlock(&pools_lock);

@@ -110,7 +110,7 @@ static bool difference(int device, struct region_slot *own, uint64_t *slipped)
         uint64_t beyond = measured > booked ? measured - booked : 0;
         least = beyond < least ? beyond : least;
         shared_set(&own->monitorused[device], measured);
-        slips[device].settled = stamp;
+        shared_set(&slips[device].settled, stamp);
         if (shared_get(&own->seqlock) == stamp)
             break;
     }
@@ -132,7 +132,7 @@ static bool look(int device, struct region_slot *own, uint64_t *slipped)
 static void changed(int device, struct region_slot *own, uint64_t stamp)
 {
     if (slips[device].settled == stamp)
-        slips[device].settled = shared_get(&own->seqlock);
+        shared_set(&slips[device].settled, shared_get(&own->seqlock));
 }
 
 static void set_residue(int device, struct region_slot *own, uint64_t residue)
@@ -140,9 +140,9 @@ static void set_residue(int device, struct region_slot *own, uint64_t residue)
     uint64_t had = slips[device].residue, stamp = shared_get(&own->seqlock);
     __atomic_store_n(&slips[device].residue, residue, __ATOMIC_RELAXED);
     if (residue > had)
-        memory_charge(&guest.map, device, MEMORY_MODULE, residue - had);
+        backend->charge(&guest.map, device, MEMORY_MODULE, residue - had);
     else if (residue < had)
-        memory_release(&guest.map, device, MEMORY_MODULE, had - residue);
+        backend->release(&guest.map, device, MEMORY_MODULE, had - residue);
     else
         return;
     log_debug("device %d: %llu bytes that no hook saw", device, (unsigned long long)residue);
@@ -153,7 +153,7 @@ void slip_settle(int device, bool forced)
 {
     struct region_slot *own = own_slot();
     uint64_t slipped;
-    if (own == NULL || (!forced && slips[device].settled == shared_get(&own->seqlock)) || !slip_lock())
+    if (own == NULL || (!forced && shared_peek(&slips[device].settled) == shared_get(&own->seqlock)) || !slip_lock())
         return;
     if (look(device, own, &slipped))
         set_residue(device, own, slipped > slips[device].modules ? slipped - slips[device].modules : 0);
@@ -177,7 +177,7 @@ bool slip_claim(int device, uint64_t *bytes)
     known = slips[device].modules + slips[device].residue;
     if (look(device, own, &slipped) && slipped > known) {
         uint64_t stamp = shared_get(&own->seqlock);
-        fits = memory_reserve(&guest.map, device, MEMORY_MODULE, slipped - known) == GRANTED;
+        fits = backend->reserve(&guest.map, device, MEMORY_MODULE, slipped - known) == GRANTED;
         if (fits) {
             *bytes = slipped - known;
             slips[device].modules += *bytes;
@@ -194,7 +194,7 @@ void slip_return(int device, uint64_t bytes)
         return; /* what is not returned becomes residue at the next settling */
     uint64_t held = bytes < slips[device].modules ? bytes : slips[device].modules;
     slips[device].modules -= held;
-    memory_release(&guest.map, device, MEMORY_MODULE, held);
+    backend->release(&guest.map, device, MEMORY_MODULE, held);
     slip_unlock();
 }
 
@@ -213,7 +213,7 @@ void slip_forget(int device)
 {
     if (!slip_lock())
         return;
-    memory_release(&guest.map, device, MEMORY_MODULE, slips[device].modules + slips[device].residue);
+    backend->release(&guest.map, device, MEMORY_MODULE, slips[device].modules + slips[device].residue);
     memset(&slips[device], 0, sizeof slips[device]);
     slip_unlock();
 }

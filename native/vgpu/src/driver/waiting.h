@@ -12,7 +12,7 @@ uint64_t launch_limit_shared_evenly(uint64_t limit);
 /* The limit that holds, shared evenly where the file of another library leaves no room for a common budget; 0 = none. */
 static inline uint64_t launch_limit_of(int device)
 {
-    uint64_t limit = gate_limit(&guest.map, guest.config.policy, device);
+    uint64_t limit = backend->share(&guest.map, &guest.config, device);
     return limit == 0 || guest.map.ext_shared || !guest.map.shared ? limit : launch_limit_shared_evenly(limit);
 }
 
