@@ -177,3 +177,19 @@ def test_a_tenant_beside_an_unlimited_one_never_exceeds_its_limit(
     )
     assert limited.share(2000) <= 31.5
     assert limited.share(2000) + unlimited.share(2000) > 99
+
+
+@pytest.mark.parametrize("arbiter", [0, 1])
+def test_nobody_starves_beside_a_tenant_without_a_limit_that_is_never_done(
+    clockwork: Path, tmp_path: Path, arbiter: int
+) -> None:
+    """It never asks for a window and leaves no quiet moment to measure in, so neither may be waited for each time.
+
+    Measured beside it, a kernel may seem a few times as long as it is, and is paid for as such: below the limit, never above.
+    """
+    players = [f"tenant=t{i},limit=20,kernel=200000,arbiter={arbiter}" for i in range(2)]
+    free = f"tenant=free,limit=0,kernel=100000,arbiter={arbiter},shape=sync"
+    *limited, unlimited = (worker.share(2000) for worker in conduct(clockwork, tmp_path, 5000, *players, free))
+    assert min(limited) >= 2
+    assert max(limited) <= 21.5
+    assert sum(limited) + unlimited > 90

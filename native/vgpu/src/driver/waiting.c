@@ -120,13 +120,17 @@ void await_window(int index, uint64_t limit)
  */
 uint64_t await_quiet(int index, const struct cost *cost, uint64_t now)
 {
-    if (__atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED) > 0 || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0)
+    static uint64_t again_ns; /* beside somebody who is never done, each sample would wait in vain: a twentieth of the time does */
+    if (__atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED) > 0 || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 ||
+        now < __atomic_load_n(&again_ns, __ATOMIC_RELAXED))
         return now;
     /* Those who wait for the same moment wake a little apart, and the second sees the first at work. */
-    uint64_t apart = 1000 + ((uint64_t)getpid() * 2654435761u >> 7) % 60000, until = now + QUIET_WAIT_NS, clear;
+    uint64_t apart = 1000 + ((uint64_t)getpid() * 2654435761u >> 7) % 60000, begun = now, until = now + QUIET_WAIT_NS, clear;
     while ((clear = activity_clear_at(index, now)) > now && clear < until) {
         nap(clear - now + apart);
         now = policy_clock.now();
     }
+    if (now > begun)
+        __atomic_store_n(&again_ns, now + 20 * (now - begun), __ATOMIC_RELAXED);
     return now;
 }
