@@ -195,8 +195,8 @@ class Watcher:
     def __init__(self, world: World, uid: str) -> None:
         self.looks = 0
         task = world.engine.state.tasks[uid]
-        framework, placer = world.engine.framework, world.engine.placer
-        valid, evaluate = framework.job_valid, placer._evaluate
+        framework, evaluation = world.engine.framework, world.engine.placer.evaluation
+        valid, evaluate = framework.job_valid, evaluation.scores
 
         def job_valid(job: Job) -> Any:
             self.looks += job is task.job
@@ -206,7 +206,7 @@ class Watcher:
             self.looks += cls is task.cls
             return evaluate(cls, rows)
 
-        framework.job_valid, placer._evaluate = job_valid, evaluated  # type: ignore[method-assign]
+        framework.job_valid, evaluation.scores = job_valid, evaluated  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "never"])

@@ -87,7 +87,7 @@ class Cycle:
 
     def run(self, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
         self._started = begin = self.tick()
-        self.placer.tick, self.placer.stages = self.tick, self.measures.stages
+        self.placer.evaluation.tick, self.placer.evaluation.stages = self.tick, self.measures.stages
         self._open()
         self.measures.open = self.tick() - begin
         for name, action in actions:

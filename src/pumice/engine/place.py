@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.classes import PodClass
+from pumice.engine.evaluation import Evaluation
 from pumice.engine.framework import Framework
 from pumice.engine.model import Job
 from pumice.engine.nodes import Rows
 from pumice.engine.state import State
 from pumice.engine.whynot import Why, why_not
-from pumice.families.seam import Ask, Fit
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit
 
@@ -54,20 +53,18 @@ class ClassState:
 
 
 class Placer:
-    """Filters and scores nodes under one framework."""
+    """Chooses nodes under one framework, and remembers per class what the last look found."""
 
     def __init__(self, state: State, framework: Framework) -> None:
         self.state = state
         self.framework = framework
+        self.evaluation = Evaluation(state, framework)
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
         self._asleep: dict[PodClass, tuple[int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals and changes of storage that had been seen by then."""
         self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
-        self.tick: Callable[[], float] = perf_counter
-        self.stages: list[tuple[str, float]] = []
-        """Seconds of the array passes since the cycle began, as metrics know them: Predicate and Scoring."""
         self._elsewhere = (0, 0)
         self.fallen: list[PodClass] = []
         """Classes that fell asleep in the running cycle."""
@@ -128,10 +125,6 @@ class Placer:
                 like &= book.ids[:size] == book.state_of(row)
         return like
 
-    def feasible(self, cls: PodClass) -> NDArray[np.bool_]:
-        """Per row: does the node pass every filter for pods of this class right now?"""
-        return self._fits(cls, None)
-
     @property
     def news(self) -> int:
         """Grows whenever something happens that may wake a class."""
@@ -166,7 +159,7 @@ class Placer:
         if changed is not None and not (storage or self.state.sees_pods(cls)):
             rows = np.array(changed, np.intp)
             rows = rows[table.live[rows]]
-        if not self._fits(cls, rows).any():
+        if not self.evaluation.fits(cls, rows).any():
             self._asleep[cls] = now
             return True
         del self._asleep[cls]
@@ -191,7 +184,7 @@ class Placer:
         if not table.releasing_rows or cls.refusals or cls.request.refused:
             return None
         rows = np.array(sorted(table.releasing_rows, key=lambda row: table.name(row)), np.intp)
-        fits = self._idle(cls, rows, future=True)
+        fits = self.evaluation.idle(cls, rows, future=True)
         for verdict in self.framework.verdicts(self.state, cls, rows):
             fits &= ~verdict.failed
         for row in rows[fits]:
@@ -225,27 +218,12 @@ class Placer:
         if found is None:
             grants = []
             for ask in cls.asks:
-                fit = self._fit(ask, node)
+                fit = self.evaluation.exact(ask, node)
                 if isinstance(fit, Misfit):
                     return None
                 grants.append(fit.grant)
             found = kept.chosen[row] = (tuple(grants), float(kept.masked[row]))
         return Choice(node, row, found[0], found[1])
-
-    def _fit(self, ask: Ask, node: str) -> Fit | Misfit:
-        book = self.state.ledger.books[ask.family]
-        if node not in book.nodes:
-            return book.family.no_devices(node)
-        return book.family.fit(ask, book.view(node))
-
-    def _quick_fit(self, ask: Ask, node: str) -> Fit | None:
-        """The choice of cards, or None: a family that can leave the explanation out is asked that way."""
-        book = self.state.ledger.books[ask.family]
-        if node not in book.nodes:
-            return None
-        quick = getattr(book.family, "quick", None)
-        fit = quick(ask, book.view(node)) if quick is not None else book.family.fit(ask, book.view(node))
-        return fit if isinstance(fit, Fit) else None
 
     # -- keeping the arrays -------------------------------------------------------------------------------------
 
@@ -268,117 +246,26 @@ class Placer:
                     changed = [row for row in changed if kept.masked[row] > -np.inf]
                 if len(changed) > FEW_ROWS:
                     rows = np.array(changed, np.intp)
-                    kept.masked[rows] = self._evaluate(cls, rows)
+                    kept.masked[rows] = self.evaluation.scores(cls, rows)
                     for row in changed:
                         kept.chosen.pop(row, None)
                 elif changed:
-                    self._evaluate_few(cls, kept, changed)
+                    found = self.evaluation.few(cls, changed)
+                    for row in changed:
+                        kept.chosen.pop(row, None)
+                        kept.masked[row] = -np.inf
+                    for row, choice in found.items():
+                        kept.chosen[row], kept.masked[row] = choice, choice[1]
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
                 kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
                 return kept
         seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version)
-        kept = ClassState(*seen, self._evaluate(cls, None))
+        kept = ClassState(*seen, self.evaluation.scores(cls, None))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)
         if len(self._kept) > KEPT_CLASSES:
             self._kept.popitem(last=False)
         return kept
-
-    def _evaluate(self, cls: PodClass, rows: Rows | None) -> NDArray[np.float64]:
-        began = self.tick()
-        fits = self._fits(cls, rows, devices=False)
-        filtered = self.tick()
-        scores = self.framework.scores(self.state, cls, rows)
-        if scores is None:
-            scores = np.zeros(len(fits))
-        for ask in cls.asks:
-            fits, scores = self._device_scores(ask, rows, fits, scores)
-        self.stages += (("Predicate", filtered - began), ("Scoring", self.tick() - filtered))
-        return np.where(fits, scores, -np.inf)
-
-    def _evaluate_few(self, cls: PodClass, kept: ClassState, rows: list[int]) -> None:
-        """The same as ``_evaluate`` for a handful of rows, with the exact choice of cards."""
-        table = self.state.ledger.table
-        pairs = self.state.ledger.columns(cls.request)[:-2]
-        left: dict[int, tuple[list[int], list[int]]] = {}
-        for row in rows:
-            kept.chosen.pop(row, None)
-            kept.masked[row] = -np.inf
-            have, used = table.alloc[row].tolist(), table.used[row].tolist()
-            if table.live[row] and all(have[column] - used[column] >= amount for column, amount in pairs):
-                left[row] = (have, used)
-        if left and self.framework.constrains(self.state, cls):
-            array = np.array(list(left), np.intp)
-            fits = np.ones(len(left), bool)
-            for verdict in self.framework.verdicts(self.state, cls, array):
-                fits &= ~verdict.failed
-            left = {row: left[row] for row in array[fits].tolist()}
-        settings = self.state.settings
-        weight = settings.node_weight
-        for row, (have, used) in left.items():
-            score = self.framework.score(self.state, cls, row, have, used)
-            grants = []
-            for ask in cls.asks:
-                fit = self._quick_fit(ask, table.name(row))
-                if fit is None:
-                    break
-                grants.append(fit.grant)
-                if weight:
-                    score += settings.contribution(fit.score)
-            else:
-                kept.masked[row] = score
-                kept.chosen[row] = (tuple(grants), score)
-
-    def _fits(self, cls: PodClass, rows: Rows | None, *, devices: bool = True) -> NDArray[np.bool_]:
-        fits = self._idle(cls, rows)
-        if not fits.any():
-            return fits
-        if self.framework.constrains(self.state, cls):
-            for verdict in self.framework.verdicts(self.state, cls, rows):
-                fits &= ~verdict.failed
-        capacity = self.state.ledger.table.capacity
-        for ask in cls.asks:
-            book = self.state.ledger.books[ask.family]
-            fits &= book.has_cards(rows, capacity)
-            ranked = book.rank(ask, rows, capacity, fits) if devices else None
-            if ranked is not None:
-                fits &= ranked[0]
-        return fits
-
-    def _device_scores(
-        self, ask: Ask, rows: Rows | None, fits: NDArray[np.bool_], scores: NDArray[np.float64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Add a family's score; where it cannot rank by arrays, every node that is left is looked at exactly."""
-        settings = self.state.settings
-        book = self.state.ledger.books[ask.family]
-        ranked = book.rank(ask, rows, self.state.ledger.table.capacity, fits)
-        if ranked is not None:
-            may, device = ranked
-            return fits & may, scores + settings.contribution(device) if settings.node_weight else scores
-        fits, scores = fits.copy(), scores.copy()
-        table = self.state.ledger.table
-        for place in np.flatnonzero(fits):
-            row = int(place) if rows is None else int(rows[place])
-            fit = self._quick_fit(ask, table.name(row))
-            if fit is None:
-                fits[place] = False
-            else:
-                scores[place] += settings.contribution(fit.score) if settings.node_weight else 0.0
-        return fits, scores
-
-    def _idle(self, cls: PodClass, rows: Rows | None, *, future: bool = False) -> NDArray[np.bool_]:
-        """Where the requested resources fit (the core's own check, spec 9.2 step 1)."""
-        table = self.state.ledger.table
-        fits = table.live.copy() if rows is None else table.live[rows]
-        for column, amount in self.state.ledger.columns(cls.request)[:-2]:  # without the spread defaults
-            if rows is None:
-                fits &= table.alloc[:, column] - table.used[:, column] >= amount
-                continue
-            free = table.alloc[rows, column] - table.used[rows, column]
-            if future:
-                free += table.releasing[rows, column] - table.pipelined[rows, column]
-            fits &= free >= amount
-        return fits
 
     def _relative(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
         if not self.state.has_preferences(cls):
@@ -391,7 +278,7 @@ class Placer:
         """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
         if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].misfits or not per_node):
             return self._told[1]
-        why = why_not(self.state, self.framework, self._fit, cls, per_node=per_node)
+        why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
         if why.final and not (self.state.sees_pods(cls) or cls.constraints.claims):
             self._hopeless[cls] = self.state.ledger.table.version
             if len(self._hopeless) > 100_000:

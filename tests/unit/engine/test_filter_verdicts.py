@@ -35,7 +35,7 @@ def passing_nodes(case: Case) -> list[str]:
             named["spec"] = {**pod["spec"], "schedulerName": "volcano"}
         engine.state.put_pod(convert(Pod, named))
     task = engine.state.tasks[f"uid-{len(case.bound)}"]
-    fits = engine.placer.feasible(task.cls)
+    fits = engine.placer.evaluation.fits(task.cls, None)
     return sorted(engine.state.ledger.table.name(int(row)) for row in np.flatnonzero(fits))
 
 
