@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
+from pumice.families.seam import Ask, Columns, Fit, Inventory, Levers, Marks, NodeCards
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.objects import Node, Pod
@@ -24,6 +24,10 @@ class SlotFamily:
     """Implements the seam (``pumice.families.seam.Family``) with the scalar path only."""
 
     name = "test-slots"
+
+    @property
+    def levers(self) -> Levers:
+        return Levers(count=RESOURCE)
 
     def resources(self) -> frozenset[str]:
         return frozenset({RESOURCE})

@@ -13,26 +13,13 @@ from typing import Protocol
 import msgspec
 
 from pumice.families.amounts import LEAST_MEANT, mib_of
-from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Family
+from pumice.families.changed import amount_of, annotated, with_amount
+from pumice.families.seam import Family, Levers
 from pumice.model.units import INT32_MAX
-from pumice.wire import names
-from pumice.wire.objects import Container, Pod
-from pumice.wire.quantity import parse_quantity
+from pumice.wire.objects import Pod
 
 NODES_SEARCHED = 64
 """Nodes looked at for pods whose leaving would help; the most promising ones first."""
-
-CONSTRAINTS = (
-    names.USE_GPU_TYPE,
-    names.NOUSE_GPU_TYPE,
-    names.USE_GPU_UUID,
-    names.NOUSE_GPU_UUID,
-    names.PODGROUP_POLICY,
-)
-"""Annotations that only ever forbid."""
-
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -83,41 +70,21 @@ class Change:
     evict: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Levers:
-    """Resource names by what they mean; empty where the family has none."""
-
-    count: str = ""
-    memory: str = ""
-    cores: str = ""
-    percent: str = ""
-
-
-def levers_of(family: Family) -> Levers:
-    """What of a request can be made smaller. Families that name nothing here still get the other kinds of change."""
-    if isinstance(family, NvidiaVgpu):
-        c = family.config
-        return Levers(
-            c.resource_count_name, c.resource_memory_name, c.resource_core_name, c.resource_memory_percentage_name
-        )
-    if isinstance(family, NvidiaGpushare):
-        return Levers(count=names.GPU_NUMBER) if family.number else Levers(memory=names.GPU_MEMORY)
-    return Levers()
-
-
 def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Change, ...]:
     """Every kind of change that would let the pod in, one of each kind; empty when it fits as it is."""
     if oracle.fits(pod):
         return ()
     found: list[Change] = []
     for family in families:
-        levers = levers_of(family)
+        levers = family.levers
         found += _other_unit(pod, levers, oracle)
         found += _less_memory(pod, levers, oracle)
         found += _less(pod, "cores", levers.cores, "cores", oracle)
         found += _less(pod, "cards", levers.count, "cards", oracle)
-    found += _other_mode(pod, oracle)
-    found += _dropped(pod, oracle)
+    for family in families:
+        found += _other_mode(pod, family.levers, oracle)
+        found += _dropped(pod, family.levers, oracle)
+    found += _anywhere(pod, oracle)
     found += _left(pod, oracle)
     return tuple(found or _combined(pod, families, oracle))
 
@@ -128,18 +95,18 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
 def _other_unit(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
     """Memory beyond every card that would fit if it had been meant in bytes: the beginner's mistake."""
     for at, container in enumerate(pod.spec.containers):
-        value = _amount(container, levers.memory)
+        value = amount_of(container, levers.memory)
         if value is None and levers.memory in container.resources.limits:
             value = mib_of(str(container.resources.limits[levers.memory])) << 20
         if not value or value <= max(oracle.largest(), 1 << 20):
             continue
         if value >> 20 < LEAST_MEANT:
             continue
-        meant = _with(pod, levers.memory, value >> 20, [at])
+        meant = with_amount(pod, levers.memory, value >> 20, [at])
         node = oracle.fits(meant)
         if node:
             written = container.resources.limits[levers.memory]
-            plain = _amount(container, levers.memory) is not None
+            plain = amount_of(container, levers.memory) is not None
             meaning = f", if {written} was meant in bytes; the unit is MiB" if plain else "; the unit is MiB and is not written"
             text = f"write {levers.memory}: {value >> 20}{meaning}"
             yield Change("unit", text, node, meant, value, value >> 20)
@@ -166,7 +133,7 @@ def _less(pod: Pod, kind: str, name: str, word: str, oracle: Oracle) -> Iterator
         return
     asked: dict[int, list[int]] = {}
     for at, container in enumerate(pod.spec.containers):
-        value = _amount(container, name)
+        value = amount_of(container, name)
         if value is not None and value > 1:
             asked.setdefault(value, []).append(at)
     for value, containers in sorted(asked.items(), reverse=True):
@@ -180,18 +147,18 @@ def _search(pod: Pod, kind: str, name: str, word: str, containers: Sequence[int]
             oracle: Oracle) -> Change | None:  # fmt: skip
     """Bisect between 1 and ``wanted``, which does not fit: the answer fits and the next value does not, by construction."""
     low, high = 1, min(wanted, INT32_MAX)
-    node = oracle.fits(_with(pod, name, low, containers))
+    node = oracle.fits(with_amount(pod, name, low, containers))
     if not node:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        found = oracle.fits(_with(pod, name, middle, containers))
+        found = oracle.fits(with_amount(pod, name, middle, containers))
         if found:
             low, node = middle, found
         else:
             high = middle
     text = f"ask for {word} {low} instead of {wanted} ({name}: {low})"
-    better, smaller = _with(pod, name, low, containers), _with(pod, name, high, containers)
+    better, smaller = with_amount(pod, name, low, containers), with_amount(pod, name, high, containers)
     if oracle.fits(smaller):
         return None  # only where the wanted amount was beyond any range
     return Change(kind, text, node, better, wanted, low, (smaller,))
@@ -202,30 +169,9 @@ def _whole_cards(pod: Pod, levers: Levers) -> list[int]:
     return [
         at
         for at, container in enumerate(pod.spec.containers)
-        if _amount(container, levers.count) and not container.resources.limits.get(levers.memory)
-        and _amount(container, levers.percent) is None
+        if amount_of(container, levers.count) and not container.resources.limits.get(levers.memory)
+        and amount_of(container, levers.percent) is None
     ]  # fmt: skip
-
-
-def _amount(container: Container, name: str) -> int | None:
-    text = container.resources.limits.get(name) if name else None
-    try:
-        return None if text is None else int(parse_quantity(text))
-    except ValueError:
-        return None
-
-
-def _with(pod: Pod, name: str, value: int, containers: Sequence[int]) -> Pod:
-    """The pod with another limit (and request) in some containers."""
-    changed = list(pod.spec.containers)
-    for at in containers:
-        resources = changed[at].resources
-        limits = {**resources.limits, name: value}
-        requests = {**resources.requests, name: value} if name in resources.requests else resources.requests
-        changed[at] = msgspec.structs.replace(
-            changed[at], resources=msgspec.structs.replace(resources, limits=limits, requests=requests)
-        )
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=changed))
 
 
 # -- several at once ----------------------------------------------------------------------------------------------
@@ -237,37 +183,37 @@ def _combined(pod: Pod, families: Sequence[Family], oracle: Oracle) -> Iterator[
     The order says what people give up last: what they wrote as constraints, then cards, cores, and memory first of all.
     """
     notes = pod.metadata.annotations
-    forbidding = [key for key in (names.VGPU_MODE, *CONSTRAINTS) if key in notes]
-    amounts = [amount for family in families for amount in _amounts(pod, levers_of(family), oracle)]
-    current = _annotated(pod, {key: value for key, value in notes.items() if key not in forbidding})
+    forbidding = [key for family in families for key in (family.levers.mode, *family.levers.forbids) if key in notes]
+    amounts = [amount for family in families for amount in _amounts(pod, family.levers, oracle)]
+    current = annotated(pod, {key: value for key, value in notes.items() if key not in forbidding})
     for name, containers, _ in amounts:
-        current = _with(current, name, 1, containers)
+        current = with_amount(current, name, 1, containers)
     node = oracle.fits(current)
     if not node:
         return
     parts: list[str] = []
     edges: list[tuple[str, str | int, Sequence[int]]] = []
     for key in forbidding:
-        kept = _annotated(current, {**current.metadata.annotations, key: notes[key]})
+        kept = annotated(current, {**current.metadata.annotations, key: notes[key]})
         if oracle.fits(kept):
             current = kept
         else:
             parts.append(f"drop the annotation {key}: {notes[key]}")
             edges.append((key, notes[key], ()))
     for name, containers, wanted in amounts:
-        whole = _with(current, name, wanted, containers)
+        whole = with_amount(current, name, wanted, containers)
         if oracle.fits(whole):
             current = whole
             continue
         low = _most(current, name, containers, wanted, oracle)
-        current = _with(current, name, low, containers)
+        current = with_amount(current, name, low, containers)
         parts.append(f"{name}: {low} instead of {wanted}")
         edges.append((name, low + 1, containers))
     node = oracle.fits(current)
     smaller = tuple(
-        _with(current, key, value, containers)
+        with_amount(current, key, value, containers)
         if isinstance(value, int)
-        else _annotated(current, {**current.metadata.annotations, key: value})
+        else annotated(current, {**current.metadata.annotations, key: value})
         for key, value, containers in edges
     )
     if node and parts and not any(oracle.fits(other) for other in smaller):
@@ -279,7 +225,7 @@ def _amounts(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[tuple[str, Se
     for name in filter(None, (levers.count, levers.cores, levers.percent, levers.memory)):
         asked: dict[int, list[int]] = {}
         for at, container in enumerate(pod.spec.containers):
-            value = _amount(container, name)
+            value = amount_of(container, name)
             if value is not None and value > 1:
                 asked.setdefault(min(value, INT32_MAX), []).append(at)
         for value, containers in sorted(asked.items()):
@@ -294,7 +240,7 @@ def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, oracle: O
     low, high = 1, wanted
     while high - low > 1:
         middle = (low + high) // 2
-        if oracle.fits(_with(pod, name, middle, containers)):
+        if oracle.fits(with_amount(pod, name, middle, containers)):
             low = middle
         else:
             high = middle
@@ -304,31 +250,29 @@ def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, oracle: O
 # -- another mode, a constraint less ------------------------------------------------------------------------------
 
 
-def _annotated(pod: Pod, notes: dict[str, str]) -> Pod:
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
-
-
-def _other_mode(pod: Pod, oracle: Oracle) -> Iterator[Change]:
-    mode = pod.metadata.annotations.get(names.VGPU_MODE)
-    if mode is None:
-        return
-    for other in ("hami-core", "mig"):
-        changed = _annotated(pod, {**pod.metadata.annotations, names.VGPU_MODE: other})
+def _other_mode(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
+    key = levers.mode
+    mode = pod.metadata.annotations.get(key)
+    for other in levers.modes if mode is not None else ():
+        changed = annotated(pod, {**pod.metadata.annotations, key: other})
         node = oracle.fits(changed) if other != mode else ""
         if node:
-            text = f"ask for mode {other} instead of {mode!r} (annotation {names.VGPU_MODE}: {other})"
+            text = f"ask for mode {other} instead of {mode!r} (annotation {key}: {other})"
             yield Change("mode", text, node, changed, smaller=(pod,))
             return
 
 
-def _dropped(pod: Pod, oracle: Oracle) -> Iterator[Change]:
-    for key in CONSTRAINTS:
+def _dropped(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
+    for key in levers.forbids:
         if key in pod.metadata.annotations:
-            changed = _annotated(pod, {k: v for k, v in pod.metadata.annotations.items() if k != key})
+            changed = annotated(pod, {k: v for k, v in pod.metadata.annotations.items() if k != key})
             node = oracle.fits(changed)
             if node:
                 text = f"drop the annotation {key}: {pod.metadata.annotations[key]}"
                 yield Change("constraint", text, node, changed, smaller=(pod,))
+
+
+def _anywhere(pod: Pod, oracle: Oracle) -> Iterator[Change]:
     if pod.spec.node_selector:
         changed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector={}))
         node = oracle.fits(changed)

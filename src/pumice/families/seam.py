@@ -107,10 +107,31 @@ class Columns:
     """Per card the number that ``Family.card_state`` gives; None while nobody keeps it (MIG asks then go scalar)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Levers:
+    """What of a pod's text can be changed so that it asks for less, by name; empty where the family has nothing of the kind."""
+
+    count: str = ""
+    memory: str = ""
+    cores: str = ""
+    percent: str = ""
+    """Resource names: cards, and what of each."""
+    mode: str = ""
+    modes: tuple[str, ...] = ()
+    """An annotation that chooses how cards are shared, and its values."""
+    forbids: tuple[str, ...] = ()
+    """Annotations that only ever forbid."""
+
+
 class Family(Protocol):
     """One device family under one configuration. A changed configuration makes a new object."""
 
     name: str
+
+    @property
+    def levers(self) -> Levers:
+        """What ``explain`` may try to change."""
+        ...
 
     def resources(self) -> frozenset[str]:
         """Extended resource names that this family accounts card by card."""

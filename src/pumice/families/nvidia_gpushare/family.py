@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.families.amounts import out_of_range
-from pumice.families.seam import Ask, Columns, Fit, Inventory, Marks, NodeCards
+from pumice.families.seam import Ask, Columns, Fit, Inventory, Levers, Marks, NodeCards
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.model.units import INT32_MAX
@@ -42,6 +42,10 @@ class NvidiaGpushare:
         self.number = number
         self.name = "nvidia-gpu-number" if number else "nvidia-gpu-share"
         self._resource = names.GPU_NUMBER if number else names.GPU_MEMORY
+
+    @property
+    def levers(self) -> Levers:
+        return Levers(count=names.GPU_NUMBER) if self.number else Levers(memory=names.GPU_MEMORY)
 
     def resources(self) -> frozenset[str]:
         return frozenset((self._resource,))

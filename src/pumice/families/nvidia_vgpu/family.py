@@ -15,10 +15,11 @@ from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
 from pumice.families.nvidia_vgpu.rows import needed
 from pumice.families.rules import matching_rules
-from pumice.families.seam import Ask, Columns, Elsewhere, Fit, Inventory, Marks, NodeCards
+from pumice.families.seam import Ask, Columns, Elsewhere, Fit, Inventory, Levers, Marks, NodeCards
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant, Usage
 from pumice.model.refusal import Misfit, Refusal
+from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.nvidia_vgpu import group_key, render_binding
 from pumice.wire.objects import Node, Pod
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ASKS_REMEMBERED = 100_000
+
+FORBIDDING = (
+    names.USE_GPU_TYPE,
+    names.NOUSE_GPU_TYPE,
+    names.USE_GPU_UUID,
+    names.NOUSE_GPU_UUID,
+    names.PODGROUP_POLICY,
+)
+"""Annotations that only ever keep a pod from cards."""
 
 
 class NvidiaVgpu:
@@ -42,6 +52,14 @@ class NvidiaVgpu:
         self.catalogue = Catalogue(self.config, builtin=s.mig_catalogue, anywhere=s.mig_off_group)
         self._asks: dict[Any, Ask] = {}
         self._choose = chooser(self.settings.mig_policy)
+
+    @property
+    def levers(self) -> Levers:
+        c = self.config
+        return Levers(
+            c.resource_count_name, c.resource_memory_name, c.resource_core_name, c.resource_memory_percentage_name,
+            names.VGPU_MODE, ("hami-core", "mig"), FORBIDDING,
+        )  # fmt: skip
 
     def resources(self) -> frozenset[str]:
         c = self.config
