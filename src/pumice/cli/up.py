@@ -63,6 +63,8 @@ def real_cards() -> bool:
 
 
 async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
+    # A child forked for an explanation never speaks gRPC; its fork handlers would only say on the terminal that they did nothing.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from pumice.cluster.up import Cluster
 
     stop = asyncio.Event()
