@@ -3,8 +3,11 @@
 #include "image.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define DEFAULT_KERNEL_NS 5000
 #define DEFAULT_CODE_BYTES 4096
@@ -247,4 +250,22 @@ struct kernel_text *image_kernel(struct module *m, const char *name)
         kernel_describe(k);
     }
     return k;
+}
+
+CUresult image_from_file(const char *path, char **out)
+{
+    struct stat st;
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return path ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+    char *text = fstat(fd, &st) == 0 && st.st_size < 1 << 28 ? malloc((size_t)st.st_size + 17) : NULL;
+    ssize_t n = text ? read(fd, text, (size_t)st.st_size) : -1;
+    close(fd);
+    if (n < 0) {
+        free(text);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    memset(text + n, 0, 17);
+    *out = text;
+    return CUDA_SUCCESS;
 }

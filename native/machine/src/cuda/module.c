@@ -2,12 +2,9 @@
 #define _GNU_SOURCE
 #include "image.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- modules ---- */
 
@@ -104,24 +101,6 @@ static CUresult function_of(struct module *m, void *handle, const char *name, CU
     return rc;
 }
 
-static CUresult read_file(const char *path, char **out)
-{
-    struct stat st;
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return path ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
-    char *text = fstat(fd, &st) == 0 && st.st_size < 1 << 28 ? malloc((size_t)st.st_size + 17) : NULL;
-    ssize_t n = text ? read(fd, text, (size_t)st.st_size) : -1;
-    close(fd);
-    if (n < 0) {
-        free(text);
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    memset(text + n, 0, 17);
-    *out = text;
-    return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
 {
     ENTER_CONTEXT(cuModuleLoadData, context);
@@ -146,7 +125,7 @@ EXPORT CUresult cuModuleLoad(CUmodule *out, const char *path)
 {
     ENTER_CONTEXT(cuModuleLoad, context);
     char *text;
-    CUresult rc = read_file(path, &text);
+    CUresult rc = image_from_file(path, &text);
     if (rc == CUDA_SUCCESS) {
         rc = load(K_MODULE, out, text, context_current_handle());
         free(text);
@@ -240,7 +219,7 @@ EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
     ENTER(cuLibraryLoadFromFile);
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     char *text;
-    CUresult rc = read_file(path, &text);
+    CUresult rc = image_from_file(path, &text);
     if (rc == CUDA_SUCCESS) {
         rc = load(K_LIBRARY, out, text, NULL);
         free(text);
@@ -318,79 +297,5 @@ EXPORT CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel kernel)
     if (!out || !f)
         return f ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
     *out = f->module;
-    return CUDA_SUCCESS;
-}
-
-/* ---- the linker: joins texts, which is all our images need ---- */
-
-EXPORT CUresult cuLinkCreate_v2(unsigned int count, int *options, void **values, CUlinkState *out)
-{
-    ENTER_CONTEXT(cuLinkCreate_v2, context);
-    if (!out || (count && (!options || !values)))
-        return CUDA_ERROR_INVALID_VALUE;
-    struct link *l = handle_new(K_LINK);
-    if (!l)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *out = handle_of(K_LINK, l);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuLinkAddData_v2(CUlinkState state, int type, void *data, size_t size, const char *name, unsigned int count,
-                                 int *options, void **values)
-{
-    ENTER_CONTEXT(cuLinkAddData_v2, context);
-    (void)name, (void)count, (void)options, (void)values;
-    struct link *l = handle_get(K_LINK, state);
-    if (!l)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!data || size == 0 || size > 1u << 28 || type < 0 || type > 5)
-        return CUDA_ERROR_INVALID_VALUE;
-    char *more = realloc(l->text, l->size + size + 17);
-    if (!more)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    l->text = more;
-    CUresult rc = copy_bytes(l->text + l->size, data, size);
-    if (rc)
-        return rc;
-    l->size += size;
-    while (l->size > 0 && l->text[l->size - 1] == 0)
-        l->size--;
-    memset(l->text + l->size, 0, 17);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuLinkAddFile_v2(CUlinkState state, int type, const char *path, unsigned int count, int *options, void **values)
-{
-    ENTER_CONTEXT(cuLinkAddFile_v2, context);
-    char *text;
-    CUresult rc = read_file(path, &text);
-    if (rc == CUDA_SUCCESS) {
-        rc = cuLinkAddData_v2(state, type, text, strlen(text) + 1, path, count, options, values);
-        free(text);
-    }
-    return rc;
-}
-
-EXPORT CUresult cuLinkComplete(CUlinkState state, void **image, size_t *size)
-{
-    ENTER(cuLinkComplete);
-    struct link *l = handle_get(K_LINK, state);
-    if (!l)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!image || !l->text)
-        return CUDA_ERROR_INVALID_VALUE;
-    *image = l->text;
-    if (size)
-        *size = l->size + 1;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuLinkDestroy(CUlinkState state)
-{
-    ENTER(cuLinkDestroy);
-    struct link *l = handle_get(K_LINK, state);
-    if (!l || !handle_drop(K_LINK, state))
-        return CUDA_ERROR_INVALID_HANDLE;
-    free(l->text);
     return CUDA_SUCCESS;
 }
