@@ -26,17 +26,18 @@ REPEAT_EVENT_AFTER = 600.0
 MARKS_WAIT = 1.0
 """Seconds that an eviction waits for its marks to be written."""
 BACKLOG_LIMIT = 100_000
-GIVE_WAY_AT_MOST = 1.0
-"""Seconds for which events and status wait while many Bindings are on their way. A gang of 500 is out by then; its 500 events,
-written in between, cost it a sixth of the processor time until its last Binding."""
 GIVE_WAY = 0.02
+"""Seconds between two writes of events and status while many Bindings are on their way: each costs the processor as much as a
+Binding, and ten thousand pods that wait have ten thousand conditions to be told."""
+GIVE_WAY_AT_MOST = 10.0
+"""After so many seconds without a pause of the Bindings they are written as fast as they come."""
 
 
 @dataclass(slots=True)
 class StatusWriter:
     """A queue of writes keyed by what they write; ``rate`` bounds events per second beyond a burst of ``burst``.
 
-    While ``busy`` says that many Bindings are on their way, writes give way to them for a moment.
+    While ``busy`` says that many Bindings are on their way, writes give way to them for a while: few pass.
     """
 
     cluster: Cluster
@@ -58,6 +59,7 @@ class StatusWriter:
     value is still wanted."""
     _said: OrderedDict[int, float] = field(default_factory=OrderedDict)
     _busy_since: float | None = None
+    _next_turn: float = 0.0
     _tokens: float = 2000.0
     _filled: float = 0.0
     _serial: int = 0
@@ -118,8 +120,11 @@ class StatusWriter:
             return False
         now = self.clock.monotonic()
         if self._busy_since is None:
-            self._busy_since = now
-        return now - self._busy_since < GIVE_WAY_AT_MOST
+            self._busy_since, self._next_turn = now, now + GIVE_WAY
+        if now < self._next_turn and now - self._busy_since < GIVE_WAY_AT_MOST:
+            return True
+        self._next_turn = now + GIVE_WAY
+        return False
 
     async def _work(
         self, todo: OrderedDict[tuple[str, ...], Effect], wake: asyncio.Event, gives_way: Callable[[], bool]
