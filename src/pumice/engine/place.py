@@ -7,7 +7,7 @@ when the class falls asleep or is no longer asked for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pumice.engine.classes import PodClass
 from pumice.engine.evaluation import Evaluation
 from pumice.engine.framework import Framework
+from pumice.engine.leaders import Leaders, first
 from pumice.engine.model import Job
 from pumice.engine.nodes import Rows
 from pumice.engine.state import State
@@ -50,6 +51,23 @@ class ClassState:
     masked: NDArray[np.float64]
     """Score where the class fits, minus infinity elsewhere."""
     chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
+    asked: int = 0
+    leaders: Leaders | None = None
+    """Kept from the second pod of the class on."""
+
+    def changed(self, rows: Sequence[int]) -> None:
+        """These rows of ``masked`` have other values now."""
+        if self.leaders is not None:
+            self.leaders.changed(rows)
+
+    def leader(self, rank: NDArray[np.int64]) -> int:
+        """The row of the best node; of equal ones, the first by name."""
+        if self.leaders is None or self.leaders.rank is not rank:
+            self.asked += 1
+            if self.asked == 1:
+                return first(self.masked, rank)
+            self.leaders = Leaders(self.masked, rank)
+        return self.leaders.leader()
 
 
 class Placer:
@@ -83,33 +101,33 @@ class Placer:
         kept = self._refresh(cls)
         masked = kept.masked
         relative = self._relative(cls, masked)
-        scores = masked if relative is None else masked + relative
         rank = self.state.ledger.table.rank()
         if only:
             row = self.state.ledger.table.row_of.get(only, -1)
             choice = self._settle(cls, kept, row) if row >= 0 and masked[row] > -np.inf else None
             return choice if choice is None or accept is None or accept(choice) else None
+        scores = None if relative is None else masked + relative  # None: those of the class
         declined = False
         while True:
-            row = int(scores.argmax())
-            best = scores[row]
-            if best == -np.inf and declined:
-                return None  # it fits; nothing can wake it but the one who declined
-            if best == -np.inf:
+            row = kept.leader(rank) if scores is None else first(scores, rank)
+            if (masked if scores is None else scores)[row] == -np.inf:
+                if declined:
+                    return None  # it fits; nothing can wake it but the one who declined
                 self._asleep[cls] = self._seen
                 self.fallen.append(cls)
                 self._kept.pop(cls, None)
                 return None
-            ties = (scores == best).nonzero()[0]
-            if len(ties) > 1:
-                row = int(ties[rank[ties].argmin()])
             choice = self._settle(cls, kept, row)
             if choice is not None and (accept is None or accept(choice)):
                 return choice
             if choice is None:
-                masked[row] = scores[row] = -np.inf
+                masked[row] = -np.inf
+                kept.changed([row])
+                if scores is not None:
+                    scores[row] = -np.inf
                 continue
-            scores = scores if declined else scores.copy()
+            if scores is None:
+                scores = masked.copy()
             scores[self._like(cls, row)] = -np.inf
             declined = True
 
@@ -249,6 +267,7 @@ class Placer:
                     kept.masked[rows] = self.evaluation.scores(cls, rows)
                     for row in changed:
                         kept.chosen.pop(row, None)
+                    kept.changed(changed)
                 elif changed:
                     found = self.evaluation.few(cls, changed)
                     for row in changed:
@@ -256,6 +275,7 @@ class Placer:
                         kept.masked[row] = -np.inf
                     for row, choice in found.items():
                         kept.chosen[row], kept.masked[row] = choice, choice[1]
+                    kept.changed(changed)
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
                 kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
                 return kept

@@ -1,0 +1,27 @@
+"""The best row by blocks is the best row of all, whatever changes."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumice.engine.leaders import BLOCK, Leaders
+
+SCORES = st.sampled_from((-np.inf, 0.0, 1.0, 2.5))
+
+
+def best_of(scores: np.ndarray, rank: np.ndarray) -> int:
+    return min(range(len(scores)), key=lambda row: (-scores[row], rank[row]))
+
+
+@given(st.integers(1, 3 * BLOCK), st.lists(st.tuples(st.integers(0, 3 * BLOCK), SCORES), max_size=20), st.randoms())
+def test_after_any_change_the_first_of_the_best_leads(count, changes, dice):
+    scores = np.array([dice.choice((-np.inf, 0.0, 1.0)) for _ in range(count)])
+    rank = np.array(dice.sample(range(count), count), np.int64)
+    leaders = Leaders(scores, rank)
+    assert leaders.leader() == best_of(scores, rank)
+    for place, score in changes:
+        scores[place % count] = score
+        leaders.changed([place % count])
+        assert leaders.leader() == best_of(scores, rank)
