@@ -1,6 +1,6 @@
 """Processes killed at random instants inside driver and NVML calls leave the emulated machine usable.
 
-    python benchmarks/machine_kill.py --kills 10000
+    python -m benchmarks.machine_kill --kills 10000
 
 Several children at a time allocate, launch, wait and ask NVML, each until it
 is killed. Every hundred kills the books must be empty and a new process must get a whole card's memory.
@@ -19,8 +19,8 @@ from ctypes import addressof, c_uint64, c_void_p
 from pathlib import Path
 from random import Random
 
+from benchmarks.report import save
 from pumice.adapters.cuda.driver import CudaError, Driver
-from report import save
 
 KERNEL = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"
 AT_ONCE = 4
@@ -127,15 +127,15 @@ def _child(seed: int) -> int:
     return child
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
-    given = parser.parse_args()
+    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            save("machine_kill", run(given.kills, given.seed, Path(folder) / "machine"), keep=given.keep)
+            save("machine_kill", run(given.kills, given.seed, Path(folder) / "machine"), keep=given.save)
         except Broken as broken:
             print(broken, file=sys.stderr)
             return 1

@@ -1,6 +1,6 @@
 """Random MIG calls on an emulated machine, every verdict compared with an independent checker of NVIDIA's rules.
 
-    python benchmarks/machine_mig.py --calls 1000000
+    python -m benchmarks.machine_mig --calls 1000000
 
 Bar: every verdict equal. CI runs a hundredth of it (tests/unit/machine), the whole by `make soak` or by hand.
 """
@@ -17,13 +17,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import pynvml
 from tests.kit.mig_rules import RULES, Partitioned, Rule, Verdict
 
+from benchmarks.report import save
 from pumice.machine import create, machine_of, nvml_library
-from report import save
 
 _NAMES = {
     0: Verdict.SUCCESS,
@@ -150,15 +148,15 @@ def run(calls: int, seed: int, directory: Path) -> dict[str, object]:
     return {"calls": calls, "seed": seed, "mismatches": 0, "seconds": round(spent, 2), "cards": models}
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
-    given = parser.parse_args()
+    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            save("machine_mig", run(given.calls, given.seed, Path(folder) / "machine"), keep=given.keep)
+            save("machine_mig", run(given.calls, given.seed, Path(folder) / "machine"), keep=given.save)
         except Mismatch as mismatch:
             print(mismatch, file=sys.stderr)
             return 1

@@ -1,6 +1,6 @@
 """Many processes of several threads on one emulated card: no update of the shared books is lost.
 
-    python benchmarks/machine_share.py --processes 64 --threads 4
+    python -m benchmarks.machine_share --processes 64 --threads 4
 
 Every thread allocates, frees and launches at random and keeps its own sums; at the end the witness's sums must equal them.
 """
@@ -19,8 +19,8 @@ from ctypes import addressof, c_uint64, c_void_p
 from pathlib import Path
 from random import Random
 
+from benchmarks.report import save
 from pumice.adapters.cuda.driver import Driver
-from report import save
 
 KERNEL_NS = 1000
 SPIN = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"
@@ -70,7 +70,7 @@ def run(processes: int, threads: int, rounds: int, directory: Path) -> dict[str,
     begun = time.perf_counter()
     with create(machine_of("H200"), directory) as machine:
         environment = {**os.environ, **machine.environment(), "PATH": os.environ["PATH"]}
-        words = [sys.executable, __file__, "--threads", str(threads), "--rounds", str(rounds), "--worker"]
+        words = [sys.executable, "-m", "benchmarks.machine_share", "--threads", str(threads), "--rounds", str(rounds), "--worker"]
         started = [
             subprocess.Popen([*words, str(seed)], env=environment, stdout=subprocess.PIPE, text=True)
             for seed in range(processes)
@@ -88,20 +88,20 @@ def run(processes: int, threads: int, rounds: int, directory: Path) -> dict[str,
     }  # fmt: skip
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=64)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
+    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     if given.worker is not None:
         print(json.dumps(work(given.worker, given.threads, given.rounds)))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         result = run(given.processes, given.threads, given.rounds, Path(folder) / "machine")
-    save("machine_share", result, keep=given.keep)
+    save("machine_share", result, keep=given.save)
     return 0 if result["equal"] else 1
 
 

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from tests.kit.machines import MachineMaker, Programs
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-
 
 def report(machine_maker: MachineMaker, name: str, *words: str) -> dict[str, object]:
-    printed = Programs(machine_maker("L4")).run(sys.executable, str(BENCHMARKS / name), *words, timeout=600)
+    printed = Programs(machine_maker("L4")).run(sys.executable, "-m", f"benchmarks.{name}", *words, timeout=600)
     told: dict[str, object] = json.loads(printed)
     return told
 
 
 def test_no_update_of_the_shared_books_is_lost(make_machine: MachineMaker) -> None:
-    told = report(make_machine, "machine_share.py", "--processes", "8", "--threads", "4", "--rounds", "500")
+    told = report(make_machine, "machine_share", "--processes", "8", "--threads", "4", "--rounds", "500")
     assert told["said"] == told["seen"]
     assert told["equal"] is True
 
 
 @pytest.mark.soak
 def test_no_update_is_lost_by_64_processes_of_4_threads(make_machine: MachineMaker) -> None:
-    assert report(make_machine, "machine_share.py", "--processes", "64", "--threads", "4")["equal"] is True
+    assert report(make_machine, "machine_share", "--processes", "64", "--threads", "4")["equal"] is True
 
 
 def test_processes_killed_at_random_instants_leave_the_machine_usable(make_machine: MachineMaker) -> None:
-    told = report(make_machine, "machine_kill.py", "--kills", "200")
+    told = report(make_machine, "machine_kill", "--kills", "200")
     assert told["kills"] == 200
     assert int(str(told["of_working"])) > 50
 
 
 @pytest.mark.soak
 def test_ten_thousand_kills_leave_the_machine_usable(make_machine: MachineMaker) -> None:
-    assert report(make_machine, "machine_kill.py", "--kills", "10000")["kills"] == 10_000
+    assert report(make_machine, "machine_kill", "--kills", "10000")["kills"] == 10_000

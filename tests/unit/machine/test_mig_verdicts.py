@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from tests.kit.machines import MachineMaker, Programs
 from tests.kit.mig_rules import RULES, Partitioned, Verdict
 
-BENCHMARK = Path(__file__).parents[3] / "benchmarks/machine_mig.py"
-
 
 def verdicts(programs: Programs, calls: int, seed: int) -> int:
     """Runs so many random calls in a process of their own; how many verdicts differed."""
-    words = (sys.executable, str(BENCHMARK), "--calls", str(calls), "--seed", str(seed))
+    words = (sys.executable, "-m", "benchmarks.machine_mig", "--calls", str(calls), "--seed", str(seed))
     report = json.loads(programs.run(*words))
     assert report["calls"] == calls
     return int(report["mismatches"])
