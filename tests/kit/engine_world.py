@@ -38,6 +38,11 @@ tiers:
 """
 
 
+def conf(*plugins: str, actions: str = "enqueue, allocate, backfill") -> str:
+    """A scheduler.conf with these plugins in one tier, without arguments."""
+    return f'actions: "{actions}"\ntiers:\n- plugins:\n' + "".join(f"  - name: {name}\n" for name in plugins)
+
+
 @cache
 def _parsed(text: str) -> SchedulerConf:
     return parse_scheduler_conf(text)

@@ -5,7 +5,7 @@
 | 1 bare pod | test_line_1 | test_pods_and_queues.py, unit/engine/test_controllers.py |
 | 2 too big | test_line_2 | unit/engine/test_scheduler_daemon.py |
 | 3 gang of three, as a PodGroup | test_line_3 | test_gangs.py |
-| 5 two queues 1:3 | test_line_5 | test_pods_and_queues.py, test_core_rules.py |
+| 5 two queues 1:3 | test_line_5 | test_pods_and_queues.py, test_queue_rules.py |
 | 6 configuration | test_line_6 | unit/engine/test_scheduler_conf.py |
 | 7 scores | test_line_7 | unit/engine/test_node_scores.py |
 | 8 best effort | test_line_8 | test_pods_and_queues.py |

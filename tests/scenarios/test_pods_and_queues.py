@@ -3,14 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from tests.kit.engine_world import ALL_PLUGINS, World, scenario
+from tests.kit.engine_world import ALL_PLUGINS, World, conf, scenario
 from tests.kit.objects import group, node, pod, priority_class, queue
-
-PLAIN = 'actions: "{actions}"\ntiers:\n- plugins:\n{plugins}'
-
-
-def conf(*plugins: str, actions: str = "enqueue, allocate, backfill") -> str:
-    return PLAIN.format(actions=actions, plugins="".join(f"  - name: {name}\n" for name in plugins))
 
 
 def test_a_bare_pod_is_placed_at_once_as_a_group_of_one() -> None:

@@ -10,33 +10,14 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, cuda, info, must, ptr, say, size_t, start, u64
+from structures import Array3D, PoolProps, Prop
 
 MIB = 1 << 20
 BLOCK = 64 * MIB
 
 
-class Prop(c.Structure):
-    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("location", c.c_int * 2), ("win32", ptr), ("flags", u64)]
-
-
-class PoolProps(c.Structure):
-    _fields_ = [
-        ("type", c.c_int),
-        ("handles", c.c_int),
-        ("location", c.c_int * 2),
-        ("security", ptr),
-        ("max", size_t),
-        ("usage", c.c_ushort),
-        ("reserved", c.c_ubyte * 54),
-    ]
-
-
 class MemAllocNode(c.Structure):
     _fields_ = [("pool", PoolProps), ("access", ptr), ("count", size_t), ("bytes", size_t), ("pointer", u64)]
-
-
-class Array3D(c.Structure):
-    _fields_ = [*((axis, size_t) for axis in "whd"), ("format", c.c_int), ("channels", c.c_uint), ("flags", c.c_uint)]
 
 
 def in_use():

@@ -11,26 +11,14 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, cuda, free, info, must, ptr, say, size_t, start, u64
+from structures import Array, Array3D, PoolProps, Prop
 
 GRANULE = 2 << 20
 ROW = 64 << 10
 
 
-class Array(c.Structure):
-    _fields_ = [("width", size_t), ("height", size_t), ("format", c.c_int), ("channels", c.c_uint)]
-
-
 class ArrayV1(c.Structure):
     _fields_ = [("width", c.c_uint), ("height", c.c_uint), ("format", c.c_int), ("channels", c.c_uint)]
-
-
-class Array3D(c.Structure):
-    _fields_ = [
-        *(("whd"[i], size_t) for i in range(3)),
-        ("format", c.c_int),
-        ("channels", c.c_uint),
-        ("flags", c.c_uint),
-    ]
 
 
 class Array3DV1(c.Structure):
@@ -39,22 +27,6 @@ class Array3DV1(c.Structure):
         ("format", c.c_int),
         ("channels", c.c_uint),
         ("flags", c.c_uint),
-    ]
-
-
-class Prop(c.Structure):
-    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("location", c.c_int * 2), ("win32", ptr), ("flags", u64)]
-
-
-class PoolProps(c.Structure):
-    _fields_ = [
-        ("type", c.c_int),
-        ("handles", c.c_int),
-        ("location", c.c_int * 2),
-        ("security", ptr),
-        ("max", size_t),
-        ("usage", c.c_ushort),
-        ("reserved", c.c_ubyte * 54),
     ]
 
 

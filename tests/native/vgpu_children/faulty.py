@@ -6,14 +6,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, free, ptr, size_t, u64
-
-
-class Prop(c.Structure):
-    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("location", c.c_int * 2), ("win32", ptr), ("flags", u64)]
-
-
-class Array(c.Structure):
-    _fields_ = [("width", size_t), ("height", size_t), ("format", c.c_int), ("channels", c.c_uint)]
+from structures import Array, Prop
 
 
 def had(name, *arguments):

@@ -1,0 +1,202 @@
+"""Rules of enqueue and of queues that the acceptance list does not name (spec volcano-core 10, 11, 15), each as a small story."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.kit.engine_world import World, conf, scenario
+from tests.kit.objects import group, node, pod, queue
+
+Json = dict[str, Any]
+
+
+# -- enqueue (10.1, 11.5, 11.7) ------------------------------------------------------------------------------------
+
+
+def told_of_group(world: World) -> list[tuple[str, str]]:
+    return [(e.type, e.message) for e in world.events if e.kind == "PodGroup"]
+
+
+def test_a_job_above_its_queues_quota_is_not_enqueued_and_its_group_is_told_once() -> None:
+    world = World()
+    world.add(node("n1", cpu="8"), queue("q", capability={"cpu": "1"}))
+    world.add(group("g", minimum=1, queue="q", resources={"cpu": "2", "memory": "1"}), pod("a", cpu="2", group="g"))
+    world.settle(10)
+    assert world.groups["default/g"]["status"]["phase"] == "Pending"
+    text = "queue resource quota insufficient: insufficient cpu"
+    assert told_of_group(world).count(("Normal", text)) == 1
+    assert world.condition("a")["message"] == text
+    assert world.groups["default/g"]["status"]["conditions"][0]["message"].endswith(f". Origin reason is: {text}")
+
+
+def test_a_job_above_what_the_cluster_may_promise_is_not_enqueued() -> None:
+    """overcommit speaks first; its no ends the vote, so that its reason stands."""
+    world = World(conf("gang", "overcommit", "proportion", "predicates"))
+    world.add(node("n1", cpu="10", memory="10"), group("g", minimum=1, resources={"cpu": "13", "memory": "13"}))
+    world.add(pod("a", cpu="13", group="g"))
+    world.settle()
+    assert ("Normal", "resource in cluster is overused: overused cpu, overused memory") in told_of_group(world)
+
+
+def test_what_pods_use_is_promised_to_nobody() -> None:
+    """10 of cpu by 1.2, less 8 in use by somebody else: 4 may be promised."""
+    world = World(conf("gang", "overcommit", "predicates"))
+    world.add(node("n1", cpu="10"), pod("theirs", cpu="8", scheduler="default-scheduler", nodeName="n1"))
+    world.add(group("a", minimum=1, resources={"cpu": "5"}), group("b", minimum=1, resources={"cpu": "4"}))
+    world.settle()
+    assert [obj["status"]["phase"] for obj in world.groups.values()] == ["Pending", "Inqueue"]
+
+
+@pytest.mark.parametrize(("factor", "phase"), [("1.2", "Inqueue"), ("1.0", "Pending"), ("0.5", "Inqueue"), ('"2"', "Inqueue")])
+def test_the_overcommit_factor_says_how_much_may_be_promised(factor: str, phase: str) -> None:
+    """10 of cpu; a factor below 1 counts as 1.2."""
+    text = conf("gang", "overcommit", "predicates").replace(
+        "  - name: overcommit\n", f"  - name: overcommit\n    arguments:\n      overcommit-factor: {factor}\n")  # fmt: skip
+    world = World(text)
+    world.add(node("n1", cpu="10"), group("g", minimum=2, resources={"cpu": "12"}), pod("a", cpu="6", group="g"))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == phase
+
+
+def phases_in_a_queue_of_four(*objects: Json) -> list[str]:
+    world = World(conf("gang", "proportion", "predicates"))
+    world.add(node("n1", cpu="100"), queue("q", capability={"cpu": "4"}), *objects)
+    world.settle()
+    return [obj["status"]["phase"] for obj in world.groups.values()]
+
+
+def test_what_is_promised_in_a_queue_counts_against_its_quota() -> None:
+    groups = [group(name, minimum=1, queue="q", resources={"cpu": "3"}) for name in ("a", "b")]
+    assert sorted(phases_in_a_queue_of_four(*groups)) == ["Inqueue", "Pending"]
+
+
+def test_what_gated_pods_ask_for_is_not_promised_yet() -> None:
+    gated = [group("a", minimum=1, queue="q", resources={"cpu": "3"}), pod("a-0", cpu="3", group="a", gated=True)]
+    assert phases_in_a_queue_of_four(*gated, group("b", minimum=1, queue="q", resources={"cpu": "3"})) == [
+        "Inqueue", "Inqueue"]  # fmt: skip
+
+
+def test_what_a_job_holds_beyond_its_minimum_does_not() -> None:
+    """a holds 3 of cpu and needs 1: for b's 2 there is room, because 2 of a's may be taken back."""
+    elastic = [group("a", minimum=1, queue="q", resources={"cpu": "1"}),
+               *(pod(f"a-{i}", cpu="1", group="a", nodeName="n1") for i in range(3))]  # fmt: skip
+    assert phases_in_a_queue_of_four(*elastic, group("b", minimum=1, queue="q", resources={"cpu": "2"})) == [
+        "Running", "Inqueue"]  # fmt: skip
+    assert phases_in_a_queue_of_four(*elastic, group("c", minimum=1, queue="q", resources={"cpu": "4"})) == [
+        "Running", "Pending"]  # fmt: skip
+
+
+def test_what_is_promised_to_one_job_is_not_promised_to_the_next() -> None:
+    world = World(conf("gang", "overcommit", "predicates"))
+    world.add(node("n1", cpu="10"))
+    for name in ("a", "b"):
+        world.add(group(name, minimum=1, resources={"cpu": "7"}))
+    world.cycle()
+    phases = [world.groups[f"default/{name}"]["status"]["phase"] for name in ("a", "b")]
+    assert sorted(phases) == ["Inqueue", "Pending"]
+
+
+def test_a_group_that_names_no_minimum_of_resources_is_enqueued_at_once() -> None:
+    world = World()
+    world.add(node("n1", cpu="1"), group("g", minimum=9))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
+
+
+def test_without_enqueue_allocate_starts_a_group_before_it_has_pods() -> None:
+    """The Job controller makes pods only after Inqueue."""
+    world = World('actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n')
+    world.add(node("n1"), group("g", minimum=1))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
+
+
+def test_what_was_promised_to_a_group_is_free_again_when_the_group_is_deleted() -> None:
+    world = World(conf("gang", "overcommit", "predicates"))
+    world.add(node("n1", cpu="10"), group("a", minimum=1, resources={"cpu": "12"}))
+    world.settle()
+    world.add(group("b", minimum=1, resources={"cpu": "12"}))
+    world.settle()
+    assert world.groups["default/b"]["status"]["phase"] == "Pending"
+    world.remove("PodGroup", "default/a")
+    assert world.engine.has_work(world.now)
+    world.settle()
+    assert world.groups["default/b"]["status"]["phase"] == "Inqueue"
+
+
+def test_a_group_made_anew_under_its_old_name_starts_anew() -> None:
+    world = World(conf("gang", "predicates"))
+    world.add(node("n1"), group("g", minimum=2), pod("g-0", cpu="1", group="g"), pod("g-1", cpu="1", group="g"))
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Running"
+    world.remove("PodGroup", "default/g")
+    again = group("g", minimum=2)
+    again["metadata"]["uid"] = "group-g-again"
+    for name in ("g-0", "g-1"):
+        world.delete_pod(name)
+    world.add(again)
+    world.settle()
+    assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
+
+
+def test_a_negative_minimum_counts_as_none_and_is_named() -> None:
+    world = World()
+    world.add(node("n1"), group("g", minimum=-3), pod("a", cpu="1", group="g"))
+    world.settle()
+    assert world.node_of("a") == "n1"
+    assert "minMember is negative" in world.engine.state.jobs["default/g"].problem
+
+
+def test_a_group_of_nobody_is_complete_at_once() -> None:
+    world = World()
+    world.add(group("e", minimum=0))
+    world.settle()
+    assert world.groups["default/e"]["status"]["phase"] == "Completed"
+
+
+# -- queues (11.5, 15) ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plugins", [(), ("predicates",), ("gang", "proportion")])
+@pytest.mark.parametrize("state", ["Closed", "Closing", "Unknown"])
+def test_a_queue_that_is_not_open_starts_nothing_whatever_the_plugins(state: str, plugins: tuple[str, ...]) -> None:
+    world = World(conf(*plugins))
+    world.add(node("n1"), queue("q", state=state), pod("a", cpu="1", queue="q"), pod("idle", queue="q"))
+    world.settle()
+    assert (world.node_of("a"), world.node_of("idle")) == ("", "")
+    assert f"queue q is {state}" in world.condition("a")["message"]
+
+
+def test_a_queue_without_a_state_counts_as_open() -> None:
+    scenario("no state yet", nodes=[queue("q", state=""), node("n1")], arriving=[pod("a", cpu="1", queue="q")],
+             expect={"a": "n1"})  # fmt: skip
+
+
+def test_what_a_queue_is_guaranteed_is_kept_free_for_it() -> None:
+    world = World()
+    world.add(node("n1", cpu="10", pods=1000), queue("kept", guarantee={"cpu": "4"}), queue("greedy", weight=9))
+    world.add(*(pod(f"g-{i}-x", cpu="1", queue="greedy") for i in range(20)))
+    world.add(pod("waits", cpu="20", queue="kept"))
+    world.settle()
+    assert sum(bool(world.node_of(f"g-{i}-x")) for i in range(20)) == 6
+    world.add(*(pod(f"k-{i}-x", cpu="1", queue="kept") for i in range(4)))
+    world.settle()
+    assert sum(bool(world.node_of(f"k-{i}-x")) for i in range(4)) == 4
+
+
+def test_a_queue_that_has_all_it_deserves_is_passed_over_and_its_pods_hear_that() -> None:
+    world = World(conf("proportion", "predicates"))
+    world.add(node("n1", cpu="8"), queue("q", capability={"cpu": "2"}), pod("holder", cpu="2", queue="q"))
+    world.settle()
+    world.add(pod("more", cpu="1", queue="q"))
+    world.settle()
+    assert world.condition("more")["message"] == "queue q is overused"
+
+
+def test_the_queue_of_higher_priority_goes_first() -> None:
+    world = World(conf("proportion", "predicates"))
+    world.add(node("n1", cpu="3"), node("n2", cpu="1"), queue("a"), queue("b", priority=5))
+    world.add(pod("a", cpu="2", queue="a"), pod("b", cpu="2", queue="b"))
+    world.settle()
+    assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
