@@ -150,7 +150,8 @@ def _take(driver: Driver, load: Load, stream: ctypes.c_void_p, got: Got) -> None
 
 
 def _keep_busy(driver: Driver, load: Load, streams: Sequence[ctypes.c_void_p], clock: Time, got: Got) -> None:
-    """Kernels round robin over the streams until their number or the time is up; without kernels, holds the memory."""
+    """Kernels round robin over the streams until their number or the time is up, or, where neither is said, until Ctrl-C;
+    without kernels, holds the memory."""
     if load.kernels == 0 or (load.kernels is None and load.kernel_ns == 0):
         clock.sleep(int((load.seconds or 0) * 1e9))
         return
@@ -166,10 +167,13 @@ def _keep_busy(driver: Driver, load: Load, streams: Sequence[ctypes.c_void_p], c
             for number in range(got.kernels, got.kernels + count):
                 driver.launch(spin, parameters, streams[number % len(streams)])
                 got.kernels += 1
-            if load.seconds is not None or got.kernels == load.kernels:
+            if load.seconds is not None or load.kernels in (None, got.kernels):
                 driver.synchronize()
             if deadline is not None and clock.now() >= deadline:
                 break
+    except KeyboardInterrupt:
+        if load.kernels is not None or load.seconds is not None:
+            raise
     finally:
         got.elapsed_ns = clock.now() - started
         if got.elapsed_ns > 0:
@@ -204,7 +208,7 @@ def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
     parser = argparse.ArgumentParser(
         prog="pumice burn",
         description="Load a card: take memory, launch kernels, print what was got. Exit code 1: the driver refused.",
-        epilog="Example: pumice burn --memory 2000 --kernel-ms 10 --seconds 5",
+        epilog="Examples: pumice burn (kernels until Ctrl-C);  pumice burn --memory 2000 --kernel-ms 10 --seconds 5",
     )
     parser.add_argument("--memory", type=_natural, default=0, metavar="MIB", help="memory to take (default 0)")
     parser.add_argument("--block", type=_positive, default=64, metavar="MIB", help="size of one allocation (64)")
@@ -219,9 +223,11 @@ def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     given = parser.parse_args(arguments)
     kernel_us = given.kernel_ms * 1000 if given.kernel_ms is not None else given.kernel_us
+    nothing_else = not given.memory and given.kernels is None and kernel_us is None  # a load is what burn is for
     if kernel_us is None:
-        kernel_us = 1000.0 if given.kernels else 0.0
-    kernels = given.kernels if given.kernels is not None or given.seconds is not None or not kernel_us else 100
+        kernel_us = 1000.0 if given.kernels or nothing_else else 0.0
+    counted = kernel_us and given.seconds is None and not nothing_else
+    kernels = given.kernels if given.kernels is not None or not counted else 100
     load = Load(
         device=given.device,
         memory=given.memory * MIB,
@@ -257,7 +263,7 @@ def _duration(text: str) -> float:
 
 
 def _tell_taken(got: Got) -> None:
-    print(f"card {got.device}: {got.name}, {got.total_bytes // MIB} MiB")
+    print(f"card {got.device}: {got.name}, {got.total_bytes // MIB} MiB", flush=True)
     if got.wanted_bytes:
         print(f"memory: {got.granted_bytes // MIB} of {got.wanted_bytes // MIB} MiB granted", flush=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 
 import pytest
@@ -118,3 +119,26 @@ def test_the_witness_sees_a_running_program_as_of_now(make_machine: MachineMaker
     finally:
         program.kill()
         program.communicate()
+
+
+def test_with_nothing_asked_of_it_burn_keeps_the_card_busy_until_it_is_interrupted(make_machine: MachineMaker) -> None:
+    machine = make_machine("A30")
+    program = Programs(machine).start_burn()
+    try:
+        deadline = time.monotonic() + 10
+        while not any(share.busy_ns > 50_000_000 for share in machine.witness().live()):
+            assert program.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        program.send_signal(signal.SIGINT)
+        printed, _ = program.communicate(timeout=10)
+        assert program.returncode == 0
+        assert "kernels: " in printed
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def test_with_only_a_time_burn_keeps_the_card_busy_for_it(make_machine: MachineMaker) -> None:
+    got = json.loads(Programs(make_machine("A30")).burn("--seconds", "0.2", "-o", "json"))
+    assert got["busy_share"] > 0.5
