@@ -17,12 +17,13 @@ from pumice.ports.clock import Clock
 log = logging.getLogger("pumice.kubelet")
 
 SOCKET_LOOK_SECONDS = 1.0
+FOLLOW_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class Registration:
-    """One resource at one kubelet. ``done`` is set while the kubelet has taken our registration, ``count`` counts how often
-    it has, and ``on_return`` is called each time but the first."""
+    """One resource at one kubelet. ``done`` is set while the kubelet has taken our registration and follows our list,
+    ``count`` counts how often it has, and ``on_return`` is called each time but the first."""
 
     endpoint: Endpoint
     resource: str
@@ -78,6 +79,12 @@ class Registration:
             return False
         finally:
             call.cancel()
+        # A kubelet that dies right after its answer opens no stream, so no stream's end would tell of its death.
+        came = await first(self.endpoint.followed.wait(), restarted.wait(), clock.sleep(FOLLOW_SECONDS))
+        if came == 2:
+            log.warning("the kubelet took the registration of %s and does not follow its list", self.resource)
+        if came != 0:
+            return False
         self.count += 1
         if self.count > 1:
             self.on_return()

@@ -199,6 +199,20 @@ async def test_the_end_of_the_stream_means_register_again(world):
 
 
 @in_a_world
+async def test_a_kubelet_that_dies_between_its_answer_and_its_stream_is_registered_with_again(world):
+    async def come_back() -> None:
+        await until(lambda: world.kubelet.registered == [NUMBER])
+        world.kubelet.follows = True
+
+    world.kubelet.follows = False
+    coming = asyncio.create_task(come_back())
+    async with world.plugin():
+        assert len(await world.kubelet.until(NUMBER, lambda d: len(d) == 20)) == 20
+        assert world.kubelet.registered == [NUMBER, NUMBER]
+    await coming
+
+
+@in_a_world
 async def test_a_plugin_that_ends_and_takes_our_socket_along_leaves_the_node_to_us_again(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)

@@ -121,6 +121,7 @@ class FakeKubelet(rpc.RegistrationServicer):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.follows = True
         self.registered: list[str] = []
         self.lists: dict[str, dict[str, bool]] = {}
         self.options: dict[str, Any] = {}
@@ -156,7 +157,8 @@ class FakeKubelet(rpc.RegistrationServicer):
         self.options[request.resource_name] = await stub.GetDevicePluginOptions(pb.Empty(), timeout=10)
         self._channels.append(channel)
         self._stubs[request.resource_name] = stub
-        self._tasks.append(asyncio.create_task(self._follow(request.resource_name, stub)))
+        if self.follows:
+            self._tasks.append(asyncio.create_task(self._follow(request.resource_name, stub)))
         self.registered.append(request.resource_name)
         return pb.Empty()
 

@@ -45,11 +45,15 @@ class Options:
 
 
 class Endpoint:
-    """A gRPC server on ``directory/name``. ``lost`` is set when the kubelet's list stream has ended."""
+    """A gRPC server on ``directory/name``.
+
+    ``followed`` is set when the kubelet has opened its list stream, ``lost`` when that stream has ended.
+    """
 
     def __init__(self, directory: Path, name: str, handler: Handler, options: Options | None = None) -> None:
         self.path = directory / name
         self.name = name
+        self.followed = asyncio.Event()
         self.lost = asyncio.Event()
         self._handler, self._options = handler, options or Options()
         self._server: Any = None
@@ -65,6 +69,7 @@ class Endpoint:
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         self._closing = False
+        self.followed.clear()
         self.lost.clear()
         # An Allocate for memory units carries tens of thousands of ids; the receiver's limit is the kubelet's affair.
         server = grpc.aio.server(
@@ -116,6 +121,7 @@ class Endpoint:
 
     async def _list_and_watch(self, request: Any, context: Any) -> AsyncIterator[bytes]:
         sent = 0
+        self.followed.set()
         try:
             while not self._closing:
                 async with self._changed:
