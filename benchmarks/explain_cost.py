@@ -21,8 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.mig_speed import full_cluster, pending
@@ -71,7 +69,7 @@ class Stream:
 def answer(engine: Engine) -> bytes:
     found = explain_known(engine, "default", "asked", now=5000.0)
     assert found is not None
-    return msgspec.json.encode(as_json(found))
+    return as_json(found)
 
 
 def essence(text: bytes) -> dict[str, Any]:

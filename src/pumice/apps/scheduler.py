@@ -165,7 +165,7 @@ class Scheduler:
     def _explained(self, namespace: str, name: str) -> bytes:
         """Runs in a forked child: what it does to the engine is nobody else's."""
         found = explain_known(self.engine, namespace, name, now=self.clock.now())
-        return msgspec.json.encode(as_json(found)) + b"\n" if found is not None else b""
+        return as_json(found) + b"\n" if found is not None else b""
 
     def _tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -21,7 +21,7 @@ NODES_SHOWN = 20
 def show(found: Explanation, output: str) -> None:
     """Print it. Raises BadInput for an output that we do not know."""
     if output == "json":
-        print(json.dumps(as_json(found), indent=2))
+        print(msgspec.json.format(as_json(found), indent=2).decode())
     elif output in ("text", "wide"):
         Console(highlight=False, soft_wrap=True).print(*rendered(found, wide=output == "wide"), sep="\n")
     else:
@@ -70,7 +70,8 @@ def node_lines(misfits: tuple[Misfit, ...], wide: bool) -> list[str]:
     lines = []
     for misfit in shown:
         emptier = "" if misfit.final or not misfit.cards else " (an emptier node would do)"
-        lines.append(f"  {escape(misfit.node.ljust(width))}  {escape(misfit.text)}{emptier}")
+        numbers = f": {misfit.detail}" if misfit.detail else ""
+        lines.append(f"  {escape(misfit.node.ljust(width))}  {escape(misfit.text + numbers)}{emptier}")
         indent = " " * (width + 4)
         if wide:
             lines += [f"{indent}{escape(f'{card.uuid}: {card.text}')}" for card in misfit.cards]

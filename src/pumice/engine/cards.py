@@ -7,7 +7,7 @@ node the number of its state. Both are changed by the same two functions, ``char
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from pumice.engine.named_nodes import NamedNodes
 from pumice.engine.node_book import NO_MARKS, CardFacts, CardUse, NodeBook
 from pumice.families.seam import Ask, Columns, Family, Fit, Inventory, Marks, NodeCards
 from pumice.model.cards import Grant, Mode
+from pumice.model.refusal import CardMisfit, Misfit
 
 State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 """Everything of a node's cards that the arrays hold, hashable."""
@@ -144,6 +145,28 @@ class FamilyBook:
     def by_counters(self, ask: Ask) -> bool:
         """Whether nodes with equal cards, equally used, give equal answers to the ask."""
         return self.family.elsewhere(ask) is None and self.family.vector(ask, self._part(slice(0, 1))) is not None
+
+    def alike(self, ask: Ask) -> Callable[[int], int | None]:
+        """A row's number: nodes of one number refuse the ask in the same words, names and UUIDs apart. None: look at that node
+        itself, because the ask names something there, or a card is closed for a reason that the arrays do not hold."""
+        self._catch_up()
+        split = self.family.elsewhere(ask)
+        named = set() if split is None else {self._rows[name] for name in self._named.of(split)}
+
+        def number(row: int) -> int | None:
+            found = int(self.ids[row]) if row < len(self.ids) and row not in named else 0
+            state = self._of_id[found]
+            return found if state is not None and all(facts[2] for facts in state[0]) else None
+
+        return number
+
+    def moved(self, misfit: Misfit, node: str, other: str) -> Misfit:
+        """A node's refusal as that of another node of the same number."""
+        places, cards = self.nodes[node].by_uuid, self.nodes[other].inventory.cards
+        own = tuple(
+            CardMisfit(cards[places[card.uuid]].uuid, card.short, card.wanted, card.best, card.detail) for card in misfit.cards
+        )
+        return Misfit(other, misfit.short, misfit.text, misfit.wanted, misfit.best, misfit.final, own)
 
     @property
     def unmarked(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from pumice.engine.effects import Bind, PodCondition
 from pumice.engine.engine import Engine
 from pumice.families.explain import Change, Holder, changes
 from pumice.model.cards import Grant
-from pumice.model.refusal import Misfit, Refusal, Short
+from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.wire.objects import Pod
 
 
@@ -46,8 +45,7 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     if holding is not None:
         return Explanation(pod.key, f"runs on {holding.node}", holding.node, holding.grants)
     if pod.status.phase in ("Succeeded", "Failed"):
-        because = f" ({pod.status.reason})" if pod.status.reason else ""
-        return Explanation(pod.key, f"has ended: {pod.status.phase}{because}; an ended pod is never placed again")
+        return Explanation(pod.key, f"has ended: {pod.status.phase}{_because(pod)}; an ended pod is never placed again")
     cls = state.classes.of(pod)
     why = engine.placer.why(cls, per_node=True)
     if cls.refusals:
@@ -74,6 +72,12 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
                        dict(why.counts), offers)  # fmt: skip
+
+
+def _because(pod: Pod) -> str:
+    """What the kubelet says of its end, if anything."""
+    said = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
+    return f" ({said})" if said else ""
 
 
 def explain_known(engine: Engine, namespace: str, name: str, *, now: float = 0.0) -> Explanation | None:
@@ -161,30 +165,27 @@ class EngineOracle:
         return max((book.largest() for book in self.state.ledger.books.values()), default=0)
 
 
-def misfit_json(misfit: Misfit) -> dict[str, Any]:
-    """One node's refusal with the words of each card; written out, because there are tens of thousands of cards."""
-    cards = [
-        {"uuid": c.uuid, "short": c.short.value, "wanted": c.wanted, "best": c.best, "detail": c.text} for c in misfit.cards
-    ]
-    return {"node": misfit.node, "short": misfit.short.value, "text": misfit.text, "wanted": misfit.wanted,
-            "best": misfit.best, "final": misfit.final, "cards": cards}  # fmt: skip
-
-
-def as_json(found: Explanation) -> dict[str, Any]:
-    """Stable keys for programs."""
-    return {
+def as_json(found: Explanation) -> bytes:
+    """For programs, with stable keys. Nodes and cards are encoded as they are: there are tens of thousands of them."""
+    return msgspec.json.encode({
         "pod": found.pod,
         "summary": found.summary,
         "node": found.node or None,
-        "cards": [msgspec.to_builtins(piece) for grant in found.grants for piece in grant.pieces],
+        "cards": [piece for grant in found.grants for piece in grant.pieces],
         "refused": [{"field": r.field, "text": r.text} for r in found.refusals],
-        "queue": list(found.gates),
+        "queue": found.gates,
         "nodes": found.nodes,
-        "fitting": list(found.fitting),
+        "fitting": found.fitting,
         "reasons": found.counts,
-        "misfits": [misfit_json(misfit) for misfit in found.misfits],
+        "misfits": [_worded(misfit) for misfit in found.misfits],
         "changes": [
-            {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": list(c.evict)}
+            {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": c.evict}
             for c in found.changes
         ],
-    }
+    })  # fmt: skip
+
+
+def _worded(misfit: Misfit) -> Misfit:
+    """With the words of each card written out, not only the numbers that they say."""
+    cards = tuple([CardMisfit(c.uuid, c.short, c.wanted, c.best, c.text) for c in misfit.cards])
+    return Misfit(misfit.node, misfit.short, misfit.text, misfit.wanted, misfit.best, misfit.final, cards, misfit.detail)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from pumice.engine.classes import PodClass
 from pumice.engine.framework import Framework, Verdict
 from pumice.engine.nodes import Rows
+from pumice.engine.resources import amount_text
 from pumice.engine.state import State
 from pumice.families.seam import Ask, Fit
 from pumice.model.refusal import Misfit, Short
-
-EXACT_REASONS = 256
-"""Nodes whose device refusal is worked out one by one; beyond, nodes with equal cards and usage share one answer."""
 
 Exact = Callable[[Ask, str], Fit | Misfit]
 """The exact look at one node's cards."""
@@ -52,10 +50,11 @@ def why_not(state: State, framework: Framework, exact: Exact, cls: PodClass, *, 
     tally = _Tally(rows, [table.name(int(r)) for r in rows] if per_node else None)
     for name, amount in cls.request.items:
         column = table.dim(name)
-        failed = table.alloc[rows, column] - table.used[rows, column] < amount
-        for_good = table.alloc[rows, column] < amount
-        tally.note(Verdict(failed & for_good, f"Insufficient {name}", final=True, abort=True))
-        tally.note(Verdict(failed & ~for_good, f"Insufficient {name}", abort=True))
+        have, used = table.alloc[rows, column], table.used[rows, column]
+        failed, for_good = have - used < amount, have < amount
+        numbers = _numbers(name, amount, have, used)
+        tally.note(Verdict(failed & for_good, f"Insufficient {name}", final=True, abort=True), numbers)
+        tally.note(Verdict(failed & ~for_good, f"Insufficient {name}", abort=True), numbers)
     for verdict in framework.verdicts(state, cls, rows):
         tally.note(verdict)
     by_devices = _device_reasons(state, exact, cls, rows[tally.open_rows & ~tally.refused])
@@ -64,6 +63,19 @@ def why_not(state: State, framework: Framework, exact: Exact, cls: PodClass, *, 
     misfits = [*tally.misfits, *by_devices] if per_node else []
     final = int(tally.for_good.sum()) + sum(misfit.final for misfit in by_devices) >= len(rows)
     return Why(len(rows), tally.counts, tuple(misfits), final)
+
+
+def _numbers(name: str, amount: int, have: NDArray[np.int64], used: NDArray[np.int64]) -> Callable[[int], str]:
+    """What is wanted of a resource and what the node at one place in the rows has of it."""
+    wanted = amount_text(name, amount)
+
+    def at(place: int) -> str:
+        whole, taken = int(have[place]), int(used[place])
+        if whole < amount:
+            return f"{wanted} wanted, the node has {amount_text(name, whole)}"
+        return f"{wanted} wanted, {amount_text(name, whole - taken)} of {amount_text(name, whole)} free"
+
+    return at
 
 
 @dataclass(slots=True)
@@ -82,7 +94,8 @@ class _Tally:
         self.open_rows = np.ones(len(self.rows), bool)
         self.refused, self.for_good = np.zeros(len(self.rows), bool), np.zeros(len(self.rows), bool)
 
-    def note(self, verdict: Verdict) -> None:
+    def note(self, verdict: Verdict, detail: Callable[[int], str] = lambda at: "") -> None:
+        """``detail`` adds the numbers of one place in ``rows``."""
         hit = verdict.failed & self.open_rows
         number = int(hit.sum())
         if not number:
@@ -93,7 +106,8 @@ class _Tally:
             self.for_good |= hit
         if self.names is not None:
             self.misfits += [
-                Misfit(self.names[place], verdict.short, verdict.text, final=verdict.final) for place in np.flatnonzero(hit)
+                Misfit(self.names[at], verdict.short, verdict.text, final=verdict.final, detail=detail(at))
+                for at in np.flatnonzero(hit).tolist()
             ]
         if verdict.abort:
             self.open_rows &= ~hit
@@ -104,17 +118,14 @@ def _device_reasons(state: State, exact: Exact, cls: PodClass, rows: Rows) -> li
     found = []
     for ask in cls.asks:
         book = state.ledger.books[ask.family]
-        # Nodes with equal cards, equally used, give equal answers, unless the ask looks at more than counters.
-        counters = book.by_counters(ask)
-        alike: dict[object, Misfit | None] = {}
-        for place, row in enumerate(rows):
-            node = table.name(int(row))
-            known = counters or place >= EXACT_REASONS
-            key = book.state_of(int(row)) if known and row < len(book.ids) else None
-            if key is None or key not in alike:
-                fit = exact(ask, node)
-                alike[key] = fit if isinstance(fit, Misfit) else None
-            misfit = alike[key]
-            if misfit is not None:
-                found.append(misfit if misfit.node == node else replace(misfit, node=node))
+        like = book.alike(ask)
+        known: dict[int, tuple[str, Fit | Misfit]] = {}
+        for row in rows.tolist():
+            node, number = table.name(row), like(row)
+            first = None if number is None else known.get(number)
+            answer = exact(ask, node) if first is None else first[1]
+            if first is None and number is not None:
+                known[number] = node, answer
+            if isinstance(answer, Misfit):
+                found.append(answer if first is None else book.moved(answer, first[0], node))
     return found

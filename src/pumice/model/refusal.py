@@ -5,8 +5,10 @@ Pod conditions, events, ``pumice explain`` and metrics are rendered from these s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Short(StrEnum):
@@ -30,8 +32,7 @@ class Short(StrEnum):
     LOCK = "lock"
 
 
-@dataclass(frozen=True, slots=True)
-class CardMisfit:
+class CardMisfit(Struct, frozen=True, gc=False):
     """Why one card was passed over. ``wanted`` and ``best`` are in the dimension's own unit (0 where it has none)."""
 
     uuid: str
@@ -48,12 +49,12 @@ class CardMisfit:
         return f"wants {self.short.value} {self.wanted}, {self.best} is free"
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(Struct, frozen=True, gc=False):
     """Why one node was refused.
 
     ``final`` means that evicting other pods would not help (status code 3, *unresolvable*; defect D-34).
-    ``text`` is the short reason that is counted over nodes in ``0/3 nodes are unavailable: 2 <text>, ...``.
+    ``text`` is the short reason that is counted over nodes in ``0/3 nodes are unavailable: 2 <text>, ...``; ``detail`` adds
+    this node's numbers where no card has them.
     """
 
     node: str
@@ -62,7 +63,8 @@ class Misfit:
     wanted: int = 0
     best: int = 0
     final: bool = False
-    cards: tuple[CardMisfit, ...] = field(default=())
+    cards: tuple[CardMisfit, ...] = ()
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ class PodStatus(Struct, rename="camel", gc=False):
     nominated_node_name: str = ""
     start_time: str | None = None
     reason: str = ""
+    message: str = ""
 
 
 class Pod(Struct, rename="camel", gc=False):

@@ -89,6 +89,6 @@ def test_the_books_answer_for_pods_that_wait_and_pods_that_run() -> None:
     assert waits is not None
     assert (runs.summary, runs.node) == ("runs on n1", "n1")
     assert {change.kind for change in waits.changes} >= {"memory", "evict"}
-    assert as_json(waits)["reasons"]
+    assert json.loads(as_json(waits))["reasons"]
     assert explain_known(world.engine, "default", "other") is None
     assert explain_known(world.engine, "default", "nobody") is None
