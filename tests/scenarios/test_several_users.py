@@ -105,8 +105,15 @@ def test_what_one_user_holds_is_not_given_to_another(here: SharedMachine) -> Non
     assert here.runs(BOB, "--memory", "60%")
 
 
-def test_what_a_user_left_running_keeps_its_share_in_the_eyes_of_others(here: SharedMachine) -> None:
-    alice = here.hold(ALICE, "--memory", "100%", script="sleep 60 & exit 0")
+LEFT = {
+    "a child": "sleep 60 & exit 0",
+    "one that closed its files and used no card yet": "bash -c 'exec 64>&-; exec sleep 60' & exit 0",
+}
+
+
+@pytest.mark.parametrize("script", LEFT.values(), ids=LEFT)
+def test_what_a_user_left_running_keeps_its_share_in_the_eyes_of_others(here: SharedMachine, script: str) -> None:
+    alice = here.hold(ALICE, "--memory", "100%", script=script)
     alice.wait()
     assert "r1  pid" in here.refusal(BOB, "--memory", "1")
     assert len(living(here.run)) == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
-from pumice.adapters.bookings.processes import hold, start_time
+from pumice.adapters.bookings.processes import boot, hold, put_mark, start_time
 from pumice.adapters.region.writer import create_region
 from pumice.local import arbiter
 from pumice.local.desk import Desk
@@ -52,7 +52,8 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         held = [BookedCard(card.index, card.name, card.memory // MIB) for card in desk.facts(grant)]
         booking = Booking(
             id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), cards=held, region=str(region),
-            created=now(), priority=request.priority, annotations=desk.annotations(grant, int(now() * 1e9)),
+            created=now(), boot=boot(), priority=request.priority,
+            annotations=desk.annotations(grant, int(now() * 1e9)),
         )  # fmt: skip
         create_region(region, booking.limits, request.priority)
         with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
@@ -112,6 +113,7 @@ def become(booking: Booking, file: str, arguments: Sequence[str], place: Place, 
     """
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; what is ignored stays so across exec
         signal.signal(ignored, signal.SIG_DFL)
+    put_mark(booking.pid, booking.start)
     try:
         os.execve(file, list(arguments), environment(booking, library, place.neighbours, present))
     except OSError:

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from pumice.adapters.bookings import book as bookings_module
-from pumice.adapters.bookings.book import BookedCard, Booking, lasts, living, opened
-from pumice.adapters.bookings.processes import heirs, is_held, lives, start_time
+from pumice.adapters.bookings.book import BookedCard, Booking, holders, lasts, living, opened
+from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark, start_time
 from pumice.local.desk import Desk, Refused
 from pumice.local.place import of_cards
 from pumice.local.plugin import serving
@@ -86,12 +86,56 @@ def test_a_process_that_would_open_the_region_keeps_the_booking(tmp_path: Path) 
     assert child.stdout is not None
     child.stdout.readline()
     try:
-        assert heirs(region) == (child.pid,)
+        assert heirs(region, 0) == (child.pid,)
         put(tmp_path, booking(start=1, region=region))
         assert [one.id for one in living(tmp_path)] == ["r1"]
     finally:
         child.communicate(b"\n")
     assert living(tmp_path) == []
+
+
+FORGETFUL = """
+import os, subprocess, sys
+from pumice.adapters.bookings.processes import put_mark, start_time
+put_mark(os.getpid(), start_time(os.getpid()))
+left = subprocess.Popen(["sleep", "60"], env={}, start_new_session=True, close_fds=True, stdout=subprocess.DEVNULL)
+print(start_time(os.getpid()), left.pid, flush=True)
+"""
+
+
+def test_what_closed_its_files_left_its_session_and_lost_its_environment_keeps_the_booking(tmp_path: Path) -> None:
+    leader = subprocess.Popen([sys.executable, "-c", FORGETFUL], stdout=subprocess.PIPE, text=True)
+    told, _ = leader.communicate()
+    begun, left = map(int, told.split())
+    share = booking(pid=leader.pid, start=begun)
+    try:
+        assert not lives(leader.pid, begun)
+        assert holders(share) == (left,)
+        put(tmp_path, share, booking("r2", pid=leader.pid, start=begun - 1))  # of another program of the same number
+        assert [one.id for one in living(tmp_path)] == ["r1"]
+    finally:
+        os.kill(left, 9)
+    deadline = time.monotonic() + 10
+    while lasts(share) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not lasts(share)
+
+
+def test_a_mark_limits_nothing_and_is_no_other_programs() -> None:
+    hour = 3600 * 10**6
+    marks = {mark(pid, start) for pid in (1, 2, (1 << 22) - 1) for start in (1, 2, 100 * 10**9)}
+    assert len(marks) == 9
+    assert all(10**6 * hour < one < 1 << 63 for one in marks)
+
+
+def test_a_book_that_outlasts_the_machines_boot_holds_nobody(tmp_path: Path) -> None:
+    """A program of the new boot may have both the number and the start time of one of the old."""
+    before = msgspec.structs.replace(booking(), boot="0f0f0f0f-0000-4000-8000-000000000000")
+    now = msgspec.structs.replace(booking("r2"), boot=boot())
+    put(tmp_path, before, now)
+    assert [one.id for one in living(tmp_path)] == ["r2"]
+    with opened(tmp_path) as there:
+        assert [one.id for one in there.all] == ["r2"]
 
 
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pumice.adapters.bookings.processes import heirs, is_held, lives
+from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark
 from pumice.adapters.region.extension import live_slots
 from pumice.model.refusal import BadInput, Unavailable
 from pumice.wire import names
@@ -35,8 +35,8 @@ class BookedCard(msgspec.Struct, frozen=True):
 
 
 class Booking(msgspec.Struct, frozen=True):
-    """One program's share. ``start`` is the leader's start time in clock ticks, ``cards`` stand in the order of ``devices``,
-    ``region`` is the file that its processes share."""
+    """One program's share. ``start`` is the leader's start time in clock ticks since the machine's ``boot``, ``cards`` stand in
+    the order of ``devices``, ``region`` is the file that its processes share."""
 
     id: str
     pid: int
@@ -48,6 +48,7 @@ class Booking(msgspec.Struct, frozen=True):
     annotations: dict[str, str]
     created: float
     priority: int = 1
+    boot: str = ""
 
     @property
     def devices(self) -> tuple[PodDevice, ...]:
@@ -179,7 +180,9 @@ def booked(directory: Path) -> list[Booking]:
 
 
 def lasts(booking: Booking) -> bool:
-    """Whether a booking is still somebody's."""
+    """Whether a booking is still somebody's. A book may outlast the machine's boot, its programs do not."""
+    if booking.boot and booking.boot != boot():
+        return False
     return lives(booking.pid, booking.start) or is_held(booking.region) or bool(holders(booking))
 
 
@@ -187,7 +190,7 @@ def holders(booking: Booking) -> tuple[int, ...]:
     """The processes known to keep a booking alive, the leader first. Others may hold its region unseen."""
     leader = (booking.pid,) if lives(booking.pid, booking.start) else ()
     attached = tuple(pid for pid in live_slots(booking.region).values() if pid not in leader)
-    return leader + attached or heirs(booking.region)
+    return leader + attached or heirs(booking.region, mark(booking.pid, booking.start))
 
 
 def _load(directory: Path) -> _File:

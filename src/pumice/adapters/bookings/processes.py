@@ -1,14 +1,18 @@
 """Which processes live, told apart from later ones that were given the same number, and which regions are held.
 
-A program takes a lock along into whatever it becomes and starts. The kernel gives it back when the last of them has ended or
-has closed its files, and tells of it to every user and in every PID namespace, where /proc tells little.
+A program takes two things along into whatever it becomes and starts. A lock: the kernel gives it back when the last of them has
+ended or has closed its files, and tells of it to every user and in every PID namespace, where /proc tells little. And a mark,
+for those who close their files: a resource limit that limits nothing, whose value is the leader's own. It is inherited like an
+environment, cannot be lost by clearing one, and /proc shows it to all users.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import resource
 import struct
 from pathlib import Path
 from typing import Final
@@ -23,6 +27,9 @@ HELD_AT: Final = FILE_BYTES
 HIGH: Final = 64
 """From here on lies the descriptor of the lock: scripts count on low ones being free."""
 _FLOCK = struct.Struct("hhqqi4x")
+_MARK: Final = 1 << 62
+"""Microseconds that no real-time thread will ever run without a pause, so a limit of so many and some more limits nothing."""
+_MARK_LINE: Final = b"\nMax realtime timeout "
 
 
 def hold(region: str | Path) -> None:
@@ -52,6 +59,25 @@ def is_held(region: str | Path) -> bool:
         os.close(descriptor)
 
 
+def mark(pid: int, start: int) -> int:
+    """What all descendants of this leader carry, and nobody else until the next boot."""
+    return _MARK | start << 22 | pid  # pid_max is 2^22 at most
+
+
+def put_mark(pid: int, start: int) -> None:
+    """Carry the mark from now on. Where that is not allowed, lock and environment have to do."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_RTTIME, (mark(pid, start), resource.getrlimit(resource.RLIMIT_RTTIME)[1]))
+
+
+def boot() -> str:
+    """The kernel's name for the time since it started; empty where it tells none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def start_time(pid: int) -> int:
     """Clock ticks since boot at which the process started; 0 when it is gone or only waits to be reaped."""
     try:
@@ -78,17 +104,30 @@ def region_of(pid: int) -> str:
     return next((os.fsdecode(line.removeprefix(prefix)) for line in environment if line.startswith(prefix)), "")
 
 
-def heirs(region: str) -> tuple[int, ...]:
-    """Processes whose environment names this region: they may open the card at any time. Other users' are not seen."""
-    wanted = f"{REGION_VARIABLE}={region}".encode()
+def heirs(region: str, marked: int) -> tuple[int, ...]:
+    """Processes that carry this mark, or whose environment names this region (only one's own are seen): they may open the
+    card at any time."""
+    named = f"{REGION_VARIABLE}={region}".encode()
+    number = str(marked).encode()
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
-        try:
-            environment = Path(entry.path, "environ").read_bytes()
-        except OSError:
-            continue
-        if wanted in environment.split(b"\0") and start_time(int(entry.name)):
+        if (_carries(entry.path, number) or _names(entry.path, named)) and start_time(int(entry.name)):
             found.append(int(entry.name))
     return tuple(sorted(found))
+
+
+def _carries(process: str, number: bytes) -> bool:
+    try:
+        limits = Path(process, "limits").read_bytes()
+    except OSError:
+        return False
+    return limits.partition(_MARK_LINE)[2].split(maxsplit=1)[:1] == [number]
+
+
+def _names(process: str, variable: bytes) -> bool:
+    try:
+        return variable in Path(process, "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
