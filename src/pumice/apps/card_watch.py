@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
-from pumice.apps.tasks import Signal
+from pumice.adapters.nvml import NvmlCards
+from pumice.apps.tasks import Signal, first
 from pumice.node.health import Health, XidRule
 from pumice.ports.cards import CardFacts, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
@@ -116,3 +117,16 @@ class CardWatch:
         answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         self._answered = self._clock.monotonic()
         return answer
+
+
+async def open_cards(library: str, wait: bool, clock: Clock, stop: asyncio.Event) -> Cards | None:
+    """This machine's cards. ``wait``: look every 30 s until there is a driver; None when stopped meanwhile."""
+    while not stop.is_set():
+        try:
+            return await asyncio.to_thread(NvmlCards, library)
+        except CardsUnavailable as error:
+            if not wait:
+                raise
+            log.warning("%s; waiting", error)
+            await first(stop.wait(), clock.sleep(30.0))
+    return None

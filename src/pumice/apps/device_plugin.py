@@ -20,9 +20,8 @@ from aiohttp import web
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
-from pumice.adapters.nvml import NvmlCards
 from pumice.apps.allocating import EmptyHandler, NumberHandler
-from pumice.apps.card_watch import CardWatch
+from pumice.apps.card_watch import CardWatch, open_cards
 from pumice.apps.configuration import load_sharing
 from pumice.apps.files import digests, install_files, make_directory
 from pumice.apps.http import served
@@ -48,7 +47,7 @@ from pumice.node.inventory import (
 )
 from pumice.node.library import install
 from pumice.node.sharing import Flags, Sharing, needed_factor
-from pumice.ports.cards import Cards, CardsUnavailable
+from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.wire import names
@@ -316,16 +315,3 @@ def _handout(settings: Settings, log_level: str) -> Handout:
         log_level=log_level or settings.handout.log_level,
         present=present,
     )
-
-
-async def open_cards(library: str, wait: bool, clock: Clock, stop: asyncio.Event) -> Cards | None:
-    """This machine's cards. ``wait``: look every 30 s until there is a driver; None when stopped meanwhile."""
-    while not stop.is_set():
-        try:
-            return await asyncio.to_thread(NvmlCards, library)
-        except CardsUnavailable as error:
-            if not wait:
-                raise
-            log.warning("%s; waiting", error)
-            await first(stop.wait(), clock.sleep(30.0))
-    return None

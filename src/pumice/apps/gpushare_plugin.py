@@ -15,8 +15,7 @@ from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, device_list
 from pumice.apps.allocating import PATIENCE, message
-from pumice.apps.card_watch import CardWatch
-from pumice.apps.device_plugin import open_cards
+from pumice.apps.card_watch import CardWatch, open_cards
 from pumice.apps.own_node import OwnNode, persist
 from pumice.apps.registration import Registration
 from pumice.apps.tasks import first, run_until
