@@ -1,7 +1,7 @@
 """The node plugin on a real API: what it reads and writes must mean the same to the embedded and the real server.
 
-The plugin runs as a process of its own on an emulated machine, so that it can be killed; the kubelet is a small one in the
-test.
+The plugin runs as a process of its own on an emulated machine, so that it can be killed, and as the service account of its
+manifest; the kubelet is a small one in the test.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import yaml
 
 from pumice.machine import MachineError, create, library_dir, machine_of, open_machine
 from pumice.wire import names
+from tests.kit.accounts import token_of
 from tests.kit.control_plane import Api
 from tests.unit.node.build import container, gives
 from tests.unit.node.world import FakeKubelet, until
@@ -97,7 +98,7 @@ def _kubeconfig(api: Api) -> dict[str, Any]:
         "kind": "Config",
         "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": api.url, "certificate-authority": str(api.ca)}}],
-        "users": [{"name": "u", "user": {"token": api.token}}],
+        "users": [{"name": "u", "user": {"token": token_of(api, "volcano-vgpu-device-plugin.yml", "volcano-device-plugin")}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     }
 

@@ -1,7 +1,7 @@
 """The scheduler's whole path on a real API: watch, decide, bind with annotations, tell why not, start again.
 
-The same daemons and client run against the embedded and the real kube-apiserver. Nodes are hollow: objects that the plugin's
-own code renders from a machine model.
+The same daemons and client run against the embedded and the real kube-apiserver, each as the service account of the
+manifests and so with no more than its role. Nodes are hollow: objects that the plugin's own code renders from a machine model.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ import pytest
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.apps import controller, scheduler
+from pumice.cli.casefile import collect
 from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
 from pumice.machine import machine_of
 from pumice.node.hollow import facts, hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.wire import names
 from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API
+from tests.kit.accounts import token_of
 from tests.kit.auditor import audit
 from tests.kit.control_plane import Api
 from tests.kit.house import NODES, PODS, vgpu_pod
@@ -38,8 +41,9 @@ Question = Callable[[], Awaitable[Any]]
 class Scene:
     """A namespace, two hollow nodes of two V100 each, and our daemons on one API server."""
 
-    def __init__(self, kube: KubeClient, namespace: str) -> None:
+    def __init__(self, kube: KubeClient, as_scheduler: KubeClient, as_controller: KubeClient, namespace: str) -> None:
         self.kube, self.namespace = kube, namespace
+        self.as_scheduler, self.as_controller = as_scheduler, as_controller
         self.nodes = [f"{namespace}-n{i}" for i in (1, 2)]
         self._tasks: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
@@ -54,11 +58,12 @@ class Scene:
     async def begin(self) -> None:
         self._stop = asyncio.Event()
         ready = asyncio.Event()
-        common: dict[str, Any] = {"cluster": self.kube, "clock": SystemClock(), "stop": self._stop}
+        common: dict[str, Any] = {"clock": SystemClock(), "stop": self._stop}
         self._tasks = [
-            asyncio.create_task(scheduler.run(scheduler.Settings(listen="127.0.0.1:0"), **common, dice=random.Random(1),
-                                              ready=ready)),
-            asyncio.create_task(controller.run(controller.Settings(listen="127.0.0.1:0"), **common, dice=random.Random(2))),
+            asyncio.create_task(scheduler.run(scheduler.Settings(listen="127.0.0.1:0"), cluster=self.as_scheduler, **common,
+                                              dice=random.Random(1), ready=ready)),
+            asyncio.create_task(controller.run(controller.Settings(listen="127.0.0.1:0"), cluster=self.as_controller, **common,
+                                               dice=random.Random(2))),
         ]  # fmt: skip
         await asyncio.wait_for(ready.wait(), 20)
 
@@ -108,9 +113,9 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def scene(api: Api, namespace: str) -> AsyncIterator[Scene]:
-    access = Access(api.url, ssl.create_default_context(cafile=str(api.ca)), lambda: api.token)
-    async with KubeClient(access) as kube:
-        here = Scene(kube, namespace)
+    async with _client(api, api.token) as kube, _client(api, token_of(api, "volcano.yml", "volcano-scheduler")) as one, _client(
+            api, token_of(api, "volcano.yml", "volcano-controllers")) as other:
+        here = Scene(kube, one, other, namespace)
         await here.furnish()
         await here.begin()
         try:
@@ -118,6 +123,10 @@ async def scene(api: Api, namespace: str) -> AsyncIterator[Scene]:
             await here.check()
         finally:
             await here.tidy()
+
+
+def _client(api: Api, token: str) -> KubeClient:
+    return KubeClient(Access(api.url, ssl.create_default_context(cafile=str(api.ca)), lambda: token))
 
 
 def play(api: Api, namespace: str, act: Callable[[Scene], Awaitable[None]]) -> None:
@@ -214,5 +223,16 @@ def test_a_pod_that_is_deleted_gives_its_card_to_the_one_that_waits(api: Api, na
         early = next(f"p{i}" for i in range(5) if f"p{i}" != late)
         await here.kube.delete(PODS, early, namespace, grace=0)
         await here.until(lambda: here.bound(late))
+
+    play(api, namespace, act)
+
+
+def test_the_schedulers_account_may_read_all_that_an_explanation_looks_at(api: Api, namespace: str) -> None:
+    async def act(here: Scene) -> None:
+        where = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
+        case, whole = await collect(here.as_scheduler, where), await collect(here.kube, where)
+        assert (case.scheduler_conf, case.device_config) == (whole.scheduler_conf, whole.device_config)
+        assert "deviceshare" in case.scheduler_conf
+        assert set(case.objects) == set(whole.objects)
 
     play(api, namespace, act)

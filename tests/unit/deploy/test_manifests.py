@@ -1,4 +1,4 @@
-"""The shipped manifests say what our own readers understand, and no daemon asks for more than it uses."""
+"""The shipped manifests say what our own readers understand, and their parts fit together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer.main
-import yaml
+from tests.kit.accounts import manifest
 
 from pumice.cli.main import load
 from pumice.families.nvidia_vgpu.mig import Catalogue, builtin_geometries
@@ -23,19 +23,15 @@ FOLDER = Path(str(files("pumice"))) / "manifests"
 FILES = sorted(path.name for path in FOLDER.glob("*.yml"))
 
 
-def objects(name: str) -> list[dict[str, Any]]:
-    return [obj for obj in yaml.safe_load_all((FOLDER / name).read_text("utf-8")) if obj]
-
-
 def the(name: str, kind: str, called: str) -> dict[str, Any]:
-    (found,) = [o for o in objects(name) if o["kind"] == kind and o["metadata"]["name"] == called]
+    (found,) = [o for o in manifest(name) if o["kind"] == kind and o["metadata"]["name"] == called]
     return found
 
 
 def workloads() -> list[Any]:
     found = []
     for name in FILES:
-        for obj in objects(name):
+        for obj in manifest(name):
             if obj["kind"] in ("DaemonSet", "Deployment"):
                 spec = obj["spec"]["template"]["spec"]
                 found += [pytest.param(name, spec, c, id=f"{name}/{c['name']}") for c in spec["containers"]]
@@ -59,27 +55,15 @@ def test_every_container_is_ours_and_its_flags_exist(name, spec, container):
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_account_role_and_binding_fits_together(name):
-    seen = {(o["kind"], o["metadata"]["name"]) for o in objects(name)}
-    assert len(seen) == len(objects(name)), "an object is there twice"
-    for obj in objects(name):
+    seen = {(o["kind"], o["metadata"]["name"]) for o in manifest(name)}
+    assert len(seen) == len(manifest(name)), "an object is there twice"
+    for obj in manifest(name):
         if obj["kind"].endswith("Binding"):
             assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in seen
             assert {("ServiceAccount", s["name"]) for s in obj["subjects"]} <= seen
         if obj["kind"].endswith("Role"):
             for rule in obj["rules"]:
                 assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-
-
-def test_the_plugin_may_do_what_it_does_and_no_more():
-    rules = the("volcano-vgpu-device-plugin.yml", "ClusterRole", "volcano-device-plugin")["rules"]
-    allowed = {resource: rule["verbs"] for rule in rules for resource in rule["resources"]}
-    assert allowed == {
-        "nodes": ["get", "list", "watch", "patch"],
-        "nodes/status": ["patch"],
-        "pods": ["get", "list", "watch", "patch"],
-        "configmaps": ["get"],
-        "events": ["create", "patch"],
-    }
 
 
 def test_the_device_configuration_is_understood_without_a_warning():

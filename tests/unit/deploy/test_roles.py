@@ -1,0 +1,141 @@
+"""Each daemon's role allows the calls that its code makes, and nothing that no code calls for.
+
+The calls are read off the source: a method of the cluster's client, and the kind that is its first argument.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from tests.kit.accounts import manifest
+
+from pumice.cli import casefile
+from pumice.controllers import podgroup
+from pumice.ports.cluster import Resource
+from pumice.wire import names, volcano
+
+Right = tuple[str, str, str]
+"""API group, resource (with its subresource), verb."""
+
+VERBS = {
+    "get": {"get"}, "list": {"list"}, "watch": {"list", "watch"}, "create": {"create"}, "update": {"update"},
+    "patch": {"patch"}, "delete": {"delete"},
+}  # fmt: skip
+
+CLIENTS = ("cluster", "_cluster", "kube")
+"""What a client of the API server is called wherever one is held."""
+
+HELD_IN_VARIABLES = {
+    ("scheduler_intake", "watch"): [
+        volcano.NODES, volcano.NAMESPACES, volcano.PRIORITY_CLASSES, volcano.QUEUES, volcano.POD_GROUPS, volcano.PODS,
+        volcano.PERSISTENT_VOLUME_CLAIMS, volcano.PERSISTENT_VOLUMES, volcano.STORAGE_CLASSES, volcano.CSI_NODES,
+        volcano.VOLUME_ATTACHMENTS, volcano.CONFIGMAPS,
+    ],
+    ("casefile", "collect"): [resource for resource, _ in casefile.SLICES.values()],
+    ("controller", "_watch"): [volcano.QUEUES, volcano.POD_GROUPS, volcano.PODS, *podgroup.SCALED_KINDS],
+    ("controller", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
+    ("controller", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
+}  # fmt: skip
+"""The kinds behind a call whose first argument is a variable, by module and function."""
+
+DAEMONS = [
+    ("volcano.yml", "volcano-scheduler", ["apps.scheduler", "cli.casefile"]),
+    ("volcano.yml", "volcano-controllers", ["apps.controller"]),
+    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.device_plugin", "apps.monitor"]),
+    ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.gpushare_plugin"]),
+]
+"""Manifest, service account, modules. ``cli.casefile``: /explain asks ``pumice explain`` about pods that are new to it."""
+
+
+def modules_of(daemons: list[str]) -> list[ModuleType]:
+    """The daemons' modules, with all that they import from ``apps``."""
+    found: dict[str, ModuleType] = {}
+    waiting = [f"pumice.{name}" for name in daemons]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = importlib.import_module(name)
+            nodes = ast.walk(ast.parse(inspect.getsource(found[name])))
+            imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+            waiting += [module for module in imported if module.startswith("pumice.apps.")]
+    return list(found.values())
+
+
+def rights_used(module: ModuleType) -> Iterator[Right]:
+    for function in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(function, ast.AsyncFunctionDef | ast.FunctionDef):
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and is_of_the_client(call.func):
+                    yield from rights_of(module, function.name, call)
+
+
+def is_of_the_client(function: ast.expr) -> bool:
+    if not isinstance(function, ast.Attribute) or function.attr not in (*VERBS, "bind"):
+        return False
+    return ast.unparse(function.value).rpartition(".")[2] in CLIENTS
+
+
+def rights_of(module: ModuleType, function: str, call: ast.Call) -> Iterator[Right]:
+    assert isinstance(call.func, ast.Attribute)
+    if call.func.attr == "bind":
+        yield "", "pods/binding", "create"
+        return
+    subresource = next((f"/{ast.literal_eval(k.value)}" for k in call.keywords if k.arg == "subresource"), "")
+    for kind in kinds_of(module, function, call.args[0]):
+        for verb in VERBS[call.func.attr]:
+            yield kind.group, kind.plural + subresource, verb
+
+
+def kinds_of(module: ModuleType, function: str, argument: ast.expr) -> list[Resource]:
+    words = ast.unparse(argument).split(".")
+    if not words[-1].isupper():
+        return HELD_IN_VARIABLES[module.__name__.rpartition(".")[2], function]
+    value: object = module
+    for word in words:
+        value = getattr(value, word)
+    assert isinstance(value, Resource)
+    return [value]
+
+
+def rules_of(name: str, account: str) -> list[dict[str, list[str]]]:
+    """All that the roles bound to the account allow, in whichever namespace."""
+    found = manifest(name)
+    bound = {
+        (o["roleRef"]["kind"], o["roleRef"]["name"])
+        for o in found
+        if o["kind"].endswith("Binding") and account in [subject["name"] for subject in o["subjects"]]
+    }
+    return [rule for o in found if (o["kind"], o["metadata"]["name"]) in bound for rule in o["rules"]]
+
+
+@pytest.mark.parametrize(("name", "account", "daemons"), DAEMONS, ids=[f"{d[0]}/{d[1]}" for d in DAEMONS])
+def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, account, daemons):
+    allowed = {
+        (group, resource, verb)
+        for rule in rules_of(name, account)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    used = {right for module in modules_of(daemons) for right in rights_used(module)}
+    assert used - allowed == set(), "the API server would refuse these"
+    assert allowed - used == set(), "nobody asks for these"
+
+
+def test_configmaps_are_read_and_leases_written_by_name_only():
+    rules = [rule for name, account, _ in DAEMONS for rule in rules_of(name, account)]
+    named = {(*rule["resources"], *sorted(rule["verbs"]), *rule.get("resourceNames", [])) for rule in rules
+             if {"configmaps", "leases"} & set(rule["resources"])}  # fmt: skip
+    assert named == {
+        ("configmaps", "get", "list", "watch", names.SCHEDULER_CONFIGMAP),
+        ("configmaps", "get", "list", "watch", names.DEVICE_CONFIGMAP),
+        ("configmaps", "get", names.DEVICE_CONFIGMAP),
+        ("leases", "get", "update", names.SCHEDULER_NAME),
+        ("leases", "get", "update", "vc-controller-manager"),
+        ("leases", "create"),
+    }
