@@ -71,14 +71,6 @@ def test_the_more_important_job_goes_first() -> None:
     assert (world.node_of("h"), world.node_of("l")) == ("n1", "")
 
 
-def test_a_priority_class_that_is_gone_counts_as_zero_and_is_named() -> None:
-    world = World()
-    world.add(node("n1"), group("g", minimum=1, priority_class="vanished"), pod("a", cpu="1", group="g"))
-    world.settle()
-    assert world.node_of("a") == "n1"
-    assert "vanished" in world.engine.state.jobs["default/g"].problem
-
-
 def test_two_queues_of_weight_one_and_three_share_one_to_three() -> None:
     world = World()
     world.add(node("n1", cpu="40", pods=1000), queue("a", weight=1), queue("b", weight=3))
@@ -110,15 +102,6 @@ def test_a_closed_queue_starts_nothing() -> None:
 def test_an_unknown_queue_holds_only_its_own_pods() -> None:
     scenario("unknown queue", nodes=[node("n1")], arriving=[pod("a", cpu="1", queue="nowhere"), pod("b", cpu="1")],
              expect={"a": "", "b": "n1"})  # fmt: skip
-
-
-def test_a_queue_that_is_its_own_parent_is_named_and_harms_nobody() -> None:
-    world = World()
-    world.add(queue("x", parent="y"), queue("y", parent="x"), queue("x", parent="y"), node("n1"))
-    world.add(pod("a", cpu="1", queue="x"))
-    world.settle()
-    assert world.node_of("a") == "n1"
-    assert "its own ancestor" in world.engine.state.problems["Queue x"]
 
 
 def test_allocated_of_a_queue_is_written_with_its_ancestors() -> None:
@@ -163,26 +146,6 @@ def test_a_refused_binding_frees_the_cards_and_is_tried_again_with_back_off() ->
     assert len(times) == 4
     gaps = [b - a for a, b in pairwise(times)]
     assert gaps == sorted(gaps)
-
-
-def test_two_pods_of_one_uid_leave_the_second_aside() -> None:
-    world = World()
-    first, second = pod("a", cpu="1"), pod("b", cpu="1")
-    second["metadata"]["uid"] = first["metadata"]["uid"]
-    world.add(node("n1"), first, second)
-    world.settle()
-    assert (world.node_of("a"), world.node_of("b")) == ("n1", "")
-    assert "belongs to pod default/a" in world.engine.state.problems["Pod default/b"]
-
-
-@pytest.mark.parametrize("amount", ["-1", "1e25", "9999999999999999999"])
-def test_negative_and_huge_requests_wait_with_a_reason(amount: str) -> None:
-    world = World()
-    world.add(node("n1"), pod("odd", limits={"cpu": amount}), pod("fine", cpu="1"))
-    world.settle()
-    assert (world.node_of("odd"), world.node_of("fine")) == ("", "n1")
-    text = world.condition("odd")["message"]
-    assert "negative" in text or "Insufficient cpu" in text
 
 
 def test_pods_that_run_already_are_no_work_for_a_cycle() -> None:

@@ -50,12 +50,9 @@ class Groups(Waiting):
         elif group.spec.queue or not job.implicit:
             job.attach(self.queue(group.spec.queue or self.default_queue))
         echo = job.group is not None and job.group.spec == group.spec and job.group.status == group.status
-        read_group(job, group, self._priority(job, group.spec.priority_class_name))
-        if echo:
-            return
-        if group.spec.min_member < 0:
-            job.problem = "minMember is negative; it counts as 0"
-        self._touch(job)
+        read_group(job, group, self._priority(job, group))
+        if not echo:
+            self._touch(job)
 
     def drop_group(self, group: PodGroup) -> None:
         key = f"{group.metadata.namespace}/{group.metadata.name}"
@@ -73,12 +70,11 @@ class Groups(Waiting):
         if self._stale(queue.metadata):
             return
         state = self.queue(name)
+        parent = state.parent
         state.read(queue)
-        state.problem = self._queue_problem(name)
-        if state.problem:
-            self.problems[f"Queue {name}"] = state.problem
-        else:
-            self.problems.pop(f"Queue {name}", None)
+        if state.parent != parent:
+            self.settled[parent] = None  # what it and its own parents hold is less now
+            self._look_for_circles(name)
         meaning = (queue.spec, queue.status.state)
         if state.meaning == meaning:
             return  # only the echo of the allocation that we wrote ourselves
@@ -89,12 +85,13 @@ class Groups(Waiting):
 
     def drop_queue(self, name: str, uid: str = "") -> None:
         self._versions.pop(uid, None)
-        self.problems.pop(f"Queue {name}", None)
         state = self.queues.get(name)
         if state is not None:
-            state.present, state.meaning = False, None
+            state.forget()
             if not state.jobs:
                 del self.queues[name]
+            self._look_for_circles(name)
+            self.wake_waiting()  # for what was guaranteed to it
 
     def queue(self, name: str) -> QueueState:
         """The queue of that name, known or not (an unknown one is not present)."""
@@ -104,25 +101,41 @@ class Groups(Waiting):
         return found
 
     def ancestors(self, queue: QueueState) -> list[QueueState]:
-        """The queue's parents up to the root; a circle ends where it closes."""
+        """The queue's parents up to the root. A queue that is its own ancestor has none."""
         found: list[QueueState] = []
-        seen = {queue.name}
-        parent = queue.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
-        while parent and parent not in seen and parent in self.queues:
-            seen.add(parent)
-            found.append(self.queues[parent])
-            parent = self.queues[parent].parent or (ROOT_QUEUE if parent != ROOT_QUEUE else "")
+        at = queue
+        while not at.problem and at.name != ROOT_QUEUE:
+            parent = self.queues.get(at.parent or ROOT_QUEUE)
+            if parent is None or parent in found:
+                break
+            found.append(parent)
+            at = parent
         return found
 
-    def _queue_problem(self, name: str) -> str:
-        seen: list[str] = []
-        at = name
-        while at and at != ROOT_QUEUE:
-            if at in seen:
-                return f"queue {name} is its own ancestor ({' > '.join([*seen, at])}); its parents are ignored"
-            seen.append(at)
-            at = self.queues[at].parent if at in self.queues else ""
-        return ""
+    def _look_for_circles(self, changed: str) -> None:
+        """Name the queues that are their own ancestors, after the parent of one has changed. Mending one mends its circle."""
+        doubtful = {changed, *self._path(changed), *(name for name, queue in self.queues.items() if queue.problem)}
+        self.problems.pop(f"Queue {changed}", None)
+        self.settled.update(dict.fromkeys(doubtful))
+        for name in doubtful & self.queues.keys():
+            path = self._path(name)
+            self.queues[name].problem = ""
+            self.problems.pop(f"Queue {name}", None)
+            if len(path) > 1 and path[-1] == name:
+                text = f"queue {name} is its own ancestor ({' > '.join(path)}); its parents are ignored"
+                self.queues[name].problem = self.problems[f"Queue {name}"] = text
+
+    def _path(self, name: str) -> list[str]:
+        """A queue and its parents as they are named, up to the first name that comes again."""
+        path = [name]
+        while path[-1] != ROOT_QUEUE and path[-1] in self.queues:
+            parent = self.queues[path[-1]].parent
+            if not parent:
+                break
+            if parent in path:
+                return [*path, parent]
+            path.append(parent)
+        return path
 
     # -- priority classes -----------------------------------------------------------------------------------------
 
@@ -137,15 +150,18 @@ class Groups(Waiting):
     def _reprioritise(self) -> None:
         for job in self.jobs.values():
             if job.group is not None:
-                job.priority = self._priority(job, job.group.spec.priority_class_name)
+                job.priority = self._priority(job, job.group)
                 job.sort_key = None
 
-    def _priority(self, job: Job, name: str) -> int:
+    def _priority(self, job: Job, group: PodGroup) -> int:
+        """The value of the class that the group names, else of the global default, else 0 (spec 4.4)."""
+        name = group.spec.priority_class_name
         cls = self.priority_classes.get(name)
-        job.problem = "" if cls is not None or not name else f"priority class {name!r} does not exist; 0 is used"
-        if cls is not None:
-            return cls.value
-        return next((c.value for c in self.priority_classes.values() if c.global_default), 0)
+        usual = next((c.value for c in self.priority_classes.values() if c.global_default), 0)
+        job.problem = "" if cls is not None or not name else f"priority class {name!r} does not exist; {usual} is used"
+        if group.spec.min_member < 0:
+            job.problem = "minMember is negative; it counts as 0"
+        return usual if cls is None else cls.value
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 

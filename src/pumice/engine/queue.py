@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pumice.engine.classes import PodClass
     from pumice.engine.model import Job
 
+NEWS_KEPT = 20_000
+
 
 @dataclass(slots=True, eq=False)
 class QueueState:
@@ -40,6 +42,10 @@ class QueueState:
     elastic: Vector = field(default_factory=dict)
     vague: dict[PodClass, int] = field(default_factory=dict)
     """Pending pods of classes of which ``pending`` does not say everything."""
+    news: list[tuple[PodClass, int]] = field(default_factory=list)
+    """What was added to ``vague`` since ``expected`` was summed."""
+    expected: tuple[int, Vector] | None = None
+    """What ``vague`` comes to at most over ``pending``, and by which kinds of cards (``Bookings.expected_of``)."""
     meaning: object = None
     """Spec and state as last read: what else changes in the object is our own writing."""
 
@@ -59,6 +65,19 @@ class QueueState:
             self.vague[cls] = left
         else:
             self.vague.pop(cls, None)
+        if self.expected is None:
+            return
+        if len(self.news) < NEWS_KEPT:
+            self.news.append((cls, number))
+        else:  # nobody asks
+            self.expected = None
+            self.news.clear()
+
+    def forget(self) -> None:
+        """Its object is gone: nothing that it said holds any more, for the jobs that are left in it least of all."""
+        self.present, self.meaning, self.written = False, None, None
+        self.parent, self.state, self.problem = "", "", ""
+        self.capability, self.guarantee = {}, {}
 
     def read(self, queue: Queue) -> None:
         self.present = True

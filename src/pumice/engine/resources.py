@@ -77,12 +77,12 @@ def counted(name: str) -> bool:
 
 
 def vector(quantities: Mapping[str, str | int | float]) -> Vector:
-    """A resource list as a vector; unreadable quantities count as absent, uncounted names are skipped."""
+    """A resource list as a vector; unreadable quantities count as absent, negative ones as 0, uncounted names are skipped."""
     found: Vector = {}
     for name, quantity in quantities.items():
         if counted(name):
             try:
-                found[name] = amount(name, quantity)
+                found[name] = max(0, amount(name, quantity))
             except ValueError:
                 continue
     return found

@@ -7,8 +7,10 @@ it: ``Waiting`` (who takes part), ``Groups`` (jobs and queues), ``Bookings`` (no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sys import intern
+
+from msgspec.structs import replace
 
 from pumice.engine.bookings import Bookings
 from pumice.engine.classes import Kind, PodClass
@@ -31,6 +33,10 @@ class State(Bookings):
     _soft: tuple[int, bool] = (-1, False)
     _gone: int = 0
     """Pods dropped since the tables were last made anew."""
+    _strangers: dict[str, str] = field(default_factory=dict)
+    """Placed pods that are not ours: uid to namespace/name."""
+    _namesakes: dict[str, dict[str, tuple[Pod, float]]] = field(default_factory=dict)
+    """Uid to the pods that bear it though it belongs to another, by namespace/name, with the time they were seen."""
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
@@ -40,12 +46,16 @@ class State(Bookings):
         ours = pod.spec.scheduler_name in self.scheduler_names
         if not ours and not pod.spec.node_name:
             return
+        owner = self._owner(meta.uid)
+        if owner and owner != pod.key:
+            self.problems[f"Pod {pod.key}"] = f"its uid {meta.uid} belongs to pod {owner}; it is left alone"
+            self._put_namesake(pod, now)
+            return
         if self._stale(meta):
             return
         task = self.tasks.get(meta.uid)
-        if task is not None and task.key != pod.key:
-            self.problems[f"Pod {pod.key}"] = f"its uid {meta.uid} belongs to pod {task.key}; it is left alone"
-            return
+        if not ours and not owner:
+            self._strangers[intern(meta.uid)] = pod.key
         status, kind = task_status(pod), self.classes.kind(pod)
         if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(meta.uid):
             status = Status.RELEASING  # what has begun to go does not come back by an older event
@@ -56,16 +66,17 @@ class State(Bookings):
     def drop_pod(self, pod: Pod) -> None:
         """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
         uid = pod.metadata.uid
-        task = self.tasks.get(uid)
-        if task is not None and task.key != pod.key:
-            self.problems.pop(f"Pod {pod.key}", None)
+        self.problems.pop(f"Pod {pod.key}", None)
+        if self._owner(uid) not in ("", pod.key):
+            self._drop_namesake(uid, pod.key)
             return
+        task = self.tasks.get(uid)
         if self.ledger.release(uid):
             self.wake_waiting()
         self.ledger.unpipeline(uid)
         self.evidence.drop(uid)
         self._versions.pop(uid, None)
-        self.problems.pop(f"Pod {pod.key}", None)
+        self._strangers.pop(uid, None)
         if task is not None:
             del self.tasks[uid]
             task.cls.users -= 1
@@ -82,6 +93,33 @@ class State(Bookings):
         if self._gone > GONE_AT_LEAST + len(self._versions) // 2:
             self._gone = 0
             self._tidy()
+        for other, now in list(self._namesakes.get(uid, {}).values()):  # the first of them is the owner now
+            self._drop_namesake(uid, other.key)
+            self.problems.pop(f"Pod {other.key}", None)
+            self.put_pod(other, now)
+
+    # -- pods that bear the uid of another one: no API server should show them, and none of them may end a cycle ----------
+
+    def _owner(self, uid: str) -> str:
+        """Namespace and name of the pod that this uid means; empty when it is not known."""
+        task = self.tasks.get(uid)
+        return task.key if task is not None else self._strangers.get(uid, "")
+
+    def _put_namesake(self, pod: Pod, now: float) -> None:
+        """It is not placed. Where it runs already its node is charged for it, under a uid of our own making."""
+        uid = pod.metadata.uid
+        self._namesakes.setdefault(uid, {})[pod.key] = pod, now
+        meta = replace(pod.metadata, uid=f"{uid} {pod.key}")
+        self._hold(replace(pod, metadata=meta), self.classes.kind(pod), task_status(pod))
+
+    def _drop_namesake(self, uid: str, key: str) -> None:
+        others = self._namesakes.get(uid, {})
+        others.pop(key, None)
+        if not others:
+            self._namesakes.pop(uid, None)
+        self.evidence.drop(f"{uid} {key}")
+        if self.ledger.release(f"{uid} {key}"):
+            self.wake_waiting()
 
     def _tidy(self) -> None:
         """Make the tables of pods anew. A dict keeps the places of what was deleted, and doubles when these are used up: with
@@ -89,6 +127,7 @@ class State(Bookings):
         self.tasks = dict(self.tasks)
         self.jobs = dict(self.jobs)
         self._versions = dict(self._versions)
+        self._strangers = dict(self._strangers)
         self.evidence.tidy()
         self.ledger.holdings = dict(self.ledger.holdings)
         for queue in self.queues.values():

@@ -59,8 +59,9 @@ def phase_of(job: Job, cycle_uuid: str) -> str:
     return INQUEUE if job.phase == INQUEUE else PENDING
 
 
-def job_text(job: Job, *, ready: bool = False) -> str:
+def job_text(job: Job) -> str:
     """Why the gang stands where it stands (spec 13.3)."""
+    ready = job.is_ready() and job.role_ready()
     parts = sorted(f"{count} {Status(s).label}" for s, count in enumerate(job.counts) if count)
     text = f"pod group is {'ready' if ready else 'not ready'}, {', '.join([*parts, f'{job.min_available} minAvailable'])}"
     if job.pending:
@@ -126,7 +127,8 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
     group = job.group
     if group is None:
         return []
-    job.phase = phase_of(job, cycle.uuid)
+    if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
+        job.phase = phase_of(job, cycle.uuid)  # else it lost members, and why they cannot be replaced is still to be found
     job.whole = job.whole or job.phase in (RUNNING, COMPLETED)
     counts = (job.counts[Status.RUNNING], job.counts[Status.SUCCEEDED], job.counts[Status.FAILED])
     found: list[Effect] = []
@@ -144,7 +146,7 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
         group.status.phase, group.status.conditions = job.phase, list(conditions)
         group.status.running, group.status.succeeded, group.status.failed = counts
     if job.phase in (UNKNOWN, PENDING, INQUEUE):
-        if job.pending and is_told(cycle, job):
+        if (job.pending or job.phase == UNKNOWN) and is_told(cycle, job):
             text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
             if job.announced != ("Unschedulable", text):
                 job.announced = ("Unschedulable", text)
@@ -156,8 +158,8 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
 
 
 def is_told(cycle: Cycle, job: Job) -> bool:
-    """Whether this cycle learnt something about the job, and knows the reasons."""
-    learnt = job in cycle.tried or job in cycle.blocked or job in cycle.explained
+    """Whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it all."""
+    learnt = job in cycle.tried or job in cycle.blocked or job in cycle.explained or not job.pending
     return learnt and not any(task.puzzling for task in job.pending.values())
 
 

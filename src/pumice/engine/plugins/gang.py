@@ -43,7 +43,7 @@ class Gang(Plugin):
             elif is_told(cycle, job) and not _only_waits_for_terminating(job):
                 would = sum(1 for t in job.pending.values() if t.trial is not None and t.trial[0] is Status.ALLOCATED)
                 cycle.measures.unready.append(job.key)
-                short = job.min_available - job.ready_count - would
+                short = max(0, job.min_available - job.ready_count - would)
                 text = f"{short}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
                 _set(job, condition("Unschedulable", "NotEnoughResources", text, cycle))
 

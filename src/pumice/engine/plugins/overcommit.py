@@ -37,7 +37,7 @@ class Overcommit(Plugin):
             return PERMIT
         wanted = dict(self._promised)
         add(wanted, job.min_resources.items())
-        short = lacking({n: wanted[n] for n in job.min_resources}, self._idle)
+        short = lacking({n: wanted[n] for n, v in job.min_resources.items() if v > 0}, self._idle)
         if not short:
             return PERMIT
         job.refusal = f"resource in cluster is overused: {', '.join(f'overused {name}' for name in short)}"

@@ -43,8 +43,7 @@ class Proportion(Plugin):
             add(guaranteed, queue.guarantee.items())
         self.parts = {queue: _part(queue, total, guaranteed) for queue in queues}
         for queue, part in self.parts.items():
-            for cls, number in queue.vague.items():
-                add(part.request, ((n, v * number) for n, v in state.expected(cls).items()))
+            add(part.request, state.expected_of(queue).items())
         share_out(self.parts, total)
 
     def queue_key(self, queue: QueueState) -> tuple[int, float]:
@@ -112,8 +111,8 @@ def _part(queue: QueueState, total: Vector, guaranteed: Vector) -> Part:
         cap.setdefault(name, 0)
     add(cap, queue.guarantee.items())
     for name, limit in queue.capability.items():
-        if limit > 0 or name not in (CPU, MEMORY):
-            cap[name] = min(cap.get(name, HUGE), limit)
+        if name in cap and (limit > 0 or name not in (CPU, MEMORY)):  # what no node has, no limit gives
+            cap[name] = min(cap[name], limit)
     request = dict(queue.allocated)
     add(request, queue.pending.items())
     request.pop(PODS, None)

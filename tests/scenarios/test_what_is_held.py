@@ -1,0 +1,154 @@
+"""What pods hold, tentatively and for good, and what placed pods mean for others (spec volcano-core 5, 8)."""
+
+from __future__ import annotations
+
+import copy
+
+from tests.kit.engine_world import World, scenario
+from tests.kit.objects import group, node, pod, priority_class
+
+# -- statements (8) ------------------------------------------------------------------------------------------------
+
+
+def half_released() -> World:
+    """A gang of two, room for one, and a pod that is going."""
+    world = World()
+    world.add(node("n1", cpu="2"), pod("old", cpu="1"))
+    world.settle()
+    world.terminate("old")
+    world.add(group("g", minimum=2), *(pod(f"g-{i}", cpu="1", group="g") for i in range(2)))
+    world.settle()
+    return world
+
+
+def test_a_gang_that_stands_in_part_on_what_is_being_released_holds_nothing_between_cycles() -> None:
+    world = half_released()
+    assert [world.node_of(f"g-{i}") for i in range(2)] == ["", ""]
+    assert set(world.engine.state.ledger.holdings) == {world.pods["default/old"]["metadata"]["uid"]}
+    assert world.condition("g-0")["message"] == (
+        "Pod default/g-0 can possibly be assigned to n1, once minAvailable is satisfied"
+    )
+    assert world.condition("g-1")["message"] == (
+        "Pod default/g-1 can possibly be assigned to n1, once resource is released and minAvailable is satisfied"
+    )
+    world.delete_pod("old")
+    world.settle()
+    assert [world.node_of(f"g-{i}") for i in range(2)] == ["n1", "n1"]
+
+
+def test_what_such_a_gang_waits_with_is_kept_from_later_pods_but_not_from_more_important_ones() -> None:
+    world = half_released()
+    world.add(pod("late", cpu="1"))
+    world.settle()
+    assert world.node_of("late") == ""
+    world.add(priority_class("high", 9), group("h", minimum=1, priority_class="high"), pod("urgent", cpu="1", group="h"))
+    world.settle()
+    assert world.node_of("urgent") == "n1"
+
+
+def test_what_such_a_gang_waits_with_is_offered_to_others_once_the_gang_is_gone() -> None:
+    world = half_released()
+    world.add(pod("late", cpu="1"))
+    world.settle()
+    for name in ("g-0", "g-1"):
+        world.delete_pod(name)
+    world.settle()
+    assert world.node_of("late") == "n1"
+
+
+# -- what placed pods mean for others (5) --------------------------------------------------------------------------
+
+
+def test_a_running_pod_that_is_resized_in_place_takes_its_new_size() -> None:
+    world = World()
+    world.add(node("n1", cpu="4"), pod("grows", cpu="1"))
+    world.settle()
+    grown = world.pods["default/grows"]
+    grown["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}
+    world.add(grown, pod("two", cpu="2"))
+    world.settle()
+    assert world.node_of("two") == ""
+    assert world.engine.state.queues["default"].allocated["cpu"] == 3000
+
+
+def test_a_running_pod_that_is_labelled_anew_is_found_by_its_new_label() -> None:
+    near = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    world = World()
+    world.add(node("n1"), pod("web", cpu="1"))
+    world.settle()
+    world.add(pod("a", cpu="1", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}))
+    world.settle()
+    assert world.node_of("a") == ""
+    labelled = world.pods["default/web"]
+    labelled["metadata"]["labels"] = {"app": "web"}
+    world.add(labelled)
+    world.settle()
+    assert world.node_of("a") == "n1"
+
+
+def test_a_pod_deleted_while_its_binding_is_on_the_way_gives_its_cards_back_when_the_binding_fails() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=8000))
+
+    def deleted_meanwhile(_: object) -> bool:
+        world.terminate("a")  # a finalizer keeps the object
+        return True
+
+    world.refuse = deleted_meanwhile
+    world.cycle()
+    assert world.engine.state.ledger.holdings == {}
+    world.refuse = lambda _: False
+    world.add(pod("b", mib=8000))
+    world.settle()
+    assert world.card_of("b") == "n1/0"
+
+
+def test_a_late_event_of_a_pod_without_node_does_not_undo_its_placement() -> None:
+    """The Binding is accepted and not yet seen; an older change of the pod, newer than what was known, arrives first."""
+    world = World()
+    world.deliver = False
+    world.add(node("n1", cards=1), pod("a", mib=8000))
+    late = copy.deepcopy(world.pods["default/a"])
+    world.cycle()
+    late["metadata"]["resourceVersion"] = str(int(late["metadata"]["resourceVersion"]) + 1)
+    world.tell(late)
+    assert world.engine.state.tasks[late["metadata"]["uid"]].status.label == "Bound"
+    world.add(pod("b", mib=8000))
+    world.cycle()
+    assert (world.card_of("a"), world.node_of("b")) == ("n1/0", "")
+
+
+def test_an_eviction_once_decided_is_not_undone_by_an_older_event() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=8000))
+    world.settle()
+    victim = world.pods["default/a"]
+    assert world.engine.evicting(victim["metadata"]["uid"]) is not None
+    victim["metadata"]["labels"] = {"changed": "meanwhile"}
+    world.add(victim, pod("b", mib=8000))
+    world.settle()
+    state = world.engine.state
+    assert state.tasks[victim["metadata"]["uid"]].status.label == "Releasing"
+    assert state.ledger.is_terminating(victim["metadata"]["uid"])
+    assert world.node_of("b") == ""
+    world.delete_pod("a")
+    world.settle()
+    assert world.card_of("b") == "n1/0"
+    assert not state.ledger.table.releasing.any()
+
+
+def test_pods_of_other_schedulers_count_as_used_only() -> None:
+    foreign = pod("theirs", cpu="3", scheduler="default-scheduler", nodeName="n1")
+    scenario("a foreign pod", nodes=[node("n1", cpu="4")], having=[foreign, pod("unplaced", scheduler="default-scheduler")],
+             arriving=[pod("a", cpu="2"), pod("b", cpu="1")], expect={"a": "", "b": "n1", "unplaced": ""})  # fmt: skip
+
+
+def test_pods_of_a_node_that_vanished_are_charged_again_when_it_returns() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=6000))
+    world.settle()
+    world.remove("Node", "n1")
+    world.settle()
+    world.add(node("n1", cards=1), pod("b", mib=6000))
+    world.settle()
+    assert (world.card_of("a"), world.node_of("b")) == ("n1/0", "")
