@@ -6,7 +6,8 @@ to one template until its last position is free.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import Any
 
 from pumice.families.seam import Ask, Columns, Fit, Inventory, Levers, Marks, NodeCards
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
@@ -99,7 +100,10 @@ class SlotFamily:
     def vague(self, ask: Ask) -> bool:
         return False
 
-    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
+    def kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+        return frozenset()
+
+    def most(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
         return {}
 
     def spent(self, grant: Grant) -> dict[str, int]:

@@ -167,13 +167,59 @@ def test_a_card_that_registers_anew_with_other_memory_changes_what_is_charged() 
     assert charged(world) == 4000  # by its annotation, as long as it runs
 
 
+A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
+MIG = {"volcano.sh/vgpu-mode": "mig"}
+
+
+def mig_node(name: str, cards: int = 1) -> dict[str, Any]:
+    register = "".join(f"GPU-{name}-{i},10,40960,{A100},true,mig:" for i in range(cards))
+    return node(name, cards=cards, mib=40960, register=register)
+
+
+def sliced(name: str, mib: int, **more: Any) -> dict[str, Any]:
+    return pod(name, mib=mib, queue="team", **more)
+
+
+def test_a_mig_slice_is_charged_its_size_and_not_what_was_asked_of_it() -> None:
+    world = World()
+    world.add(mig_node("m"), queue("team", capability={MEMORY: "15000"}))
+    world.add(*(sliced(f"p{number}", 3000, annotations=MIG) for number in range(3)))
+    world.settle()
+    assert charged(world) == 2 * 5120
+    (waiting,) = [name for name in ("p0", "p1", "p2") if not world.node_of(name)]
+    assert "queue team has no room left for it (volcano.sh/vgpu-memory: 5120 wanted" in world.condition(waiting)["message"]
+    assert world.restarted().state.queues["team"].allocated == world.engine.state.queues["team"].allocated
+
+
+def test_where_a_slice_is_too_dear_a_share_of_another_card_is_taken() -> None:
+    world = World()
+    world.add(mig_node("m"), node("plain", cards=1, mib=8000), queue("team", capability={MEMORY: "4000"}))
+    world.add(pod("other", mib=1000, annotations=MIG))  # binpack goes on with m
+    world.settle()
+    world.add(sliced("either", 3000), sliced("slice", 3000, annotations=MIG))
+    world.settle()
+    assert (world.node_of("either"), world.node_of("slice"), charged(world)) == ("plain", "", 3000)
+
+
+def test_a_queue_may_have_all_slices_that_its_capability_pays_whatever_groups_they_come_from() -> None:
+    """The first pod opens group2; what the next one gets there is larger than on an empty card."""
+    world = World()
+    world.add(mig_node("m"), queue("team", capability={MEMORY: "30720"}))
+    world.add(sliced("ten", 9000, annotations=MIG))
+    world.settle()
+    world.add(*(sliced(f"p{number}", 5500, annotations=MIG) for number in range(3)))
+    world.settle()
+    assert charged(world) == 3 * 10240
+
+
 def test_quotas_of_random_pods_hold_whatever_cards_they_get() -> None:
     for seed in range(12):
         dice = random.Random(seed)
         limit = dice.randrange(8000, 60000)
         world = World()
         world.add(queue("team", capability={MEMORY: str(limit), NUMBER: "9"}))
-        world.add(*(node(f"n{i}", cards=dice.randint(1, 4), mib=dice.choice((8000, 16000, 24000))) for i in range(4)))
+        world.add(*(node(f"n{i}", cards=dice.randint(1, 4), mib=dice.choice((8000, 16000, 24000))) for i in range(3)))
+        world.add(mig_node("m1", cards=2), mig_node("m2"))
         alive: list[str] = []
         for step in range(25):
             name = f"p{step}"

@@ -13,6 +13,7 @@ from pumice.engine.ledger import Hold, Holding, Ledger
 from pumice.engine.model import DONE_STATUSES, Status, Task
 from pumice.engine.node_book import NO_MARKS
 from pumice.engine.nodes import node_bytes
+from pumice.engine.queue import QueueState
 from pumice.engine.resources import Vector, shared
 from pumice.engine.volumes import Volumes
 from pumice.families.seam import Family
@@ -104,7 +105,7 @@ class Bookings(Groups):
     # -- what queues are charged for cards ------------------------------------------------------------------------
 
     def charged(self, cls: PodClass, grants: Sequence[Grant]) -> Vector | None:
-        """What a queue is charged for a pod with these cards; None where the class says it all, or no card is known."""
+        """What a queue is charged for a pod with these cards; None where that is what the class says, or no card is known."""
         if not cls.vague:
             return None
         wanted = {ask.family for ask in cls.vague}
@@ -113,19 +114,33 @@ class Bookings(Groups):
             book = self.ledger.books.get(grant.family)
             if book is not None and grant.family in wanted and grant.pieces:
                 amounts.update((name, value * 1000) for name, value in book.family.spent(grant).items())
-        return shared({**cls.amounts, **amounts}) if amounts else None
+        if all(cls.amounts.get(name, 0) == value for name, value in amounts.items()):
+            return None
+        return shared({**cls.amounts, **amounts})
 
-    def expected(self, cls: PodClass) -> Vector:
-        """The most that a pending pod of a vague class may come to, over its ``demand``."""
-        version = self.ledger.table.version
+    def expected_of(self, queue: QueueState) -> Vector:
+        """The most that the queue's pending pods of vague classes may come to, over its ``pending``."""
+        version = sum(book.kinds_version for book in self.ledger.books.values())
+        if queue.expected is None or queue.expected[0] != version:
+            queue.expected, queue.news = (version, {}), list(queue.vague.items())
+        total = queue.expected[1]
+        for cls, number in queue.news:
+            for name, value in self._over_demand(cls, version).items():
+                total[name] = total.get(name, 0) + value * number
+        queue.news.clear()
+        return total
+
+    def _over_demand(self, cls: PodClass, version: int) -> Vector:
+        """The most that one pod of a vague class may come to, over its ``demand``."""
         known = self._expected.get(cls)
         if known is None or known[0] != version:
             more: Vector = {}
             for ask in cls.vague:
                 book = self.ledger.books.get(ask.family)
                 if book is not None:
-                    most = book.family.most(ask, (node.inventory for node in book.nodes.values()))
-                    more |= {name: value * 1000 - cls.amounts.get(name, 0) for name, value in most.items()}
+                    most = book.family.most(ask, book.kinds)
+                    over = {name: value * 1000 - cls.amounts.get(name, 0) for name, value in most.items()}
+                    more |= {name: value for name, value in over.items() if value > 0}
             if len(self._expected) > 10_000:
                 self._expected.clear()
             known = self._expected[cls] = version, more
@@ -140,6 +155,9 @@ class Bookings(Groups):
         self.settings = settings
         self.classes.set_families(families)
         self._expected.clear()
+        for queue in self.queues.values():
+            queue.expected = None
+            queue.news.clear()
         self.ledger.set_families(families)
         for node in self.ledger.table.row_of:
             self._replay_node(node)

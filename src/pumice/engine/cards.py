@@ -7,7 +7,8 @@ node the number of its state. Both are changed by the same two functions, ``char
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +49,10 @@ class FamilyBook:
         """Nodes whose state is not written yet, and the places of the cards that changed."""
         self._alike: dict[Any, Any] = {}
         """What many states have in common, each once."""
+        self.kinds: Counter[Hashable] = Counter()
+        """``Family.kinds`` of all nodes, and how many nodes have each."""
+        self.kinds_version = 0
+        """Raised when a kind comes or goes."""
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -64,9 +69,11 @@ class FamilyBook:
         if old is not None:
             self._named.forget(old)
             self._behind.pop(name, None)  # its places may be fewer now
+            self._count_kinds(old.inventory, -1)
         book = NodeBook.empty(name, inventory)
         self.nodes[name], self._rows[name], self._names[row] = book, row, name
         self._named.add(book)
+        self._count_kinds(inventory, 1)
         self.fit_rows(rows)
         self._write(book, range(len(inventory.cards)), facts=True)
         return True
@@ -76,10 +83,21 @@ class FamilyBook:
         if book is not None:
             self._named.forget(book)
             self._behind.pop(name, None)
+            self._count_kinds(book.inventory, -1)
         row = self._rows.pop(name, None)
         if row is not None:
             del self._names[row]
             self._set_state(row, None)
+
+    def _count_kinds(self, inventory: Inventory, sign: int) -> None:
+        before = len(self.kinds)
+        for kind in self.family.kinds(inventory):
+            self.kinds[kind] += sign
+            if not self.kinds[kind]:
+                del self.kinds[kind]
+                before = -1
+        if len(self.kinds) != before:
+            self.kinds_version += 1
 
     def view(self, name: str, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
         """One node as ``Family.fit`` sees it; see ``NodeBook.view``."""

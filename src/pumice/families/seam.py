@@ -196,8 +196,12 @@ class Family(Protocol):
         """Whether ``quota`` leaves out what only a card can tell: the memory of whole cards and of percentages."""
         ...
 
-    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
-        """In place of ``quota``, for a vague ask: the most that these nodes' cards would make of it."""
+    def kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+        """All of a node's cards that ``most`` looks at, each kind once."""
+        ...
+
+    def most(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+        """In place of ``quota``, for a vague ask: the most that cards of these kinds would make of it."""
         ...
 
     def spent(self, grant: Grant) -> dict[str, int]:

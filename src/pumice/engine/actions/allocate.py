@@ -164,6 +164,8 @@ class _Price:
     def accepted(self, choice: Choice) -> bool:
         assert self.task.job is not None
         amounts = self.cycle.state.charged(self.task.cls, choice.grants)
+        if amounts is None:
+            return True  # what the class says was looked at before
         if self.cycle.framework.allocatable(self.task.job.queue, self.task, amounts):
             return True
         self.declined = amounts

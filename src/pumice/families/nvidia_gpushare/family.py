@@ -5,8 +5,9 @@ Both modes use the lowest card ids, take no account of policies and score 0. A c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,7 +195,10 @@ class NvidiaGpushare:
     def vague(self, ask: Ask) -> bool:
         return False
 
-    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
+    def kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+        return frozenset()
+
+    def most(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
         return {}
 
     def spent(self, grant: Grant) -> dict[str, int]:

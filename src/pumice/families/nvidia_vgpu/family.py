@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ from pumice.families.nvidia_vgpu.mig import STATES, Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
-from pumice.families.nvidia_vgpu.rows import needed
+from pumice.families.nvidia_vgpu.rows import dearest
 from pumice.families.rules import matching_rules
 from pumice.families.seam import Ask, Columns, Elsewhere, Fit, Inventory, Levers, Marks, NodeCards
 from pumice.families.settings import Settings
-from pumice.model.cards import Grant, Usage
+from pumice.model.cards import Grant, Mode, Usage
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
@@ -158,27 +158,28 @@ class NvidiaVgpu:
         }
 
     def vague(self, ask: Ask) -> bool:
+        """Slots are larger than what was asked for, and the mode may be left to the node."""
         want: VgpuAsk = ask.detail
-        return any(container.percent != UNSET for container in want.containers)
+        return want.mode != Mode.HAMI_CORE or any(container.percent != UNSET for container in want.containers)
 
-    def most(self, ask: Ask, inventories: Iterable[Inventory]) -> dict[str, int]:
+    def kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+        """(memory units, geometry) of its cards."""
+        facts: Facts = inventory.config
+        return frozenset((card.total, facts.geometries[card.index]) for card in inventory.cards)
+
+    def most(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+        """Of a card in MIG mode its largest slot: which groups are in use when the pod's turn comes, nobody knows."""
         want: VgpuAsk = ask.detail
-        cards: dict[tuple[int, Any], None] = {}
-        shapes: set[int] = set()
-        for inventory in inventories:
-            facts: Facts = inventory.config
-            if id(facts.shape) not in shapes:  # nodes with like cards share it
-                shapes.add(id(facts.shape))
-                cards |= {(card.total, facts.geometries[card.index]): None for card in inventory.cards}
+        cards = [(total, geometry) for total, geometry in kinds if geometry is None or want.mode != Mode.HAMI_CORE]
         memory = sum(
-            container.count * max((needed(container, total, geometry) for total, geometry in cards), default=0)
+            container.count * max((dearest(container, total, geometry) for total, geometry in cards), default=0)
             for container in want.containers
         )
         return {self.config.resource_memory_name: memory}
 
     def spent(self, grant: Grant) -> dict[str, int]:
-        """The memory that its annotation states (E-30: what was asked of a slot, not the slot)."""
-        return {self.config.resource_memory_name: sum(piece.asked for piece in grant.pieces)}
+        """The memory that the cards give: of a slot its size, not what was asked of it (E-30)."""
+        return {self.config.resource_memory_name: sum(piece.memory for piece in grant.pieces)}
 
     def no_devices(self, node: str) -> Misfit:
         return no_devices(node)

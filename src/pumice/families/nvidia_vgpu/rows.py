@@ -89,6 +89,14 @@ def needed(ask: ContainerAsk, total: int, geometry: Geometry | None) -> int:
     return min(need, geometry.largest // geometry.factor) if geometry is not None and ask.percent == 100 else need
 
 
+def dearest(ask: ContainerAsk, total: int, geometry: Geometry | None) -> int:
+    """The most memory units that one card of this kind can give for it; 0 where it gives nothing."""
+    need = needed(ask, total, geometry)
+    if geometry is None:
+        return need if need <= total else 0
+    return geometry.largest // geometry.factor if need * geometry.factor <= geometry.largest else 0
+
+
 def unusable(ask: VgpuAsk, card: Card, lower_type: str) -> CardMisfit | None:
     """Why the card can never serve the pod, whatever is booked on it; None when it can."""
     if ask.mode is not None and ask.mode != card.mode.value:
@@ -114,4 +122,4 @@ def type_allowed(ask: VgpuAsk, card_type: str, lower_type: str) -> bool:
     return not any(item in lower_type for item in ask.nouse_types)
 
 
-__all__ = ["UNSET", "Row", "Rows", "needs", "rows_of", "type_allowed", "unusable"]
+__all__ = ["UNSET", "Row", "Rows", "dearest", "needs", "rows_of", "type_allowed", "unusable"]
