@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Generator
+from typing import Any
 
 import pytest
+
+from tests.kit import hanging
 
 MUST_RUN = ("kube", "e2e")
 """Marks whose tests may skip on a developer's machine but never where PUMICE_CI is set: there a skip hides a regression."""
@@ -16,11 +20,39 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if hanging.HUNG in item.stash and (call.when == "call" or call.excinfo is not None):
+        report.outcome, report.longrepr = "failed", item.stash[hanging.HUNG]
     marked = any(item.get_closest_marker(mark) for mark in MUST_RUN)
     if report.skipped and marked and os.environ.get("PUMICE_CI") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped where it must run: {report.longrepr}"
     return report
+
+
+_errors = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_errors] = os.dup(2)  # nothing is captured yet
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    hanging.at_the_end(config.stash[_errors])
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Tell what hangs, instead of pytest-timeout, unless it was asked for its thread method or a debugger runs."""
+    if settings.method != "signal" or threading.current_thread() is not threading.main_thread():
+        return None
+    hanging.watch(item, settings.timeout, item.config.stash[_errors])
+    return True
+
+
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
+    if getattr(item, "cancel_timeout", None) is not None:
+        return None
+    hanging.done()
+    return True
 
 
 @pytest.hookimpl
