@@ -41,7 +41,7 @@ class Box:
     async def run(self, script: str, **more: Any) -> tuple[int, str]:
         """Exit code and output of a shell script."""
         ident, ended = await self.start("sh", "-c", script, **more)
-        return (await asyncio.wait_for(ended, 20)).code, self.text(ident)
+        return (await asyncio.wait_for(ended, 60)).code, self.text(ident)
 
     def log_path(self, ident: str) -> Path:
         return self.directory / "logs" / f"{ident}.log"

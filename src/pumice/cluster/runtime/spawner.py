@@ -73,25 +73,30 @@ class Spawner:
         self.alive = True
 
     def run(self) -> None:
-        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(ignored, signal.SIG_IGN)
         rootfs.prctl(rootfs.PR_SET_CHILD_SUBREAPER, 1)
-        self.selector.register(wake_read, selectors.EVENT_READ, ("wake", None))
+        self.selector.register(wake, selectors.EVENT_READ, ("wake", None))
         self.selector.register(self.sock, selectors.EVENT_READ, ("socket", None))
         while self.alive:
             for key, events in self.selector.select():
-                kind, process = key.data
-                if kind == "socket":
-                    self._on_socket(events)
-                elif kind == "wake":
-                    _drain(wake_read)
-                    self._reap()
-                elif key.fd in self.selector.get_map():  # not closed by an earlier event of this round
-                    self._on_stream(key.fd, kind, process)
+                self.take(key, events)
         self._end_all()
+
+    def take(self, key: selectors.SelectorKey, events: int) -> None:
+        """One event of a round."""
+        kind, process = key.data
+        if kind == "socket":
+            self._on_socket(events)
+        elif kind == "wake":
+            _drain(key.fd)
+            self._reap()
+        elif self.selector.get_map().get(key.fd) is key:
+            # An earlier event of this round may have closed it, and a container started since may have the same number.
+            self._on_stream(key.fd, kind, process)
 
     # -- the client ---------------------------------------------------------------------------------------------
 
@@ -394,6 +399,7 @@ def main() -> None:
     spawner = Spawner(sock, isolation)
     sock.setblocking(True)
     body = json.dumps({"event": "hello", "isolation": isolation, "note": note, "swept": swept}).encode()
-    sock.sendall(struct.pack("!I", len(body)) + body)
+    with contextlib.suppress(BrokenPipeError):  # the client is gone again already, as the first read will say
+        sock.sendall(struct.pack("!I", len(body)) + body)
     sock.setblocking(False)
     spawner.run()
