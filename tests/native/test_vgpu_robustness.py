@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -354,12 +355,21 @@ def test_a_killed_launcher_does_not_hold_up_the_others(card: Path, tmp_path: Pat
     limits = {"CUDA_DEVICE_SM_LIMIT": "50", "GPU_CORE_UTILIZATION_POLICY": "force", "CUDA_DEVICE_MEMORY_LIMIT": "8g"}
     container = Container(card, tmp_path, limits)
     survivor = container.start(PROGRAMS / "threads", str(8192 * MIB), LIBCUDA_LOG_LEVEL="0")
-    for _ in range(10):
-        victim = container.start(PROGRAMS / "threads", str(8192 * MIB), LIBCUDA_LOG_LEVEL="0")
-        with pytest.raises(subprocess.TimeoutExpired):
-            victim.communicate(timeout=0.05)
+    killed = 0
+    for _ in range(100):
+        victim = container.start(PROGRAMS / "threads", str(8192 * MIB), "1", LIBCUDA_LOG_LEVEL="0")
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "ready\n"
+        assert victim.stdin is not None
+        victim.stdin.write("go\n")
+        victim.stdin.flush()
+        time.sleep(killed / 1000)  # later in its work each time
         victim.kill()
         victim.communicate()
+        killed += victim.returncode == -signal.SIGKILL  # a quick one has ended before
+        if killed == 10:
+            break
+    assert killed == 10
     _, err = survivor.communicate(timeout=30)
     assert (survivor.returncode, err) == (0, "")
 
