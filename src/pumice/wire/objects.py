@@ -32,7 +32,6 @@ class Meta(Struct, rename="camel", gc=False):
     annotations: dict[str, str] = {}
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
     owner_references: list[OwnerReference] = []
     finalizers: list[str] = []
 
@@ -44,7 +43,6 @@ class Resources(Struct, rename="camel", gc=False):
 
 class ContainerPort(Struct, rename="camel", gc=False):
     host_port: int = 0
-    container_port: int = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(default="", name="hostIP")
 
@@ -62,7 +60,6 @@ class Toleration(Struct, rename="camel", gc=False, frozen=True):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
 
 
 class SchedulingGate(Struct, rename="camel", gc=False, frozen=True):
@@ -74,7 +71,6 @@ class PodSpec(Struct, rename="camel", gc=False):
     scheduler_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
-    preemption_policy: str = ""
     containers: list[Container] = []
     init_containers: list[Container] = []
     overhead: Quantities = {}
@@ -85,7 +81,6 @@ class PodSpec(Struct, rename="camel", gc=False):
     volumes: list[dict[str, Any]] = []
     scheduling_gates: list[SchedulingGate] = []
     host_network: bool = False
-    termination_grace_period_seconds: int | None = None
     resources: Resources | None = None
 
 
