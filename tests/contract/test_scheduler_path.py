@@ -11,6 +11,7 @@ import contextlib
 import json
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from pumice.node.hollow import facts, hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names
-from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API
+from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
 from tests.kit.accounts import token_of
 from tests.kit.auditor import audit
 from tests.kit.control_plane import Api
@@ -185,6 +186,14 @@ def test_a_gang_lands_whole_or_not_at_all(api: Api, namespace: str) -> None:
             if name == "fits":
                 await here.until(lambda: here.bound(*(f"fits-{i}" for i in range(4))))
         await here.until(lambda: here.refusal("too-many-0"))
+
+        async def condition() -> Any:
+            group = await here.kube.get(POD_GROUPS, "too-many", namespace)
+            return (group.get("status") or {}).get("conditions")
+
+        (told,) = await here.until(condition)
+        assert (told["type"], told["status"]) == ("Unschedulable", "True")
+        assert abs(seconds(told["lastTransitionTime"]) - time.time()) < 60
         assert not any([(await here.pod(f"too-many-{i}"))["spec"].get("nodeName") for i in range(3)])
 
     play(api, namespace, act)

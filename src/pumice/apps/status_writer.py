@@ -16,7 +16,7 @@ import msgspec
 from pumice.engine.effects import Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import EVENTS, POD_GROUPS, PODS, QUEUES, micro_stamp, stamp
+from pumice.wire.volcano import EVENTS, POD_GROUPS, PODS, QUEUES, PodGroupCondition, micro_stamp, stamp
 
 log = logging.getLogger("pumice.scheduler.status")
 
@@ -178,7 +178,7 @@ class StatusWriter:
             case GroupStatus():
                 status: dict[str, Any] = {
                     "phase": effect.phase,
-                    "conditions": msgspec.to_builtins(effect.conditions),
+                    "conditions": [_dated(condition, self.clock.now()) for condition in effect.conditions],
                     "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
                 }  # fmt: skip
                 await self.cluster.patch(POD_GROUPS, effect.name, {"status": status}, effect.namespace)
@@ -275,6 +275,12 @@ class StatusWriter:
             "reportingInstance": self.component,
             "count": 1,
         }  # fmt: skip
+
+
+def _dated(condition: PodGroupCondition, now: float) -> dict[str, Any]:
+    """As it is written; a condition that a cycle made has no time yet, for cycles read no clock."""
+    written: dict[str, Any] = msgspec.to_builtins(condition)
+    return {"lastTransitionTime": stamp(now), **written}
 
 
 def _condition(type_: str, status: str, reason: str, message: str, now: float) -> dict[str, Any]:
