@@ -7,18 +7,29 @@ import contextlib
 import json as jsonlib
 import os
 import random
+import re
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from yarl import URL
 
 from pumice.adapters.kube.config import Access, load_kubeconfig
+from pumice.adapters.kube.http1 import Answer, BadAnswer
+from pumice.adapters.kube.lanes import Lanes
 from pumice.adapters.kube.verbs import Verbs
+from pumice.model.refusal import BadInput
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import ApiError
 
 TOO_MANY_RETRIES = 8  # client-go gives up after ten answers of 429
+UNPACKED_ASIDE = 256 * 1024
+"""Bytes of a compressed answer from which on it is unpacked in a thread."""
+PLAIN = "/~:@!$&'()*+,;="
+"""What stands as it is in a path, beside letters, digits and ``_.-`` (RFC 3986)."""
+_plain_path = re.compile(f"[A-Za-z0-9_.{re.escape(PLAIN)}-]*").fullmatch
 
 
 class KubeClient(Verbs):
@@ -33,9 +44,13 @@ class KubeClient(Verbs):
         self.access = access
         self.clock: Clock = clock or SystemClock()
         self.dice = dice or random.Random()
-        self.timeout = aiohttp.ClientTimeout(total=timeout)
+        self.timeout = timeout
         self._connections, self._agent = connections, user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._base = base = _server_url(access.server)
+        self._tls = (access.ssl or ssl.create_default_context()) if base.scheme == "https" else None
+        self._lanes = Lanes(base.host or "", base.port or 443, self._tls, access.server_name)
+        self._prefix, self._token, self._fields = base.raw_path.rstrip("/"), "", b""
         self.requests: dict[str, int] = {}
         """Requests sent so far by verb, for reports of API writes per pod."""
 
@@ -62,10 +77,10 @@ class KubeClient(Verbs):
         if self._session is not None:
             await self._session.close()
             self._session = None
+        await self._lanes.close()
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, token: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": self._agent}
-        token = self.access.token()
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers
@@ -75,15 +90,15 @@ class KubeClient(Verbs):
         session = self._open()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle)
         try:
-            answer = await session.get(self.access.server + path, params=params, headers=self._headers(),
-                                       ssl=self.access.ssl or False, server_hostname=self.access.server_name,
+            answer = await session.get(self.access.server + path, params=params, headers=self._headers(self.access.token()),
+                                       ssl=self._tls or False, server_hostname=self.access.server_name,
                                        timeout=timeout)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer(error) from error
         if answer.status >= 400:
             body = await answer.read()
             answer.release()
-            raise _refusal(answer.status, answer.headers, body)
+            raise _refusal(answer.status, answer.headers.get("Retry-After", ""), body)
         return answer
 
     @contextlib.asynccontextmanager
@@ -94,8 +109,8 @@ class KubeClient(Verbs):
         address = URL(self.access.server + path).with_query(query)
         try:
             async with asyncio.timeout(timeout), session.ws_connect(
-                address, headers={**self._headers(), "Accept": "*/*"}, protocols=protocols, ssl=self.access.ssl or True,
-                max_msg_size=0,
+                address, headers={**self._headers(self.access.token()), "Accept": "*/*"}, protocols=protocols,
+                ssl=self._tls or False, max_msg_size=0,
             ) as socket:  # fmt: skip
                 yield socket
         except aiohttp.WSServerHandshakeError as error:
@@ -106,30 +121,61 @@ class KubeClient(Verbs):
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None,
                       body: bytes | None = None, content_type: str = "application/json") -> bytes:
         """One request, one answer. Raises ApiError; code 0 means that nobody knows whether it was carried out."""
-        session = self._open()
+        self._open()
+        message = self._message(verb, self._target(path, params), body, content_type)
         for attempt in range(TOO_MANY_RETRIES + 1):
             self.requests[verb] = self.requests.get(verb, 0) + 1
-            headers = self._headers()
-            if body is not None:
-                headers["Content-Type"] = content_type
             try:
-                async with self._slots, session.request(
-                    verb, self.access.server + path, params=params, data=body, headers=headers,
-                    ssl=self.access.ssl or False, server_hostname=self.access.server_name, timeout=self.timeout,
-                ) as answer:  # fmt: skip
-                    raw = await answer.read()
-                    if answer.status < 400:
-                        return raw
-                    refusal = _refusal(answer.status, answer.headers, raw)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                async with self._slots:
+                    answer = await self._lanes.ask(verb, message, self.timeout)
+                content = await _content(answer)
+            except (BadAnswer, OSError) as error:
                 raise _no_answer(error) from error
+            if 200 <= answer.status < 300:
+                return content
+            refusal = _refusal(answer.status, answer.field("Retry-After"), content)
             if refusal.code != 429 or attempt == TOO_MANY_RETRIES:
                 raise refusal
             await self.clock.sleep(refusal.retry_after * (1 + 0.2 * self.dice.random()))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
+    def _target(self, path: str, params: Mapping[str, str] | None) -> str:
+        """Path and query as they stand in a request, what is not plain in them quoted."""
+        quoted = path if _plain_path(path) else quote(path, safe=PLAIN)
+        return self._prefix + (f"{quoted}?{urlencode(params)}" if params else quoted)
 
-def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    def _message(self, verb: str, target: str, body: bytes | None, content_type: str) -> bytes:
+        token = self.access.token()
+        if token != self._token or not self._fields:
+            self._token = token
+            fields = {"Host": self._base.host_port_subcomponent or "", **self._headers(token), "Accept-Encoding": "gzip"}
+            self._fields = "".join(f"{name}: {value}\r\n" for name, value in fields.items()).encode()
+        first = f"{verb} {target} HTTP/1.1\r\n".encode()
+        if body is None:
+            return b"%s%s\r\n" % (first, self._fields)
+        length = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        return b"".join((first, self._fields, length, body))
+
+
+def _server_url(text: str) -> URL:
+    """Raises BadInput."""
+    try:
+        url = URL(text)
+        if url.scheme in ("http", "https") and url.host:
+            return url
+    except ValueError:
+        pass
+    raise BadInput(f"the server {text!r} is no address of an API server; write for example https://10.0.0.1:6443")
+
+
+async def _content(answer: Answer) -> bytes:
+    """The body, unpacked. Raises BadAnswer."""
+    if len(answer.body) < UNPACKED_ASIDE:
+        return answer.content()
+    return await asyncio.to_thread(answer.content)
+
+
+def _refusal(code: int, wait: str | float, body: bytes) -> ApiError:
     """The ApiError of a Status object, or of whatever text a proxy in between sent."""
     try:
         status = jsonlib.loads(body)
@@ -137,7 +183,7 @@ def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
         details = status.get("details") or {}
     except (ValueError, AttributeError):
         reason, message, details = "", body[:200].decode(errors="replace").strip(), {}
-    wait = headers.get("Retry-After") or details.get("retryAfterSeconds") or (1 if code == 429 else 0)
+    wait = wait or details.get("retryAfterSeconds") or (1 if code == 429 else 0)
     try:
         seconds = max(0.0, min(60.0, float(wait)))
     except ValueError:

@@ -8,11 +8,13 @@ authorities, bearer tokens (inline or file), client certificates (inline or file
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import ssl
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ import yaml
 from pumice.model.refusal import BadInput
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN_KEPT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,25 @@ class Access:
     ssl: ssl.SSLContext | None
     token: Callable[[], str]
     server_name: str | None = None
+
+
+class TokenFile:
+    """The token in a file that somebody rotates (the kubelet does), looked at every ``TOKEN_KEPT`` seconds and not at every
+    request. A file that cannot be read for a while leaves the token as it was. Raises BadInput when it never could be."""
+
+    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._monotonic = path, monotonic
+        try:
+            self._token, self._read = path.read_text().strip(), monotonic()
+        except OSError as error:
+            raise BadInput(f"token file {path}: {error.strerror}") from error
+
+    def __call__(self) -> str:
+        if (now := self._monotonic()) - self._read >= TOKEN_KEPT:
+            self._read = now
+            with contextlib.suppress(OSError):
+                self._token = self._path.read_text().strip() or self._token
+        return self._token
 
 
 def load_kubeconfig(path: str | os.PathLike[str] = "", context: str = "") -> Access:
@@ -56,9 +78,13 @@ def load_kubeconfig(path: str | os.PathLike[str] = "", context: str = "") -> Acc
     server = str(cluster.get("server") or "")
     if not server:
         raise BadInput(f"kubeconfig {file}: cluster {link.get('cluster')!r} has no server")
+    try:
+        tls = _ssl_context(cluster, user, file) if server.startswith("https") else None
+    except (OSError, ValueError) as error:  # a file that is not there, or something that is no certificate
+        raise BadInput(f"kubeconfig {file}: certificates of {link.get('cluster')!r}: {error}") from error
     return Access(
         server=server.rstrip("/"),
-        ssl=_ssl_context(cluster, user, file) if server.startswith("https") else None,
+        ssl=tls,
         token=_token_source(user, file),
         server_name=cluster.get("tls-server-name"),
     )
@@ -70,10 +96,15 @@ def in_cluster(environ: Mapping[str, str] = os.environ, directory: Path = SERVIC
     if not host or not (directory / "token").exists():
         raise BadInput("no --kubeconfig given and not inside a pod (KUBERNETES_SERVICE_HOST or the token is missing)")
     host = f"[{host}]" if ":" in host else host
+    authority = directory / "ca.crt"
+    try:
+        tls = ssl.create_default_context(cafile=str(authority))
+    except OSError as error:
+        raise BadInput(f"the service account's authority {authority}: {error.strerror or error}") from error
     return Access(
         server=f"https://{host}:{port}",
-        ssl=ssl.create_default_context(cafile=str(directory / "ca.crt")),
-        token=lambda: (directory / "token").read_text().strip(),  # rotated by the kubelet
+        ssl=tls,
+        token=TokenFile(directory / "token"),
     )
 
 
@@ -119,8 +150,7 @@ def _token_source(user: Mapping[str, Any], file: Path) -> Callable[[], str]:
         token = str(user["token"])
         return lambda: token
     if user.get("tokenFile"):
-        token_file = file.parent / str(user["tokenFile"])
-        return lambda: token_file.read_text().strip()
+        return TokenFile(file.parent / str(user["tokenFile"]))
     if user.get("exec"):
         token = _exec_token(user["exec"], file)
         return lambda: token

@@ -14,7 +14,7 @@ import msgspec
 
 from pumice.adapters.kube.watch import list_and_watch
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Json, Resource, WatchEvent
+from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
 
 PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -41,7 +41,12 @@ class Verbs(ABC):
 
     async def _json(self, verb: str, path: str, obj: Any = None, **options: Any) -> Json:
         raw = await self.request(verb, path, body=None if obj is None else msgspec.json.encode(obj), **options)
-        answer: Json = msgspec.json.decode(raw) if raw else {}
+        try:
+            answer = msgspec.json.decode(raw) if raw else {}
+        except msgspec.MsgspecError as error:
+            raise ApiError(0, "BadAnswer", f"{verb} {path}: {error}") from error
+        if not isinstance(answer, dict):
+            raise ApiError(0, "BadAnswer", f"{verb} {path}: the answer is no object")
         return answer
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:

@@ -29,6 +29,7 @@ GONE_AT_LEAST = 5000
 WATCH_SECONDS = 290  # the server ends a watch after this long; we resume
 IDLE_SECONDS = 75.0  # bookmarks come about once a minute: a longer silence is a half-open connection
 SHORT_WATCH_SECONDS = 1.0
+LONGEST_LINE = 64 * 2**20  # bytes; etcd takes objects of 1.5 MB
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 5.0
 
 
@@ -168,6 +169,8 @@ async def _watch(client: Transport, path: str, selectors: Mapping[str, str], ver
             for line in lines:
                 if line:
                     yield _checked(line, path, form)
+            if len(rest) > LONGEST_LINE:
+                raise ApiError(0, "BadAnswer", f"watch of {path}: a line does not end")
     except TimeoutError:
         log.info("watch was silent, resuming path=%s", path)
     except (aiohttp.ClientError, OSError) as error:
