@@ -43,7 +43,7 @@ class Log:
     def _write(self, data: bytes) -> None:
         if not data:
             return
-        with contextlib.suppress(OSError):  # a full disk costs log lines, not the container
+        with contextlib.suppress(OSError, ValueError):  # a full disk costs log lines (closed: no new one to be had), no container
             self.file.write(data)
             if self.file.tell() > _LOG_MAX:
                 self.file.close()
