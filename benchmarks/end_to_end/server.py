@@ -22,6 +22,7 @@ from typing import Any
 from benchmarks.end_to_end.request_log import RequestLog
 from pumice.adapters.kube import KubeClient
 from pumice.cluster import kube_control_plane
+from pumice.cluster.free_ports import free_port
 from pumice.cluster.pki import Pki, ensure_pki
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
@@ -139,7 +140,7 @@ async def _kube(directory: Path, pki: Pki) -> Server:
 
 
 async def _embedded(directory: Path, pki: Pki) -> Server:
-    port, log = kube_control_plane.free_port(), directory / "requests.log"
+    port, log = free_port(), directory / "requests.log"
     log.touch()
     kubeconfig = kube_control_plane.kubeconfig(pki, f"https://127.0.0.1:{port}", directory / "kubeconfig")
     arguments = [sys.executable, "-m", "benchmarks.end_to_end.embedded", str(directory), str(port), str(log)]

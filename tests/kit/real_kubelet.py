@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from pumice.cluster.kube_control_plane import free_port
+from pumice.cluster.free_ports import free_port
 from tests.kit.oci_image import busybox_image
 
 IMAGE = "local.test/busybox:1"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from enum import StrEnum
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 import yaml
 
 from pumice.adapters.bookings.foreign import booking_dirs
+from pumice.adapters.native import vgpu_library
 from pumice.apps import device_plugin, gpushare_plugin
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 from pumice.model.refusal import BadInput
@@ -174,7 +174,7 @@ def gpushare(
 
 def own_library() -> Path | None:
     """``libvgpu.so`` of the installed package; None (with a warning) where it was not built."""
-    path = Path(str(resources.files("pumice"))) / "_native" / "vgpu" / "libvgpu.so"
+    path = vgpu_library()
     if path.is_file():
         return path
     log.warning("%s is not there: nothing is installed into the hook path and limits are not enforced", path)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import random
-import socket
 import sqlite3
 import ssl
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ from typing import Protocol
 from pumice.cluster import kube_control_plane
 from pumice.cluster.apiserver import ADMIN, ApiServer, Served, Storage, User, open_storage, serve
 from pumice.cluster.datadir import DataDir
+from pumice.cluster.free_ports import check_free, taken
 from pumice.cluster.pki import Pki
 from pumice.model.refusal import BadInput
 from pumice.ports.clock import Clock
@@ -73,22 +72,6 @@ async def start_kube(data: DataDir, pki: Pki, *, address: str, port: int, clock:
                                           address=address, port=port, users=users)
 
 
-def check_free(address: str, port: int) -> None:
-    """Raises BadInput when something listens there already."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            raise taken(address, port, error) from error
-
-
-def taken(address: str, port: int, error: OSError) -> BadInput:
-    if error.errno == errno.EADDRINUSE:
-        return BadInput(f"port {port} on {address} is in use; choose another with --port, or leave it out for a free one")
-    return BadInput(f"cannot listen on {address}:{port}: {error.strerror or error}")
-
-
 def usual_port(data: DataDir, wanted: int, address: str) -> int:
     """The port to use: the wanted one; else that of the last time, when it is free, so that a kubeconfig stays good."""
     last = int((data.facts() or {}).get("port") or 0)
@@ -99,4 +82,3 @@ def usual_port(data: DataDir, wanted: int, address: str) -> int:
     except BadInput:
         return 0
     return last
-

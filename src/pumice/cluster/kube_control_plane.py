@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import os
-import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import yaml
 
+from pumice.cluster.free_ports import free_port
 from pumice.cluster.pki import Pki
 from pumice.model.refusal import BadInput, Unavailable
 from pumice.ports.clock import Clock
@@ -127,12 +126,6 @@ def kubeconfig(pki: Pki, server: str, path: Path) -> Path:
     draft.write_text(yaml.safe_dump(config, sort_keys=False))
     draft.rename(path)
     return path
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 def _base64(path: Path) -> str:

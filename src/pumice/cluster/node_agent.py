@@ -23,6 +23,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps import device_plugin, gpushare_plugin, monitor
+from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import PumiceError
 from pumice.ports.clock import Clock, SystemClock
@@ -34,7 +35,6 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 log = logging.getLogger("pumice.cluster.node")
 
 CONFIGMAPS = Resource("", "v1", "configmaps")
-RESTART_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: 
     jobs = [
         asyncio.create_task(_follow(cluster, modes)),
         asyncio.create_task(_serve_plugin(settings, modes, cluster, clock, dice, ready)),
-        asyncio.create_task(_supervised("monitor", clock, lambda: monitor.run(
-            _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop))),
+        asyncio.create_task(supervised("monitor", lambda: monitor.run(
+            _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log)),
     ]  # fmt: skip
     try:
         await stop.wait()
@@ -111,8 +111,8 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
     while True:
         stop = asyncio.Event()
         log.info("serving plugin=%s node=%s", mode, settings.node)
-        job = asyncio.create_task(_supervised(f"{mode} plugin", clock, _plugin(settings, mode, cluster, clock, dice, stop,
-                                                                               ready)))  # fmt: skip
+        plugin = _plugin(settings, mode, cluster, clock, dice, stop, ready)
+        job = asyncio.create_task(supervised(f"{mode} plugin", plugin, stop=stop, clock=clock, log=log))
         try:
             mode = await modes.get()
         finally:
@@ -140,21 +140,6 @@ def _monitor(settings: AgentSettings) -> monitor.Settings:
                             port=settings.monitor_port, nvml=settings.nvml)
 
 
-async def _supervised(name: str, clock: Clock, start: Callable[[], Awaitable[None]]) -> None:
-    """Run a daemon; start it again a little later when it fails, so that one fault does not take the node down."""
-    while True:
-        try:
-            await start()
-            return
-        except asyncio.CancelledError:
-            raise
-        except PumiceError as error:
-            log.error("%s: %s", name, error)
-        except Exception:
-            log.exception("%s failed", name)
-        await clock.sleep(RESTART_SECONDS)
-
-
 def main(argv: list[str] | None = None) -> None:
     """One agent as a process: settings as a JSON file; ``ready`` is one line on stdout."""
     from pumice.adapters.kube import KubeClient
@@ -172,7 +157,9 @@ def main(argv: list[str] | None = None) -> None:
                                           ready=ready))  # fmt: skip
             told = asyncio.create_task(ready.wait())
             await asyncio.wait({job, told}, return_when=asyncio.FIRST_COMPLETED)
-            print("ready", flush=True)
+            told.cancel()
+            if ready.is_set():
+                print("ready", flush=True)
             await job
 
     asyncio.run(serve())

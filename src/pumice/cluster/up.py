@@ -14,7 +14,6 @@ import hashlib
 import logging
 import os
 import random
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -23,17 +22,20 @@ from pathlib import Path
 from pumice import machine as machines
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import load_kubeconfig
+from pumice.adapters.native import vgpu_library
 from pumice.apps import controller, scheduler
 from pumice.cluster import first_objects, kube_control_plane, node_agent
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
 from pumice.cluster.controllers.shell import ControllersSettings
 from pumice.cluster.controllers.shell import run as run_controllers
 from pumice.cluster.datadir import DataDir
+from pumice.cluster.free_ports import port_or_free
 from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
 from pumice.cluster.kubelet.twin import run as run_kubelet
 from pumice.cluster.pki import Pki, ensure_pki, issue
 from pumice.cluster.spec import ClusterSpec, NodeSpec
-from pumice.model.refusal import PumiceError, Unavailable
+from pumice.cluster.supervised import supervised
+from pumice.model.refusal import Unavailable
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Resource
 from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, VGPU_NUMBER
@@ -44,7 +46,6 @@ log = logging.getLogger("pumice.cluster")
 NODES = Resource("", "v1", "nodes", namespaced=False)
 READY_SECONDS = 45.0
 LONGEST_SOCKET = len("/kubelet/device-plugins/nvidia-vgpu-memory-percentage.sock")
-RESTART_SECONDS = 1.0
 
 
 class Cluster:
@@ -180,11 +181,11 @@ class Cluster:
             ready.set()
             return ready
         monitor_port = port_or_free(address, 9394)
+        library = vgpu_library()
         agent = node_agent.AgentSettings(
             node=node.name, address=address, directory=str(directory), kubeconfig=str(self.data.kubeconfig),
             plugin_dir=str(twin.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()),
-            library=str(vgpu_library()),
-            monitor_port=monitor_port)  # fmt: skip
+            library=str(library) if library.is_file() else "", monitor_port=monitor_port)  # fmt: skip
         monitors = self.facts.setdefault("monitors", {})
         assert isinstance(monitors, dict)
         monitors[node.name] = f"{address}:{monitor_port}"
@@ -226,20 +227,8 @@ class Cluster:
             raise Unavailable(f"the agent of {agent.node} ended; see {self.data.logs / f'agent-{agent.node}.log'}")
 
     def _daemon(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
-        self._tasks.append(asyncio.create_task(self._supervised(name, start), name=name))
-
-    async def _supervised(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
-        """Run a daemon; start it again a little later when it fails: one fault must not take the cluster down."""
-        while not self._stop.is_set():
-            try:
-                await start()
-                return
-            except PumiceError as error:
-                log.error("%s: %s", name, error)
-            except Exception:
-                log.exception("%s failed", name)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), RESTART_SECONDS)
+        watched = supervised(name, start, stop=self._stop, clock=self.clock, log=log)
+        self._tasks.append(asyncio.create_task(watched, name=name))
 
     # -- readiness and what is told about it ----------------------------------------------------------------------
 
@@ -299,24 +288,6 @@ def container_env(machine: str) -> dict[str, str]:
     with machines.open_machine(machine) as opened:
         front = opened.environment()
     return front | {"PATH": f"{front['PATH']}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
-
-
-def vgpu_library() -> os.PathLike[str] | str:
-    from importlib.resources import files
-
-    library = files("pumice") / "_native" / "vgpu" / "libvgpu.so"
-    return str(library) if library.is_file() else ""
-
-
-def port_or_free(address: str, port: int) -> int:
-    """The usual port, or a free one when another cluster or daemon has it."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-            return port
-        except OSError:
-            return kube_control_plane.free_port(address)
 
 
 async def _set(event: asyncio.Event) -> None:
