@@ -10,21 +10,23 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 from pumice.adapters.cuda.driver import CudaError, Driver
-from pumice.model.refusal import PumiceError
+from pumice.model.refusal import BadInput, PumiceError
 
-if TYPE_CHECKING:
-    import typer
-
+PLAIN = True
+"""Called as ``main(arguments)``, without the command line's framework."""
+INTERRUPTED = 130
 MIB = 1 << 20
 ROW = 1000  # bytes of a pitched row: no power of two, so that the pitch shows
 BATCH_NS = 20_000_000  # work in flight between two looks at the clock
+LOOK_NS = 100_000_000  # of sleep between two looks whether somebody wants it to end
 
 # An emulated machine reads the duration from the first parameter. A real card does `rounds` rounds of a loop whose
 # length was measured before: fixed work, because a clock would run on while other programs have the card.
@@ -65,7 +67,8 @@ class Load:
 
 @dataclass(slots=True)
 class Got:
-    """What came of it. ``busy_share`` is kernel time over elapsed time; ``error`` is the refusal that ended it."""
+    """What came of it. ``busy_share`` is kernel time over elapsed time; ``error`` is the refusal that ended it, ``interrupted``
+    whether somebody did."""
 
     device: int
     name: str = ""
@@ -78,6 +81,7 @@ class Got:
     kernels_per_second: float = 0.0
     busy_share: float = 0.0
     error: dict[str, Any] | None = None
+    interrupted: bool = False
 
 
 class Time:
@@ -153,7 +157,10 @@ def _keep_busy(driver: Driver, load: Load, streams: Sequence[ctypes.c_void_p], c
     """Kernels round robin over the streams until their number or the time is up, or, where neither is said, until Ctrl-C;
     without kernels, holds the memory."""
     if load.kernels == 0 or (load.kernels is None and load.kernel_ns == 0):
-        clock.sleep(int((load.seconds or 0) * 1e9))
+        left = int((load.seconds or 0) * 1e9)
+        while left > 0:  # the machine's clock does not wake for Ctrl-C
+            clock.sleep(min(left, LOOK_NS))
+            left -= LOOK_NS
         return
     spin = driver.kernel(SPIN, "pumice_spin_ns")
     rounds = 1 if clock.emulated else _rounds(driver, spin, streams[0], load.kernel_ns)
@@ -172,8 +179,8 @@ def _keep_busy(driver: Driver, load: Load, streams: Sequence[ctypes.c_void_p], c
             if deadline is not None and clock.now() >= deadline:
                 break
     except KeyboardInterrupt:
-        if load.kernels is not None or load.seconds is not None:
-            raise
+        driver.synchronize()  # what was launched is counted
+        got.interrupted = load.kernels is not None or load.seconds is not None  # else it is how it is meant to end
     finally:
         got.elapsed_ns = clock.now() - started
         if got.elapsed_ns > 0:
@@ -204,12 +211,22 @@ def _rounds(driver: Driver, spin: ctypes.c_void_p, stream: ctypes.c_void_p, ns: 
 # ---- command line
 
 
+ABOUT = "Load a card: take memory, launch kernels, print what was got. Exit code 1: the driver refused."
+EXAMPLES = """\
+examples:
+  pumice burn                                         kernels until Ctrl-C
+  pumice burn --memory 2000 --kernel-ms 10 --seconds 5
+  pumice run --emulated --memory 40% -- pumice burn   without a card: on an emulated one"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; see `pumice burn --help`")
+
+
 def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
-    parser = argparse.ArgumentParser(
-        prog="pumice burn",
-        description="Load a card: take memory, launch kernels, print what was got. Exit code 1: the driver refused.",
-        epilog="Examples: pumice burn (kernels until Ctrl-C);  pumice burn --memory 2000 --kernel-ms 10 --seconds 5",
-    )
+    parser = _Parser(prog="pumice burn", usage="pumice burn [OPTIONS]", description=ABOUT, epilog=EXAMPLES,
+                     formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)  # fmt: skip
     parser.add_argument("--memory", type=_natural, default=0, metavar="MIB", help="memory to take (default 0)")
     parser.add_argument("--block", type=_positive, default=64, metavar="MIB", help="size of one allocation (64)")
     parser.add_argument("--shape", choices=("linear", "pitched", "async"), default="linear", help="kind of allocation")
@@ -242,23 +259,24 @@ def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
 
 
 def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, not {value}")
-    return value
+    if not re.fullmatch(r"[0-9]{1,12}", text):
+        raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text!r}")
+    return int(text)
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
-    return value
+    if not re.fullmatch(r"[0-9]{1,12}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text!r}")
+    return int(text)
 
 
 def _duration(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, not {text}")
+        raise argparse.ArgumentTypeError(f"a number from 0 on, not {text!r}")
     return value
 
 
@@ -290,39 +308,25 @@ def _library() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the load; 0, or 1 when the driver refused something, or 2 when there is no driver to ask."""
-    load, as_json = _load(sys.argv[1:] if arguments is None else arguments)
     try:
+        load, as_json = _load(sys.argv[1:] if arguments is None else arguments)
         got = burn(load, _library(), (lambda got: None) if as_json else _tell_taken)
     except OSError as error:
-        print(f"pumice burn: no CUDA driver on this machine: {error}", file=sys.stderr)
+        print(f"pumice burn: no CUDA driver on this machine ({error}); without a card: pumice run --emulated -- pumice burn",
+              file=sys.stderr)  # fmt: skip
         return 2
     except PumiceError as error:
         print(f"pumice burn: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
     if as_json:
         print(json.dumps(asdict(got)))
     else:
         if got.error and got.granted_bytes < got.wanted_bytes:
             _tell_taken(got)
         _tell_done(got)
-    return 1 if got.error else 0
-
-
-def __getattr__(name: str) -> typer.Typer:
-    """``app`` for the command ``pumice``, made on demand: the arguments go to the parser above as they are."""
-    if name != "app":
-        raise AttributeError(name)
-    import typer
-
-    def run(context: typer.Context) -> None:
-        raise SystemExit(main(context.args))
-
-    run.__annotations__["context"] = typer.Context  # typer looks it up among the module's globals, where it is not
-    app = typer.Typer(add_completion=False)
-    app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})(
-        run
-    )
-    return app
+    return 1 if got.error else INTERRUPTED if got.interrupted else 0
 
 
 if __name__ == "__main__":

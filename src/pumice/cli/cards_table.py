@@ -90,7 +90,7 @@ def cards_table(rows: Sequence[CardRow], width: int = 120) -> Table:
     return table
 
 
-def bar(used: int, total: int) -> str:
-    """A bar of BAR characters; anything used shows at least one."""
-    filled = min(BAR, max(1 if used else 0, round(BAR * used / total))) if total else 0
-    return f"[green]{'█' * filled}[/green][dim]{'░' * (BAR - filled)}[/dim]"
+def bar(used: int, total: int, length: int = BAR) -> str:
+    """A bar of so many characters; anything used shows at least one."""
+    filled = min(length, max(1 if used else 0, round(length * used / total))) if total else 0
+    return f"[green]{'█' * filled}[/green][dim]{'░' * (length - filled)}[/dim]" if length else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -37,6 +36,18 @@ def machines(present: Mapping[str, str]) -> list[Path]:
     return list(dict.fromkeys([*named, *made]))
 
 
+def made_machines(emulated: str, present: Mapping[str, str]) -> list[Path]:
+    """The emulated machines that ``--emulated`` means where nothing is to be made: all of this user's, or the one that is named
+    by its directory, model file or cards. Raises PumiceError when there is none of that name."""
+    if not emulated:
+        return machines(present)
+    for directory in (Path(emulated), _home(present) / _own_name(emulated)):
+        if (directory / "state").is_file():
+            return [directory.resolve()]
+    made = ", ".join(path.name for path in machines(present)) or "none"
+    raise MachineError(f"--emulated {emulated}: no emulated machine of yours; there are {made}")
+
+
 def machine_environment(directory: Path, present: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that meets this machine's driver instead of a real one."""
     from pumice.machine import open_machine
@@ -54,15 +65,25 @@ def _home(present: Mapping[str, str]) -> Path:
     return Path(home) / "pumice" / "machines"
 
 
+def _is_file(model: str) -> bool:
+    return re.search(r"\.(ya?ml|toml)$", model) is not None
+
+
+def _own_name(model: str) -> str:
+    """The folder's name of the user's machine of this model; a model file's is told by its content."""
+    if not (_is_file(model) and Path(model).is_file()):
+        return model
+    import hashlib  # slow to load
+
+    return f"{Path(model).stem}-{hashlib.sha256(Path(model).read_bytes()).hexdigest()[:8]}"
+
+
 def _own(model: str, present: Mapping[str, str]) -> Path:
     """The user's machine of this model, made under a lock when it is not there: two programs may start at once."""
-    is_file = re.search(r"\.(ya?ml|toml)$", model) is not None
+    is_file = _is_file(model)
     if Path(model).is_dir() or ("/" in model and not is_file):
         raise MachineError(f"{model}: no emulated machine here; make one with `pumice machine create {model}`")
-    name = model
-    if is_file and Path(model).is_file():
-        name = f"{Path(model).stem}-{hashlib.sha256(Path(model).read_bytes()).hexdigest()[:8]}"
-    directory = _home(present) / name
+    directory = _home(present) / _own_name(model)
     if (directory / "state").exists():
         return directory
     from pumice.machine import create, load_model, machine_of

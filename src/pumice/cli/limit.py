@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
-from pumice.cli.local_view import places
+from pumice.cli.local_view import EMULATED, places
 from pumice.model.refusal import BadInput
 
 app = typer.Typer(add_completion=False)
+BARE = ("--emulated",)
+"""Options that may stand without a value."""
 
 
 @app.command(epilog="Examples: pumice limit r3 --cores 30;  pumice limit 4711 --memory 2000 --cores 0")
@@ -22,7 +24,7 @@ def limit(
     memory: Annotated[str | None, typer.Option(metavar="MIB|P%", help="New memory limit.")] = None,
     cores: Annotated[str | None, typer.Option(metavar="P", help="New core limit in percent; 0: none.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also below what is in use: nothing is taken away.")] = False,
-    emulated: Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="Look on this machine.")] = None,
+    emulated: EMULATED = None,
 ) -> None:
     """Change the limits of a running program. They hold within a moment; refused when the card has not that much left."""
     from pumice.cli.emulated import machine_environment

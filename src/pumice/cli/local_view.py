@@ -6,29 +6,31 @@ import os
 import pwd
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from pumice.cli.cards_table import bar
-from pumice.cli.emulated import machines
+from pumice.cli.cards_table import BAR, bar
+from pumice.cli.emulated import machines, made_machines
 from pumice.local.place import Place, of_cards, of_machine
 from pumice.local.shares import CardShare, Share
-from pumice.model.refusal import PumiceError
 from pumice.node.sharing import MIB
 
+EMULATED = Annotated[str | None, typer.Option(
+    "--emulated", metavar="[MODEL|DIR]", help="Only emulated machines: all of yours, or this one, named as to `pumice run`.")]
 
-def places(emulated: Path | None, present: Mapping[str, str] | None = None) -> list[Place]:
-    """Where programs may have been booked: the real cards and this user's emulated machines, or the one that is named."""
+
+def places(emulated: str | None, present: Mapping[str, str] | None = None) -> list[Place]:
+    """Where programs may have been booked: the real cards and this user's emulated machines, or the emulated ones that are
+    named, all of them by an empty name."""
     present = os.environ if present is None else present
     if emulated is not None:
-        if not (emulated / "state").is_file():
-            raise PumiceError(f"{emulated}: no emulated machine here")
-        return [of_machine(emulated.resolve())]
+        return [*map(of_machine, made_machines(emulated, present))]
     return [of_cards(present), *map(of_machine, machines(present))]
 
 
@@ -44,39 +46,59 @@ COLUMNS = ("ID", "PID", "CARD", "MEMORY", "CORES", "COMMAND")
 WIDE = ("ID", "PID", "USER", "PRIORITY", "SINCE", "CARD", "MEMORY", "CORES", "REGION", "COMMAND")
 
 
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """What there is room for: characters of a bar, and words that can be done without."""
+
+    bar: int = BAR
+    words: bool = True
+
+
+FILLS = (Fill(), Fill(5), Fill(0), Fill(0, words=False))
+"""From a wide terminal to a narrow one."""
+
+
 def shares_table(shares: Sequence[Share], width: int = 0, wide: bool = False) -> Table:
-    """One row per share, and one more for each further card of it. ``width``: of the terminal, to which commands are cut;
-    0 cuts nothing. ``wide``: also user, priority, start, and the region, whose path `pumice vgpu status` takes."""
+    """One row per share, and one more for each further card of it. ``width``: of the terminal, to which bars and commands are
+    cut; 0 cuts nothing. ``wide``: also user, priority, start, and the region, whose path `pumice vgpu status` takes."""
     titles = WIDE if wide else COLUMNS
     models = len({card.card.model for share in shares for card in share.cards}) > 1
-    rows = [[cells[title] for title in titles] for share in shares for cells in _rows(share, models)]
+    for fill in FILLS:
+        rows = [tuple(cells[title] for title in titles) for share in shares for cells in _rows(share, models, fill)]
+        spent = sum(width_of(titles, rows)[:-1]) + GAP * (len(titles) - 1)
+        if not width or spent + NARROWEST <= width:
+            break
+    longest = max(width - spent, NARROWEST) if width else 0
     table = Table(pad_edge=False, box=None, header_style="bold")
-    taken = 0
-    for place, name in enumerate(titles):
-        longest = max([len(name), *(Text.from_markup(row[place]).cell_len for row in rows)])
-        table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True, min_width=longest)
-        taken += longest + 2
-    cut = 0
-    if width and taken > width:
-        widest = max(len(share.booking.line) for share in shares)
-        cut = max(NARROWEST, widest - (taken - width))
-        table.columns[-1].min_width = cut
+    for name, needed in zip(titles, width_of(titles, rows), strict=True):
+        last = name == titles[-1]
+        table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True,
+                         min_width=min(needed, longest or needed) if last else needed)  # fmt: skip
     for row in rows:
         line = Text.from_markup(row[-1]).plain
-        table.add_row(*row[:-1], escape(line if not cut or len(line) <= cut else line[: cut - 1] + "…"))
+        table.add_row(*row[:-1], escape(line if not longest or len(line) <= longest else line[: longest - 1] + "…"))
     return table
 
 
-def _rows(share: Share, models: bool) -> Iterator[dict[str, str]]:
+GAP = 2
+"""Blanks between two columns."""
+
+
+def width_of(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """What each column needs that is not to be cut."""
+    return [max([len(title), *(Text.from_markup(row[at]).cell_len for row in rows)]) for at, title in enumerate(titles)]
+
+
+def _rows(share: Share, models: bool, fill: Fill) -> Iterator[dict[str, str]]:
     """The cells of a share by column; further cards say what is theirs only."""
     booking = share.booking
     whole = {"ID": booking.id, "PID": str(booking.pid), "USER": _user(booking.user), "PRIORITY": str(booking.priority),
              "SINCE": time.strftime("%d %b %H:%M", time.localtime(booking.created)), "REGION": escape(booking.region),
              "COMMAND": escape(booking.line)}  # fmt: skip
     for place, card in enumerate(share.cards):
-        model = f" {card.card.model}" if models else ""
-        own = {"CARD": f"{card.card.index}{model}{' emulated' if share.place.machine else ''}",
-               "MEMORY": _memory(share, card), "CORES": _cores(share, card)}  # fmt: skip
+        words = [*([card.card.model] if models else []), *(["emulated"] if share.place.machine else [])]
+        own = {"CARD": " ".join([str(card.card.index), *(words if fill.words else [])]),
+               "MEMORY": _memory(share, card, fill), "CORES": _cores(share, card, fill)}  # fmt: skip
         yield (whole if place == 0 else dict.fromkeys(whole, "")) | own
 
 
@@ -87,14 +109,16 @@ def _user(number: int) -> str:
         return str(number)
 
 
-def _memory(share: Share, card: CardShare) -> str:
+def _memory(share: Share, card: CardShare, fill: Fill) -> str:
     limit = card.device.memory
-    return f"? of {limit} MiB" if share.note else f"{bar(card.memory, card.memory_limit)} {-(-card.memory // MIB)}/{limit} MiB"
+    if share.note:
+        return f"? of {limit} MiB"
+    return f"{bar(card.memory, card.memory_limit, fill.bar)} {-(-card.memory // MIB)}/{limit} MiB".strip()
 
 
-def _cores(share: Share, card: CardShare) -> str:
+def _cores(share: Share, card: CardShare, fill: Fill) -> str:
     waits, limit = " held back" if share.launches_wait else "", card.device.cores
-    return f"{bar(card.cores, limit)} {card.cores}/{limit} %{waits}" if limit else f"no limit{waits}"
+    return f"{bar(card.cores, limit, fill.bar)} {card.cores}/{limit} %{waits}".strip() if limit else f"no limit{waits}"
 
 
 def as_json(share: Share) -> dict[str, Any]:

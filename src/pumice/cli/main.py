@@ -2,70 +2,117 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING
-
-from pumice import __version__
-from pumice.model.refusal import BadInput, PumiceError
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import typer
 
-COMMANDS: dict[str, tuple[str, str]] = {
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     # name: (module, one line for the overview)
-    "up": ("pumice.cli.up", "Bring up a cluster on this machine, with real or emulated cards"),
-    "down": ("pumice.cli.down", "Stop the cluster of a data dir"),
-    "status": ("pumice.cli.status", "Say what runs"),
-    "run": ("pumice.cli.run", "Run a program with a share of a card, without a cluster"),
-    "ps": ("pumice.cli.ps", "List the programs that share this machine's cards"),
-    "top": ("pumice.cli.top", "Watch cards and who uses them, live"),
-    "limit": ("pumice.cli.limit", "Change the limits of a running program"),
-    "explain": ("pumice.cli.explain", "Say why a pod waits and what would let it in"),
-    "fits": ("pumice.cli.fits", "Say whether a pod that does not exist yet would fit"),
-    "lint": ("pumice.cli.lint", "Check scheduler, device and pod files"),
-    "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
-    "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
-    "scheduler": ("pumice.cli.scheduler", "Daemon: the batch scheduler"),
-    "controller": ("pumice.cli.controller", "Daemon: PodGroups and queues"),
-    "device-plugin": ("pumice.cli.device_plugin", "Daemon: the node's device plugins"),
-    "monitor": ("pumice.cli.monitor", "Daemon: metrics of cards and containers"),
-    "vgpu": ("pumice.cli.vgpu", "Look into the shared region of a container"),
-    "machine": ("pumice.cli.machine", "Make and change an emulated machine"),
-    "burn": ("pumice.cli.burn", "Load a card: allocate memory, launch kernels"),
-    "bench": ("pumice.cli.bench", "Run the project's benchmarks"),
+    "One machine, no cluster": {
+        "run": ("pumice.cli.run", "Run a program with a share of a card"),
+        "ps": ("pumice.cli.ps", "List the programs that share this machine's cards"),
+        "top": ("pumice.cli.top", "Watch cards and who uses them, live"),
+        "limit": ("pumice.cli.limit", "Change the limits of a running program"),
+        "vgpu": ("pumice.cli.vgpu", "Look into the shared region of a program or container"),
+        "burn": ("pumice.cli.burn", "Load a card: allocate memory, launch kernels"),
+        "machine": ("pumice.cli.machine", "Make and change an emulated machine"),
+    },
+    "A cluster on this machine": {
+        "up": ("pumice.cli.up", "Bring up a cluster, with real or emulated cards"),
+        "status": ("pumice.cli.status", "Say what runs, and who is on which card"),
+        "down": ("pumice.cli.down", "Stop the cluster of a data dir"),
+    },
+    "Pods, before and while they wait": {
+        "explain": ("pumice.cli.explain", "Say why a pod waits and what would let it in"),
+        "fits": ("pumice.cli.fits", "Say whether a pod that does not exist yet would fit"),
+        "lint": ("pumice.cli.lint", "Check scheduler, device and pod files"),
+        "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
+        "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
+    },
+    "Daemons of a Kubernetes cluster": {
+        "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
+        "controller": ("pumice.cli.controller", "PodGroups and queues"),
+        "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
+        "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
+    },
+    "The project": {
+        "bench": ("pumice.cli.bench", "Run the benchmarks"),
+    },
 }
+COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
 
-
-EXAMPLES = """Examples:
-  pumice up                                            a cluster on this machine, emulated cards if there are none
-  pumice run --memory 3000 --cores 50 -- python train.py   one program, half a card, no cluster
-  pumice explain pod my-pod                            why it waits, and what would let it in"""
+EXAMPLES = (
+    ("pumice run --memory 3000 --cores 50 -- python train.py", "3000 MiB and half of a card"),
+    ("pumice run --emulated --memory 40% -- pumice burn", "the same without a card"),
+    ("pumice up -d", "a cluster on this machine"),
+    ("pumice explain pod my-pod", "why it waits, and what would help"),
+)
+INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point. Errors that a person can mend are one line on stderr and exit code 2, never a traceback."""
     arguments = sys.argv[1:] if argv is None else argv
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    try:
+        _main(arguments)
+    except KeyboardInterrupt:
+        _end_interrupted()
+
+
+def _main(arguments: list[str]) -> None:
+    if not arguments or arguments in (["-h"], ["--help"], ["help"]):
         print(overview())
         return
     if arguments[0] in ("-V", "--version", "version"):
+        from pumice import __version__
+
         print(f"pumice {__version__}")
         return
     name, *rest = arguments
+    if name == "help" and rest:
+        name, rest = rest[0], ["--help"]
+    from pumice.model.refusal import PumiceError
+
     try:
         module = _module(name)
         if getattr(module, "PLAIN", False):  # parses its own arguments, because the framework takes longer to import than it runs
             raise SystemExit(module.main(rest))
-        import typer
-
-        command = typer.main.get_command(load(name))
-        command(args=rest, prog_name=f"pumice {name}")
+        _framework(name, with_bare_options(rest, getattr(module, "BARE", ())))
     except PumiceError as error:
         print(f"pumice: {error}", file=sys.stderr)
         raise SystemExit(2) from error
+
+
+def _framework(name: str, arguments: list[str]) -> None:
+    """Run a command of the framework. What it says of wrong usage becomes one line."""
+    import typer
+
+    usage_error: type[Exception] = typer.BadParameter.__bases__[0]  # of which all of them are; it has no name of its own there
+    command = typer.main.get_command(load(name))
+    try:
+        code = command.main(args=arguments, prog_name=f"pumice {name}", standalone_mode=False)
+    except usage_error as error:
+        said = str(error.format_message())  # type: ignore[attr-defined]
+        if "\n" in said:  # the help of a command that was given nothing
+            print(said, file=sys.stderr)
+        else:
+            said = said.replace("Value error, ", "").rstrip(".")
+            print(f"pumice {name}: {said[:1].lower()}{said[1:]}; see `pumice {name} --help`", file=sys.stderr)
+        raise SystemExit(2) from error
+    except typer.Abort:
+        raise SystemExit(INTERRUPTED) from None
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def with_bare_options(arguments: Sequence[str], bare: Sequence[str]) -> list[str]:
+    """Options that may stand without a value get an empty one, which the framework has no word for."""
+    after = [*arguments[1:], "-"]
+    return [f"{word}=" if word in bare and after[at].startswith("-") else word for at, word in enumerate(arguments)]
 
 
 def load(name: str) -> typer.Typer:
@@ -76,7 +123,13 @@ def load(name: str) -> typer.Typer:
 
 
 def _module(name: str) -> ModuleType:
+    import importlib
+
     if name not in COMMANDS:
+        import difflib
+
+        from pumice.model.refusal import BadInput
+
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "see `pumice --help`"
         raise BadInput(f"there is no command {name!r}; {hint}")
@@ -85,12 +138,27 @@ def _module(name: str) -> ModuleType:
 
 def overview() -> str:
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    groups = "\n\n".join(
+        f"{title}:\n" + "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in group.items())
+        for title, group in GROUPS.items()
+    )
+    longest = max(len(line) for line, _ in EXAMPLES)
+    examples = "\n".join(f"  {line:<{longest}}   {text}" for line, text in EXAMPLES)
     return (
         "Usage: pumice COMMAND [OPTIONS] [ARGUMENTS]\n\n"
         "Fractions of GPUs and NPUs, on one machine or a Kubernetes cluster.\n\n"
-        f"Commands (`pumice COMMAND --help` explains each):\n{rows}\n\n{EXAMPLES}"
+        f"{groups}\n\nExamples:\n{examples}\n\n`pumice COMMAND --help` explains each."
     )
+
+
+def _end_interrupted() -> NoReturn:
+    """End as a program that Ctrl-C ended, so that a shell's loop around it ends too."""
+    import os
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pumice.cli.local_view import as_json, places, shares_table, wide_console
+from pumice.cli.local_view import EMULATED, as_json, places, shares_table, wide_console
 from pumice.local.shares import shares
 
 app = typer.Typer(add_completion=False)
+BARE = ("--emulated",)
+"""Options that may stand without a value."""
 
 
 class Output(StrEnum):
@@ -21,12 +22,9 @@ class Output(StrEnum):
     JSON = "json"
 
 
-Emulated = Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="Only this emulated machine's.")]
-
-
 @app.command(epilog="Examples: pumice ps;  pumice ps -o wide;  pumice ps -o json")
 def ps(
-    emulated: Emulated = None,
+    emulated: EMULATED = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="wide: also user, priority, region.")] = Output.TEXT,
 ) -> None:
     """List the programs of `pumice run`: what each uses of its card, and its limits."""

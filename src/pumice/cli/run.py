@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, NoReturn
 from pumice.model.refusal import BadInput, PumiceError, Unavailable
 
 if TYPE_CHECKING:
-    import typer
-
     from pumice.local.place import Place
     from pumice.local.request import Request
     from pumice.ports.cards import Cards
@@ -27,6 +25,8 @@ PLAIN = True
 NOT_RUNNABLE, NOT_FOUND = 126, 127  # as shells have it
 
 
+TOOK = "--emulated took {!r} for a machine"
+NO_COMMAND = "{}; write the command after --, as in: pumice run --memory 3000 -- python train.py"
 ABOUT = """\
 Run a program with a share of one or several cards. The share is kept until the
 program and everything that it started have ended. Exit code and signals are the
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
         command = given.command[1:] if given.command[:1] == ["--"] else given.command
         if not command:
-            raise BadInput("no command; write it after --, as in: pumice run --memory 3000 -- python train.py")
+            raise BadInput(NO_COMMAND.format(TOOK.format(given.emulated) if given.emulated else "no command"))
         return _run(_request(given), command, given.emulated)
     except PumiceError as error:
         print(f"pumice run: {error}", file=sys.stderr)
@@ -102,11 +102,21 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
             arbiter.start(place.directory)
         start.become(begun.booking, file, program, place, library(), present)
     except FileNotFoundError:
-        print(f"pumice run: {command[0]}: command not found", file=sys.stderr)
+        print(f"pumice run: {command[0]}: command not found{_hint(command)}", file=sys.stderr)
         return NOT_FOUND
     except OSError as error:
         print(f"pumice run: {command[0]}: {error.strerror or 'cannot be run'}", file=sys.stderr)
         return NOT_RUNNABLE
+
+
+def _hint(command: list[str]) -> str:
+    """What may have been meant by a command that is not there."""
+    if "--" in command:
+        return "; it stands before the --"
+    if "/" not in command[0] and os.path.isfile(command[0]):
+        runner = "python " if command[0].endswith(".py") else "./"
+        return f"; a file of this name is here, so perhaps: {runner}{command[0]}"
+    return ""
 
 
 def _request(given: argparse.Namespace) -> Request:
@@ -128,6 +138,8 @@ def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str
         return present, place, None
     from pumice.cli.emulated import machine_environment, the_machine
 
+    if emulated and not os.path.exists(emulated) and _is_command(emulated, present):
+        raise BadInput(NO_COMMAND.format(TOOK.format(emulated)))
     directory = the_machine(emulated, present)
     present = machine_environment(directory, present)
     os.environ["PUMICE_MACHINE"] = present["PUMICE_MACHINE"]  # NVML reads it when it is loaded
@@ -144,6 +156,13 @@ def _program(command: list[str], present: dict[str, str]) -> tuple[str, list[str
         if command[0] != "pumice":
             raise
         return sys.executable, [sys.executable, "-m", "pumice", *command[1:]]
+
+
+def _is_command(word: str, present: dict[str, str]) -> bool:
+    try:
+        return bool(_program([word], present))
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -170,15 +189,6 @@ def library() -> Path:
     if " " in str(path) or ":" in str(path):
         raise Unavailable(f"{path}: the loader takes no library whose path has a blank or colon; install pumice elsewhere")
     return path
-
-
-def __getattr__(name: str) -> typer.Typer:
-    """``app`` for the command ``pumice``, made on demand."""
-    if name != "app":
-        raise AttributeError(name)
-    from pumice.cli.plain import application
-
-    return application(main)
 
 
 if __name__ == "__main__":

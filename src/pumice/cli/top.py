@@ -20,7 +20,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from pumice.cli.local_view import wide_console
+from pumice.cli.local_view import EMULATED, wide_console
 from pumice.cli.top_tabs import Tab, tabs
 from pumice.model.refusal import BadInput, PumiceError
 
@@ -29,6 +29,8 @@ NEXT = ("\t", "\x1b[C", "n")
 BACK = ("\x1b[Z", "\x1b[D", "p")
 
 app = typer.Typer(add_completion=False)
+BARE = ("--emulated",)
+"""Options that may stand without a value."""
 
 
 class Output(StrEnum):
@@ -42,7 +44,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="json: one frame for programs.")] = Output.TEXT,
     every: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two looks.")] = 1.0,
-    emulated: Annotated[Path | None, typer.Option("--emulated", metavar="DIR", help="This emulated machine.")] = None,
+    emulated: EMULATED = None,
     data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None,
 ) -> None:
     """Watch cards, programs, pods and queues live: tab or 1 to 4 change what is shown, q ends."""

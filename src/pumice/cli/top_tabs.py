@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.nvml import NvmlCards
 from pumice.cli.cards_table import CardRow, bar, card_rows, cards_table
-from pumice.cli.local_view import as_json, places, shares_table
+from pumice.cli.local_view import FILLS, GAP, Fill, as_json, places, shares_table, width_of
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
@@ -41,7 +41,7 @@ class Tab:
     data: Callable[[], list[Json]]
 
 
-def tabs(stack: contextlib.ExitStack, emulated: Path | None, data_dir: Path | None) -> list[Tab]:
+def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | None) -> list[Tab]:
     """The pages that there is something to show on. Raises BadInput when there is nothing at all."""
     where = places(emulated)
     found = []
@@ -49,7 +49,7 @@ def tabs(stack: contextlib.ExitStack, emulated: Path | None, data_dir: Path | No
     if opened is not None:
         cards, place = opened
         stack.callback(cards.close)
-        found.append(Tab("cards", lambda width: _cards_page(cards, place), lambda: _cards_data(cards, place)))
+        found.append(Tab("cards", lambda width: _cards_page(cards, place, width), lambda: _cards_data(cards, place)))
     if opened is not None or shares(where):
         found.append(Tab("processes", lambda width: _processes_page(where, width),
                          lambda: [as_json(share) for share in shares(where)]))  # fmt: skip
@@ -82,15 +82,30 @@ def _cards(where: list[Place]) -> tuple[Cards, Place] | None:
     return None
 
 
-def _cards_page(cards: Cards, place: Place) -> RenderableType:
+CARDS = ("CARD", "TYPE", "BUSY", "MEMORY IN USE", "BOOKED", "PROGRAMS")
+SHORT_TYPE = 10
+"""Characters of a card's type that are shown however narrow the terminal is."""
+
+
+def _cards_page(cards: Cards, place: Place, width: int) -> RenderableType:
     booked = shares([place])
-    title = f"on the emulated machine {place.machine}" if place.machine else None
-    table = Table(pad_edge=False, box=None, header_style="bold", title=title, title_justify="left")
-    for name in ("CARD", "TYPE", "BUSY", "MEMORY IN USE", "BOOKED", "PROGRAMS"):
-        table.add_column(name, no_wrap=name in ("CARD", "BUSY", "MEMORY IN USE"))
-    for card in cards.readings():
-        table.add_row(*_card_row(card, [share for share in booked if share.booking.on(card.uuid)]))
-    return table
+    here = [(card, [share for share in booked if share.booking.on(card.uuid)]) for card in cards.readings()]
+    for fill in FILLS:
+        titles = CARDS if fill.words else tuple(title for title in CARDS if title != "BOOKED")
+        rows = [tuple(cells[title] for title in titles) for cells in (_card_row(card, on, fill) for card, on in here)]
+        needed = width_of(titles, rows)
+        over = sum(needed) + GAP * (len(titles) - 1) - width if width else 0
+        if over <= max(0, needed[1] - SHORT_TYPE):
+            break
+    needed[1] = min(needed[1], max(SHORT_TYPE, needed[1] - over))
+    table = Table(pad_edge=False, box=None, header_style="bold")
+    for title, most in zip(titles, needed, strict=True):
+        table.add_column(title, no_wrap=True, overflow="ellipsis", width=most)
+    for row in rows:
+        table.add_row(*row)
+    if place.machine is None:
+        return table
+    return Group(Text(f"on the emulated machine {place.machine}", style="italic", no_wrap=True, overflow="ellipsis"), table)
 
 
 def _cards_data(cards: Cards, place: Place) -> list[Json]:
@@ -110,13 +125,19 @@ def _cards_data(cards: Cards, place: Place) -> list[Json]:
     ]
 
 
-def _card_row(card: CardReading, here: list[Share]) -> tuple[str, ...]:
+def _card_row(card: CardReading, here: list[Share], fill: Fill) -> dict[str, str]:
     used, total = card.memory_used // MIB, card.memory_total // MIB
     held = [device for share in here if (device := share.booking.on(card.uuid))]
     memory, cores = sum(device.memory for device in held), sum(device.cores for device in held)
-    busy = f"{bar(card.utilization, 100)} {card.utilization} %" if card.utilization >= 0 else "not told"
-    return (str(card.index), card.name.removeprefix("NVIDIA "), busy, f"{bar(used, total)} {used}/{total} MiB",
-            f"{memory} MiB, {cores} %", " ".join(share.booking.id for share in here) or "none")  # fmt: skip
+    busy = f"{bar(card.utilization, 100, fill.bar)} {card.utilization} %" if card.utilization >= 0 else "not told"
+    return {
+        "CARD": str(card.index),
+        "TYPE": card.name.removeprefix("NVIDIA "),
+        "BUSY": busy.strip(),
+        "MEMORY IN USE": f"{bar(used, total, fill.bar)} {used}/{total} MiB".strip(),
+        "BOOKED": f"{memory} MiB, {cores} %",
+        "PROGRAMS": " ".join(share.booking.id for share in here) or "none",
+    }
 
 
 def _processes_page(where: list[Place], width: int) -> RenderableType:

@@ -132,6 +132,10 @@ def _detached(data: DataDir, arguments: list[str]) -> None:
             time.sleep(0.05)
         child.terminate()
         raise BadInput(f"the cluster was not ready within {START_SECONDS:.0f} s; its log is {data.logs / 'up.log'}")
+    except KeyboardInterrupt:
+        child.terminate()
+        child.wait()
+        raise
     finally:
         out.unlink(missing_ok=True)
 

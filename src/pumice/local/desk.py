@@ -70,7 +70,7 @@ class Desk:
             from pumice.local.refusals import why
 
             raise Refused(why(self, request, without))
-        return grant
+        return self._in_order(grant, request.cards)
 
     def fit(self, request: Request, number: str = "?", without: str = "") -> Grant | None:
         """What the family says to a request whose ``cards`` are UUIDs."""
@@ -78,6 +78,11 @@ class Desk:
         assert isinstance(ask, Ask), ask if isinstance(ask, Refusal) else "no card asked for"
         outcome = self._family.fit(ask, self._book.view(without=[without] if without else []))
         return outcome.grant if isinstance(outcome, Fit) else None
+
+    def _in_order(self, grant: Grant, named: Sequence[str]) -> Grant:
+        """The cards as they were named, else as NVML has them: the first one is the program's card 0."""
+        order = {uuid: place for place, uuid in enumerate(named or sorted(self._facts, key=lambda uuid: self._facts[uuid].index))}
+        return structs.replace(grant, containers=(tuple(sorted(grant.pieces, key=lambda piece: order[piece.uuid])),))
 
     def resize(self, request: Request, booking: Booking) -> Grant:
         """The grant of a living booking under new limits on its own cards; without memory or percent it keeps its memory.

@@ -91,6 +91,17 @@ def test_the_emptiest_cards_are_taken() -> None:
     assert [card.index for card in second.cards] == [0, 2]
 
 
+@pytest.mark.parametrize("taken", ["0", "1", "2"])
+def test_the_cards_stand_in_the_order_in_which_they_were_named_else_in_the_machines(taken: str) -> None:
+    """Whichever is fuller: the first one is the program's card 0."""
+    first = booked(Request(memory=5000, cores=30, cards=(taken,)))
+    for named in (("0", "1"), ("1", "0"), ("2", "0")):
+        second = booked(Request(memory=100, cards=named, count=2), "r2", others=(first,))
+        assert [str(card.index) for card in second.cards] == list(named)
+    anywhere = booked(Request(memory=100, cards=(), count=3), "r2", others=(first,))
+    assert [card.index for card in anywhere.cards] == [0, 1, 2]
+
+
 def test_all_cards_are_as_many_as_there_are() -> None:
     assert len(booked(Request(percent=100, cards=(), count=0)).cards) == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 
@@ -90,8 +91,10 @@ def test_a_killed_program_gives_its_memory_back(make_machine: MachineMaker) -> N
 @pytest.mark.parametrize(
     ("words", "mistake"),
     [
-        (("--memory", "-1"), "must be 0 or more, not -1"),
-        (("--streams", "0"), "must be at least 1, not 0"),
+        (("--memory", "-1"), "a whole number from 0 on, not '-1'"),
+        (("--memory", "3g"), "a whole number from 0 on, not '3g'"),
+        (("--streams", "0"), "a whole number from 1 on, not '0'"),
+        (("--seconds", "nan"), "a number from 0 on, not 'nan'"),
         (("--shape", "round"), "invalid choice: 'round'"),
         (("--kernel-ms", "1", "--kernel-us", "1"), "not allowed with"),
     ],
@@ -99,7 +102,9 @@ def test_a_killed_program_gives_its_memory_back(make_machine: MachineMaker) -> N
 def test_bad_usage_is_one_line_and_exit_code_2(
     make_machine: MachineMaker, words: tuple[str, ...], mistake: str
 ) -> None:
-    assert mistake in Programs(make_machine("L4")).burn(*words, code=2)
+    told = Programs(make_machine("L4")).burn(*words, code=2)
+    assert mistake in told
+    assert told.count("\n") == 1
 
 
 def test_the_witness_sees_a_running_program_as_of_now(make_machine: MachineMaker) -> None:
@@ -134,6 +139,30 @@ def test_with_nothing_asked_of_it_burn_keeps_the_card_busy_until_it_is_interrupt
         printed, _ = program.communicate(timeout=10)
         assert program.returncode == 0
         assert "kernels: " in printed
+    finally:
+        program.kill()
+        program.communicate()
+
+
+@pytest.mark.parametrize("load", [("--kernels", "60000"), ("--memory", "10", "--seconds", "60")], ids=" ".join)
+def test_an_interrupted_load_ends_at_once_and_tells_what_it_did(make_machine: MachineMaker, load: tuple[str, ...]) -> None:
+    machine = make_machine("A30")
+    program = Programs(machine).start_burn(*load)
+    try:
+        assert program.stdout is not None
+        while "memory:" not in (line := program.stdout.readline()) and "--kernels" not in load:
+            assert line
+        deadline = time.monotonic() + 10
+        while "--kernels" in load and not any(share.busy_ns > 50_000_000 for share in machine.witness().live()):
+            assert time.monotonic() < deadline
+        program.send_signal(signal.SIGINT)
+        printed, said = program.communicate(timeout=20)
+        assert program.returncode == 130
+        assert "Traceback" not in said
+        if "--kernels" in load:
+            busy = re.search(r"kernels: \d+ of .* a second, ([0-9.]+)% busy", printed)
+            assert busy is not None
+            assert 50 < float(busy[1]) <= 100
     finally:
         program.kill()
         program.communicate()

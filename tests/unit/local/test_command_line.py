@@ -1,0 +1,127 @@
+"""The command ``pumice`` itself: an overview to begin with, help for each command, one line for a mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pumice import machine as machines
+from pumice.cli.emulated import made_machines
+from pumice.cli.main import COMMANDS, main, overview, with_bare_options
+from pumice.machine import machine_of
+from pumice.model.refusal import PumiceError
+
+
+def said_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int | str | None, str, str]:
+    """Exit code, standard output, standard error."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    return ended.value.code, said.out, said.err
+
+
+def test_the_overview_fits_a_terminal_of_eighty_columns_but_for_its_examples_and_names_every_command() -> None:
+    commands, _, examples = overview().partition("Examples:")
+    assert max(map(len, commands.splitlines())) <= 80
+    assert all(f"\n  {name} " in commands for name in COMMANDS)
+    told = re.findall(r"^  (pumice .*?   +)\S", examples, re.MULTILINE)
+    assert len(told) > 2
+    assert len({len(line) for line in told}) == 1  # what they do stands in one column
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, help_, _ = said_of(["help", name], capsys)
+    assert (code or 0) == 0
+    assert f"pumice {name}" in help_
+    if name not in ("scheduler", "controller", "device-plugin", "monitor", "vgpu"):  # vgpu's command has one
+        assert "xample" in help_
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
+        (["ps", "--emulate"], "no such option: --emulate"),
+        (["ps", "-o", "yaml"], "'yaml' is not one of 'text', 'wide', 'json'"),
+        (["ps", "foo"], "unexpected extra argument"),
+        (["top", "--every", "0"], "invalid value for '--every'"),
+        (["limit"], "missing argument 'PID|ID'; see `pumice limit --help`"),
+        (["limit", "r1"], "nothing to change"),
+        (["up", "--nodes", "x"], "invalid value for '--nodes'"),
+        (["vgpu", "stauts"], "did you mean 'status'"),
+        (["burn", "--memroy", "3"], "unrecognized arguments"),
+        (["run"], "no command; write the command after --"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said_of(arguments, capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words.lower() in err.lower()
+    assert err.startswith("pumice")
+
+
+def test_an_option_that_may_stand_alone_gets_an_empty_value() -> None:
+    bare = ("--emulated",)
+    assert with_bare_options(["--emulated"], bare) == ["--emulated="]
+    assert with_bare_options(["--emulated", "-o", "json"], bare) == ["--emulated=", "-o", "json"]
+    assert with_bare_options(["--emulated", "DIR", "--once"], bare) == ["--emulated", "DIR", "--once"]
+    assert with_bare_options([], bare) == []
+
+
+def test_the_emulated_machine_is_named_to_every_command_as_to_run(tmp_path: Path) -> None:
+    home = tmp_path / "pumice" / "machines"
+    for name in ("1xTesla-T4", "2xTesla-T4"):
+        machines.create(machine_of(name), home / name).close()
+    environment = {"XDG_DATA_HOME": str(tmp_path)}
+    assert made_machines("", environment) == [home / "1xTesla-T4", home / "2xTesla-T4"]
+    assert made_machines("2xTesla-T4", environment) == [home / "2xTesla-T4"]
+    assert made_machines(str(home / "1xTesla-T4"), {}) == [home / "1xTesla-T4"]
+    with pytest.raises(PumiceError, match="there are 1xTesla-T4, 2xTesla-T4"):
+        made_machines("3xTesla-T4", environment)
+
+
+DASHES = [
+    (["--emulated", "true"], "--emulated took 'true' for a machine; write the command after --"),
+    (["--emulated", "pumice", "burn"], "--emulated took 'pumice' for a machine; write the command after --"),
+    (["--emulated", "--memory", "50", "%", "--", "true"], "%: command not found; it stands before the --"),
+    (["--emulated", "--", "train.py"], "train.py: command not found; a file of this name is here, so perhaps: python train.py"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), DASHES, ids=[" ".join(arguments) for arguments, _ in DASHES])
+def test_a_beginner_who_does_not_name_the_command_is_told(tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "train.py").touch()
+    environment = {"PATH": os.environ["PATH"], "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-m", "pumice", "run", *arguments], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path, env=environment)  # fmt: skip
+    assert done.returncode in (2, 127)
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+
+
+SLOW = {
+    "while it is being loaded": "import time\nprint(flush=True)\ntime.sleep(60)\n",
+    "while it works": "import time\nPLAIN = True\ndef main(rest):\n    print(flush=True)\n    time.sleep(60)\n",
+}
+
+
+@pytest.mark.parametrize("module", SLOW.values(), ids=SLOW)
+def test_an_interrupted_command_leaves_no_traceback_and_ends_by_the_signal(tmp_path: Path, module: str) -> None:
+    (tmp_path / "slow.py").write_text(module)
+    program = subprocess.Popen(
+        [sys.executable, "-c", "from pumice.cli import main; main.COMMANDS['slow'] = ('slow', ''); main.main(['slow'])"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert program.stdout is not None
+    program.stdout.readline()
+    program.send_signal(signal.SIGINT)
+    _, said = program.communicate(timeout=30)
+    assert said == ""
+    assert program.returncode == -signal.SIGINT
