@@ -36,6 +36,8 @@ class OwnNode:
         self.name, self.clock = name, clock
         self._cluster, self._dice, self._component = cluster, dice, component
         self._pods: dict[str, NodePod] = {}
+        self._gone: set[str] | None = None
+        """Pods that the watch took away while a list is on its way."""
         self._arrivals = 0
         self.node: Node | None = None
         self.pods_changed, self.node_changed = Signal(), Signal()
@@ -50,11 +52,19 @@ class OwnNode:
         return [self._watch_pods(), self._watch_node()]
 
     async def relist(self) -> None:
-        """Ask for the pods now, past the watch."""
-        listed = await self._cluster.list(PODS, field_selector=f"spec.nodeName={self.name}")
+        """Ask for the pods now, past the watch. What the watch has told meanwhile counts more than an older list."""
+        gone: set[str] = set()
+        self._gone = gone
+        try:
+            listed = await self._cluster.list(PODS, field_selector=f"spec.nodeName={self.name}")
+        finally:
+            self._gone = None
         for item in listed.get("items", []):
             with suppress(msgspec.ValidationError):
-                self._keep(convert(NodePod, item))
+                pod = convert(NodePod, item)
+                known = self._pods.get(pod.uid)
+                if pod.uid not in gone and (known is None or _version(pod) >= _version(known)):
+                    self._keep(pod)
 
     async def _watch_pods(self) -> None:
         async for event in self._cluster.watch(PODS, field_selector=f"spec.nodeName={self.name}"):
@@ -68,6 +78,8 @@ class OwnNode:
                     continue
                 if event.type == "DELETED":
                     self._pods.pop(pod.uid, None)
+                    if self._gone is not None:
+                        self._gone.add(pod.uid)
                 else:
                     self._keep(pod)
             self.pods_changed.fire()
@@ -153,6 +165,12 @@ class OwnNode:
             await self._cluster.create(EVENTS, body, namespace)
         except ApiError as error:
             log.warning("event not recorded reason=%s: %s", event.reason, error)
+
+
+def _version(pod: NodePod) -> int:
+    """Later versions are greater numbers (Kubernetes says so since 1.35 and did so before)."""
+    text = pod.metadata.resource_version
+    return int(text) if text.isdecimal() else 0
 
 
 async def persist(

@@ -1,0 +1,90 @@
+"""What a node's daemon knows of its pods: the watch and the lists past it, whichever answers first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tests.unit.node.build import NODE, pod_object
+from tests.unit.node.world import LittleCluster, until
+
+from pumice.apps.own_node import OwnNode
+from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import Json, Resource
+
+
+class SlowLists(LittleCluster):
+    """Answers a list with what was there when it was asked for, once ``answer`` is set. Versions count up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self._version = 0
+
+    def put(self, plural: str, obj: Json) -> None:
+        self._version += 1
+        obj["metadata"]["resourceVersion"] = str(self._version)
+        super().put(plural, obj)
+
+    async def list(self, resource: Resource, namespace: str = "", **more: str) -> Json:
+        found = await super().list(resource, namespace, **more)
+        self.asked.set()
+        await self.answer.wait()
+        return found
+
+
+@contextlib.asynccontextmanager
+async def own_node(cluster: LittleCluster) -> AsyncIterator[OwnNode]:
+    own = OwnNode(cluster, NODE, clock=SystemClock(), dice=random.Random(7), component="test")
+    tasks = [asyncio.create_task(task) for task in own.tasks()]
+    try:
+        await own.pods_synced.wait()
+        yield own
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def known(own: OwnNode) -> dict[str, Any]:
+    return {pod.metadata.name: pod.annotations.get("word") for pod in own.pods}
+
+
+def pod(name: str, word: str) -> Json:
+    made = pod_object(name, "", uid=f"uid of {name}")
+    made["metadata"]["annotations"]["word"] = word
+    return made
+
+
+def test_a_list_that_comes_later_than_the_watch_takes_nothing_back():
+    async def story() -> None:
+        cluster = SlowLists()
+        cluster.put("pods", pod("changes", "old"))
+        cluster.put("pods", pod("goes", "old"))
+        async with own_node(cluster) as own:
+            asking = asyncio.create_task(own.relist())
+            await cluster.asked.wait()
+            cluster.put("pods", pod("changes", "new"))
+            cluster.remove("pods", "goes")
+            await until(lambda: known(own) == {"changes": "new"})
+            cluster.answer.set()
+            await asking
+            assert known(own) == {"changes": "new"}
+
+    asyncio.run(story())
+
+
+def test_a_list_that_is_ahead_of_the_watch_is_taken():
+    async def story() -> None:
+        cluster = SlowLists()
+        async with own_node(cluster) as own:
+            cluster._queues.clear()  # the watch is behind
+            cluster.put("pods", pod("new", "word"))
+            cluster.answer.set()
+            await own.relist()
+            assert known(own) == {"new": "word"}
+
+    asyncio.run(story())
