@@ -250,8 +250,10 @@ class Plugin:
             await registration.endpoint.announce(device_list([(unit.id, unit.healthy) for unit in units]))
 
     async def _follow_health(self) -> None:
+        changed = self._watch.changed.wait()
         while True:
-            await self._watch.changed.wait()
+            await changed
+            changed = self._watch.changed.wait()  # now: telling of one illness takes a while, and the next may come meanwhile
             sick = self._watch.sick
             await self._announce(self._show())
             self._own.node_changed.fire()

@@ -180,8 +180,10 @@ class SharePlugin:
                 await first(changed, self._own.clock.sleep(30.0))
 
     async def _follow_health(self) -> None:
+        changed = self._watch.changed.wait()
         while True:
-            await self._watch.changed.wait()
+            await changed
+            changed = self._watch.changed.wait()
             await self._show()
             self._own.node_changed.fire()
 

@@ -258,6 +258,29 @@ async def test_a_sick_card_is_told_to_everybody_and_recovers(world):
 
 
 @in_a_world
+async def test_a_card_that_falls_sick_while_another_ones_event_is_written_is_told_too(world):
+    written, create = asyncio.Event(), world.cluster.create
+
+    async def create_late(*arguments: Any, **more: Any) -> Any:
+        await written.wait()
+        return await create(*arguments, **more)
+
+    def advertised() -> str:
+        return world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER]
+
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.create = create_late
+        world.machine.set_fault(CANNOT_BE_FOUND)
+        world.machine.raise_xid(0, 79)
+        await world.kubelet.until(NUMBER, lambda d: sum(d.values()) == 10)
+        world.machine.raise_xid(1, 79)
+        await until(lambda: advertised().count(",false,") == 2)
+        written.set()
+        await world.kubelet.until(NUMBER, lambda d: not any(d.values()))
+
+
+@in_a_world
 async def test_a_plugin_killed_between_two_containers_goes_on_where_it_was(world):
     both = pod_object("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
     world.cluster.put("pods", both)

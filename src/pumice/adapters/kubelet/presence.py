@@ -20,7 +20,7 @@ from pumice.ports.clock import Clock
 
 log = logging.getLogger("pumice.kubelet")
 
-_CREATE, _MOVED_TO = 0x100, 0x80
+_CREATE, _MOVED_TO, _OVERFLOW = 0x100, 0x80, 0x4000
 _EVENT = struct.Struct("iIII")
 
 
@@ -80,10 +80,10 @@ def _read(descriptor: int, presence: Presence) -> None:
         return
     offset = 0
     while offset + _EVENT.size <= len(data):
-        _, _, _, length = _EVENT.unpack_from(data, offset)
+        _, mask, _, length = _EVENT.unpack_from(data, offset)
         name = data[offset + _EVENT.size : offset + _EVENT.size + length].rstrip(b"\0")
         offset += _EVENT.size + length
-        if name == os.fsencode(presence.socket.name):
+        if name == os.fsencode(presence.socket.name) or mask & _OVERFLOW:  # nobody knows what was lost: it may have been this
             presence.note()
 
 
