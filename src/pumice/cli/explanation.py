@@ -15,7 +15,11 @@ from pumice.model.cards import Grant
 from pumice.model.refusal import BadInput, Misfit
 from pumice.wire.nvidia_vgpu import device_of
 
-NODES_SHOWN = 20
+GROUPS_SHOWN = 20
+"""Groups of nodes that refuse alike."""
+NODES_NAMED = 3
+CARDS_SHOWN = 3
+LABEL_WIDTH = 40
 
 
 def show(found: Explanation, output: str) -> None:
@@ -35,9 +39,7 @@ def rendered(found: Explanation, *, wide: bool) -> list[Any]:
     parts += [f"  queue: {escape(text)}" for text in found.gates]
     if found.misfits:
         parts += node_lines(found.misfits, wide)
-    hidden = len(found.misfits) - NODES_SHOWN
-    if hidden > 0 and not wide:
-        parts.append(f"  … and {hidden} more nodes (-o wide shows all)")
+    parts += [f"  {escape(text)}" for text in found.hints]
     if found.changes:
         parts.append("What would let it in, one of:")
         parts += [f"  - {escape(change.text)}{_where(change)}" for change in found.changes]
@@ -64,18 +66,34 @@ def cards_of(grant: Grant) -> list[str]:
 
 
 def node_lines(misfits: tuple[Misfit, ...], wide: bool) -> list[str]:
-    """Per node its reason, and below it the cards counted by reason (or each card)."""
-    shown = misfits if wide else misfits[:NODES_SHOWN]
-    width = max(len(misfit.node) for misfit in shown)
-    lines = []
-    for misfit in shown:
+    """Per node its reason, and below it each card; or the nodes that refuse alike together, and their cards counted."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for misfit in misfits:
         emptier = "" if misfit.final or not misfit.cards else " (an emptier node would do)"
         numbers = f": {misfit.detail}" if misfit.detail else ""
-        lines.append(f"  {escape(misfit.node.ljust(width))}  {escape(misfit.text + numbers)}{emptier}")
-        indent = " " * (width + 4)
+        words = [f"{misfit.text}{numbers}{emptier}"]
         if wide:
-            lines += [f"{indent}{escape(f'{card.uuid}: {card.text}')}" for card in misfit.cards]
-            continue
-        counted = Counter(card.text for card in misfit.cards)
-        lines += [f"{indent}{count} × {escape(detail)}" for detail, count in counted.most_common(3)]
-    return lines
+            words += [misfit.node, *(f"{card.uuid}: {card.text}" for card in misfit.cards)]
+        else:
+            counted = Counter(card.text for card in misfit.cards).most_common(CARDS_SHOWN)
+            words += ["", *(f"{count} × {detail}" for detail, count in counted)]
+        together.setdefault(tuple(words), []).append(misfit.node)
+    groups = list(together.items())
+    shown = groups if wide else groups[:GROUPS_SHOWN]
+    labels = [_listed(nodes) for _, nodes in shown]
+    width = min(max(map(len, labels)), LABEL_WIDTH)
+    lines = []
+    for label, ((first, _, *cards), _) in zip(labels, shown, strict=True):
+        if len(label) > width:
+            lines.append(f"  {escape(label)}")
+            label = ""
+        lines.append(f"  {escape(label.ljust(width))}  {escape(first)}")
+        lines += [f"{' ' * (width + 4)}{escape(card)}" for card in cards]
+    hidden = sum(len(nodes) for _, nodes in groups[len(shown) :])
+    return [*lines, f"  … and {hidden} more nodes (-o wide shows all)"] if hidden else lines
+
+
+def _listed(nodes: list[str]) -> str:
+    """``n1, n2, n3 and 997 more``."""
+    more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
+    return f"{', '.join(nodes[:NODES_NAMED])}{more}"

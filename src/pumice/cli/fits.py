@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from pumice.cli.casefile import Source, engine_of, picture
@@ -34,9 +35,9 @@ def fits(
     Exit code 0 when it fits, 1 when it does not.
     """
     text = read(pod_file)
-    pods = pods_of(pod_file, text)
     for finding in lint_files({str(pod_file): text}):
         typer.echo(str(finding), err=True)  # what is asked may not be what was meant
+    pods = pods_of(pod_file, text)
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True
     for pod in pods:
@@ -49,10 +50,16 @@ def fits(
 
 def pods_of(path: Path, text: str) -> list[Pod]:
     """The pods that a manifest makes. Raises BadInput when it makes none."""
-    found = [pod for document in load_all_lined(text) for pod in templates(document.value)]
+    found = []
+    for document in load_all_lined(text):
+        for pod in templates(document.value):
+            try:
+                found.append(convert(Pod, pod))
+            except msgspec.ValidationError as error:
+                raise BadInput(f"{path}:{document.line()}: no pod that the API server would take: {error}") from None
     if not found:
         raise BadInput(f"{path}: no Pod and nothing with a pod template in it")
-    return [convert(Pod, pod) for pod in found]
+    return found
 
 
 def templates(obj: Any) -> list[dict[str, Any]]:
@@ -60,7 +67,7 @@ def templates(obj: Any) -> list[dict[str, Any]]:
     if not isinstance(obj, dict) or not isinstance(obj.get("spec"), dict):
         return []
     spec, meta = obj["spec"], obj.get("metadata") or {}
-    if obj.get("kind") == "Pod":
+    if obj.get("kind") == "Pod" or ("kind" not in obj and "containers" in spec):
         return [named(obj, meta, "")]
     found = []
     for number, task in enumerate(spec.get("tasks") or ()):

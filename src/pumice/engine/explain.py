@@ -11,18 +11,22 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from pumice.engine.classes import PodClass
 from pumice.engine.effects import Bind, PodCondition
 from pumice.engine.engine import Engine
 from pumice.families.explain import Change, Holder, changes
 from pumice.model.cards import Grant
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
+from pumice.wire import names
+from pumice.wire.device_config import nearest
 from pumice.wire.objects import Pod
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """``summary`` is one sentence. ``node`` is where it runs or would go next; ``misfits`` say why each other node
-    refuses; ``gates`` are the words of queue and group, which the pod must pass before any node is asked."""
+    refuses; ``hints`` what may have been meant by a resource that no node has; ``gates`` are the words of queue and group,
+    which the pod must pass before any node is asked."""
 
     pod: str
     summary: str
@@ -34,6 +38,7 @@ class Explanation:
     fitting: tuple[str, ...] = ()
     misfits: tuple[Misfit, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
 
 
@@ -71,7 +76,19 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     else:
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
-                       dict(why.counts), offers)  # fmt: skip
+                       dict(why.counts), _hints(engine, cls), offers)  # fmt: skip
+
+
+def _hints(engine: Engine, cls: PodClass) -> tuple[str, ...]:
+    """What may have been meant by each resource that no node has."""
+    offered = [name for name, amount in engine.state.ledger.table.total.items() if amount]
+    missing = [name for name, _ in cls.request.items if name not in offered]
+    return tuple(f"no node offers {name}{_meant(name, offered)}" for name in missing if offered)
+
+
+def _meant(name: str, offered: Sequence[str]) -> str:
+    other = names.SAME_ELSEWHERE.get(name)
+    return f"; did you mean {other!r}?" if other in offered else nearest(name, offered)
 
 
 def _because(pod: Pod) -> str:
@@ -177,6 +194,7 @@ def as_json(found: Explanation) -> bytes:
         "nodes": found.nodes,
         "fitting": found.fitting,
         "reasons": found.counts,
+        "hints": found.hints,
         "misfits": [_worded(misfit) for misfit in found.misfits],
         "changes": [
             {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": c.evict}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from pumice.families.amounts import LEAST_MEANT, mib_of
+from pumice.families.amounts import meant_mib
 from pumice.families.changed import amount_of, annotated, with_amount
 from pumice.families.seam import Family, Levers
 from pumice.model.units import INT32_MAX
@@ -79,8 +79,8 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
         levers = family.levers
         found += _other_unit(pod, levers, oracle)
         found += _less_memory(pod, levers, oracle)
-        found += _less(pod, "cores", levers.cores, "cores", oracle)
-        found += _less(pod, "cards", levers.count, "cards", oracle)
+        found += _less(pod, "cores", levers.cores, "cores %s", oracle)
+        found += _less(pod, "cards", levers.count, "cards %s", oracle)
     for family in families:
         found += _other_mode(pod, family.levers, oracle)
         found += _dropped(pod, family.levers, oracle)
@@ -95,40 +95,36 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
 def _other_unit(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
     """Memory beyond every card that would fit if it had been meant in bytes: the beginner's mistake."""
     for at, container in enumerate(pod.spec.containers):
-        value = amount_of(container, levers.memory)
-        if value is None and levers.memory in container.resources.limits:
-            value = mib_of(str(container.resources.limits[levers.memory])) << 20
-        if not value or value <= max(oracle.largest(), 1 << 20):
+        written = container.resources.limits.get(levers.memory) if levers.memory else None
+        mib, unit = meant_mib(written) if written is not None else (0, "")
+        asked = amount_of(container, levers.memory) or 0
+        if not mib or 0 < asked <= oracle.largest():
             continue
-        if value >> 20 < LEAST_MEANT:
-            continue
-        meant = with_amount(pod, levers.memory, value >> 20, [at])
+        meant = with_amount(pod, levers.memory, mib, [at])
         node = oracle.fits(meant)
         if node:
-            written = container.resources.limits[levers.memory]
-            plain = amount_of(container, levers.memory) is not None
-            meaning = f", if {written} was meant in bytes; the unit is MiB" if plain else "; the unit is MiB and is not written"
-            text = f"write {levers.memory}: {value >> 20}{meaning}"
-            yield Change("unit", text, node, meant, value, value >> 20)
+            meaning = f", if {written} was meant in {unit}; the unit is MiB" if unit else "; the unit is MiB and is not written"
+            yield Change("unit", f"write {levers.memory}: {mib}{meaning}", node, meant, asked or mib, mib)
 
 
 # -- less of something --------------------------------------------------------------------------------------------
 
 
 def _less_memory(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
-    yield from _less(pod, "memory", levers.memory, "memory", oracle)
+    yield from _less(pod, "memory", levers.memory, "memory %s", oracle)
     if levers.percent:
-        yield from _less(pod, "memory", levers.percent, "percent of the memory", oracle)
+        yield from _less(pod, "memory", levers.percent, "%s per cent of the memory", oracle, all_of_it=100)
     whole = _whole_cards(pod, levers)
     if whole and levers.memory:
-        change = _search(pod, "memory", levers.memory, "memory", whole, oracle.largest() + 1, oracle)
+        change = _search(pod, "memory", levers.memory, "memory %s", whole, oracle.largest() + 1, oracle)
         if change is not None:
             text = f"ask for memory {change.best} instead of a whole card ({levers.memory}: {change.best})"
             yield replace(change, text=text)
 
 
-def _less(pod: Pod, kind: str, name: str, word: str, oracle: Oracle) -> Iterator[Change]:
-    """For each amount that some containers ask for: the largest smaller one that fits."""
+def _less(pod: Pod, kind: str, name: str, word: str, oracle: Oracle, *, all_of_it: int = INT32_MAX) -> Iterator[Change]:
+    """For each amount that some containers ask for: the largest smaller one that fits. ``all_of_it`` is the most that is ever
+    worth writing: 101 per cent are read as all of the memory."""
     if not name:
         return
     asked: dict[int, list[int]] = {}
@@ -139,6 +135,9 @@ def _less(pod: Pod, kind: str, name: str, word: str, oracle: Oracle) -> Iterator
     for value, containers in sorted(asked.items(), reverse=True):
         change = _search(pod, kind, name, word, containers, value, oracle)
         if change is not None:
+            if change.best > all_of_it:
+                fits = with_amount(pod, name, all_of_it, containers)
+                change = replace(change, text=_asking(name, word, all_of_it, value), pod=fits, best=all_of_it)
             yield change
             return
 
@@ -157,11 +156,14 @@ def _search(pod: Pod, kind: str, name: str, word: str, containers: Sequence[int]
             low, node = middle, found
         else:
             high = middle
-    text = f"ask for {word} {low} instead of {wanted} ({name}: {low})"
     better, smaller = with_amount(pod, name, low, containers), with_amount(pod, name, high, containers)
     if oracle.fits(smaller):
         return None  # only where the wanted amount was beyond any range
-    return Change(kind, text, node, better, wanted, low, (smaller,))
+    return Change(kind, _asking(name, word, low, wanted), node, better, wanted, low, (smaller,))
+
+
+def _asking(name: str, word: str, best: int, wanted: int) -> str:
+    return f"ask for {word % best} instead of {wanted} ({name}: {best})"
 
 
 def _whole_cards(pod: Pod, levers: Levers) -> list[int]:
@@ -253,7 +255,7 @@ def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, oracle: O
 def _other_mode(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
     key = levers.mode
     mode = pod.metadata.annotations.get(key)
-    for other in levers.modes if mode is not None else ():
+    for other in sorted(levers.modes, key=lambda known: known != mode.lower()) if mode is not None else ():
         changed = annotated(pod, {**pod.metadata.annotations, key: other})
         node = oracle.fits(changed) if other != mode else ""
         if node:

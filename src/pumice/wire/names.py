@@ -12,6 +12,13 @@ VGPU_CORES: Final = "volcano.sh/vgpu-cores"
 VGPU_MEMORY_PERCENTAGE: Final = "volcano.sh/vgpu-memory-percentage"
 GPU_MEMORY: Final = "volcano.sh/gpu-memory"
 GPU_NUMBER: Final = "volcano.sh/gpu-number"
+SAME_ELSEWHERE: Final = {
+    "nvidia.com/gpu": VGPU_NUMBER,
+    "nvidia.com/gpumem": VGPU_MEMORY,
+    "nvidia.com/gpumem-percentage": VGPU_MEMORY_PERCENTAGE,
+    "nvidia.com/gpucores": VGPU_CORES,
+}
+"""What the HAMi project calls the same."""
 
 # On the node
 NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"

@@ -28,7 +28,7 @@ def world(*cards: str, config: str = "", **settings: object) -> TinyLedger:
 @pytest.mark.parametrize(
     ("wanted", "piece"),
     [
-        (limits(1, 2**31), "for 2147483648 of memory write 2048"),
+        (limits(1, 2**31), "for 2147483648 bytes of memory write 2048"),
         (limits(1, "3G"), "for 3G of memory write 2861"),
         (limits(1, 100, -5), "-5 is not a whole number"),
         (limits(-1), "-1 is not a whole number"),

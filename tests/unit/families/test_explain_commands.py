@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ tiers:
   - name: deviceshare
     arguments: {deviceshare.VGPUEnable: true, deviceshare.SchedulePolicy: binpack}
 """
+CONTAINER = "kind: Pod\nmetadata: {name: hami-pod}\nspec:\n  containers:\n  - resources:"
 
 
 @pytest.fixture
@@ -108,6 +110,65 @@ def test_a_manifest_is_asked_about_before_it_exists(
     assert (code, "ask for memory 16384 instead of 17000" in answer) == (1, True)
     manifest.write_text("kind: Service\n")
     assert run(capsys, "fits", "-f", manifest, "--from", case_file)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answer"),
+    [
+        ({"limits": {names.VGPU_MEMORY: 3000, "volcano.sh/gpu-memory": 100}},
+         "no node offers volcano.sh/gpu-memory; did you mean 'volcano.sh/vgpu-memory'?"),
+        ({"limits": {"nvidia.com/gpu": 1}}, "no node offers nvidia.com/gpu; did you mean 'volcano.sh/vgpu-number'?"),
+        ({"limits": {names.VGPU_NUMBER: 1, names.VGPU_MEMORY_PERCENTAGE: 150}},
+         "ask for 100 per cent of the memory instead of 150"),
+        ({"limits": {names.VGPU_MEMORY: 3000}, "mode": "HAMi-Core"}, "ask for mode hami-core instead of 'HAMi-Core'"),
+    ],
+)  # fmt: skip
+def test_what_may_have_been_meant_is_said(
+    wanted: dict[str, Any], answer: str, case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = {names.VGPU_MODE: wanted["mode"]} if "mode" in wanted else {}
+    pod = {"kind": "Pod", "metadata": {"name": "new", "annotations": notes},
+           "spec": {"containers": [{"resources": {"limits": wanted["limits"]}}]}}  # fmt: skip
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    code, text = run(capsys, "fits", "-f", tmp_path / "pod.json", "--from", case_file)
+    assert (code, answer in text) == (1, True), text
+
+
+@pytest.mark.parametrize("wrong", ["null", "[3000]", "{a: 1}"])
+def test_a_manifest_that_the_api_server_would_not_take_is_refused_with_the_line_of_the_amount(
+    wrong: str, case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(CONTAINER + f"\n      limits:\n        volcano.sh/vgpu-memory: {wrong}\n")
+    code, text = run(capsys, "fits", "-f", manifest, "--from", case_file)
+    assert code == 2
+    assert "pod.yaml:7: warning: volcano.sh/vgpu-memory: " in text
+    assert "pod.yaml:1: no pod that the API server would take" in text
+
+
+def test_the_guides_fragment_without_a_kind_is_asked_about_with_a_warning(
+    case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(CONTAINER.replace("kind: Pod\n", "") + " {limits: {volcano.sh/vgpu-memory: 3000}}\n")
+    code, text = run(capsys, "fits", "-f", manifest, "--from", case_file)
+    assert (code, "default/hami-pod: fits on 1 of 1 nodes" in text) == (0, True)
+    assert "pod.yaml:1: warning: this looks like a Pod, but kubectl takes it only with apiVersion: v1 and kind: Pod" in text
+
+
+def test_nodes_that_refuse_alike_are_told_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nodes = [vgpu_node(f"n{number}", card(f"GPU-{number}", 16384)) for number in range(1000)]
+    for node in nodes:
+        node.status.allocatable["pods"] = 110
+    objects = {"nodes": [trimmed(msgspec.to_builtins(node), Node) for node in nodes]}
+    path, manifest = tmp_path / "case.json", tmp_path / "pod.yaml"
+    path.write_text(save(Case(scheduler_conf=CONF, objects=objects)))
+    manifest.write_text(CONTAINER + " {limits: {volcano.sh/vgpu-memory: 17000}}\n")
+    _, text = run(capsys, "fits", "-f", manifest, "--from", path)
+    assert "\n  n0, n1, n2 and 997 more  hami-vgpuDeviceSharing: memory 1 of 1 cards\n" in text
+    assert len(text.splitlines()) < 10
+    _, wide = run(capsys, "fits", "-f", manifest, "--from", path, "-o", "wide")
+    assert wide.count("wants memory 17000, 16384 is free") == 1000
 
 
 def test_a_dump_replays_to_the_same_decisions_and_says_when_it_does_not(

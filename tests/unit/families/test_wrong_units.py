@@ -22,8 +22,8 @@ tiers:
 """
 # resource, what the guide writes, and how people write it when they think of bytes
 WRITTEN = [
-    (names.VGPU_MEMORY, 3000, ("3000Mi", "3000MiB", "3000 MB", "3145728000")),
-    (names.VGPU_MEMORY, 3072, ("3Gi", "3GiB", "3 GB", "3gb", "3221225472")),
+    (names.VGPU_MEMORY, 3000, ("3000Mi", "3000MiB", "3000 MB", "3145728000", "3,000")),
+    (names.VGPU_MEMORY, 3072, ("3Gi", "3GiB", "3 GB", "3gb", "3g", "3221225472", "3145728")),
     (names.GPU_MEMORY, 1024, ("1024Mi", "1Gi", "1 GB", "1024MB", "1GiB", "1073741824")),
 ]
 CASES = [(resource, right, wrong) for resource, right, ways in WRITTEN for wrong in ways]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pumice.families.amounts import LEAST_MEANT, mib_of
+from pumice.families.amounts import meant_mib, percent_of
 from pumice.families.lint.finding import Finding
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.settings import Settings
@@ -20,8 +20,6 @@ from pumice.wire.quantity import parse_quantity
 from pumice.wire.yaml_lines import Lined
 
 Path = tuple[str | int, ...]
-LARGEST_CARD = 1 << 19
-"""Memory in MiB that no single card has (512 GiB): above it, somebody meant another unit."""
 
 VALUES = {
     names.VGPU_MODE: ("hami-core", "mig"),
@@ -41,6 +39,8 @@ def lint_pods(file: str, lined: Lined, config: DeviceConfig) -> list[Finding]:
 
 def _document(lined: Lined, config: DeviceConfig) -> Iterator[tuple[Path, str]]:
     for path, pod, scheduled in _pods(lined.value, ()):
+        if not path and "kind" not in pod:
+            yield (), "this looks like a Pod, but kubectl takes it only with apiVersion: v1 and kind: Pod"
         yield from _pod(path, pod, scheduled, config)
 
 
@@ -54,7 +54,7 @@ def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | 
     spec = value.get("spec")
     if not isinstance(spec, dict):
         return
-    if value.get("kind") == "Pod":
+    if value.get("kind") == "Pod" or ("kind" not in value and isinstance(spec.get("containers"), list)):
         yield path, value, None
     job = spec.get("schedulerName") if isinstance(spec.get("tasks"), list) else None
     for number, task in enumerate(spec["tasks"] if isinstance(spec.get("tasks"), list) else ()):
@@ -122,7 +122,9 @@ def _container(path: Path, resources: dict[str, Any], config: DeviceConfig) -> I
             here = (*path, section, key)
             if key not in known:
                 near = nearest(key, known)
-                if ((near and "/" in key) or "gpu" in key.lower()) and not key.startswith("nvidia.com/"):
+                if key in names.SAME_ELSEWHERE and key != "nvidia.com/gpu":  # that one is NVIDIA's own plugin's too
+                    yield here, f"{key} is HAMi's name; here it is {names.SAME_ELSEWHERE[key]}"
+                elif ((near and "/" in key) or "gpu" in key.lower()) and not key.startswith("nvidia.com/"):
                     yield here, f"nobody offers the resource {key}{near}"
                 continue
             yield from ((here, text) for text in _value(key, value, config))
@@ -135,24 +137,26 @@ def _container(path: Path, resources: dict[str, Any], config: DeviceConfig) -> I
 
 def _value(key: str, value: Any, config: DeviceConfig) -> Iterator[str]:
     c = config.nvidia
+    memory = key in (c.resource_memory_name, names.GPU_MEMORY)
+    mib, unit = meant_mib(value) if memory else (0, "")
     try:
         amount = parse_quantity(value)
     except (ValueError, TypeError):
-        meant = mib_of(str(value)) if key in (c.resource_memory_name, names.GPU_MEMORY) else 0
-        yield f"{key}: {value!r} is not a quantity" + (f"; this counts MiB, without a unit: write {meant}" if meant else "")
+        what = "nothing" if value in (None, "") else repr(value)
+        yield f"{key}: {what} is not a quantity{_meant(key, value, mib, config)}"
         return
     if amount.denominator != 1:
-        yield f"{key}: {value} is not a whole number and counts as 0"
+        yield f"{key}: {value} is not a whole number and counts as 0{_part(key, float(amount), config)}"
         return
     number = int(amount)
-    memory = key in (c.resource_memory_name, names.GPU_MEMORY)
-    if memory and number > LARGEST_CARD:
-        hint = f"; for {value} bytes of memory write {number >> 20}" if number >> 20 >= LEAST_MEANT else ""
-        yield f"{key}: {value} is {number} MiB, more than any card has{hint}"
+    if mib:
+        written = f"{value} {unit}" if str(value).isdecimal() else value
+        yield f"{key}: {value} is {number} MiB, more than any card has; for {written} of memory write {mib}"
     elif memory and 0 < number < 64:
         yield f"{key}: {value} is {number} MiB; for {number} GiB write {number * 1024}"
     elif key == c.resource_core_name and number > 100:
-        yield f"{key}: {value} is in per cent of one card; above 100 it fits nowhere"
+        several = f"for several cards write {c.resource_count_name}"
+        yield f"{key}: {value} is in per cent of one card; above 100 it fits nowhere; {several}"
     elif key == c.resource_memory_percentage_name and number > 100:
         meaning = "is read as not given" if number == 101 else "fits nowhere"
         yield f"{key}: {value} is in per cent of one card; {number} {meaning}"
@@ -160,6 +164,32 @@ def _value(key: str, value: Any, config: DeviceConfig) -> Iterator[str]:
         yield f"{key}: 0 asks for no card"
     elif number < 0:
         yield f"{key}: {value} is negative"
+
+
+def _meant(key: str, value: Any, mib: int, config: DeviceConfig) -> str:
+    """The nearest right thing for what is no number at all."""
+    c = config.nvidia
+    if mib:
+        return f"; this counts MiB, without a unit: write {mib}"
+    if percent := percent_of(value):
+        name = c.resource_memory_percentage_name if key == c.resource_memory_name else key
+        return f"; write {name}: {percent}" if name else ""
+    return "; write a whole number" + (" of MiB, for example 3000" if key in (c.resource_memory_name, names.GPU_MEMORY) else "")
+
+
+def _part(key: str, value: float, config: DeviceConfig) -> str:
+    """What to write for a part of a unit."""
+    c = config.nvidia
+    if key == c.resource_count_name and 0 < value < 1:
+        share = c.resource_memory_percentage_name
+        memory = f"{share}: {100 * value:.0f}" if share else f"some {c.resource_memory_name}"
+        return f"; for a part of a card write {key}: 1 with {memory} and {c.resource_core_name}: {100 * value:.0f}"
+    if key in (c.resource_core_name, c.resource_memory_percentage_name):
+        return f"; it is in per cent: write {100 * value if value < 1 else value:.0f}"
+    if key == c.resource_memory_name:
+        mib = f"; it is in MiB: for {value:g} GiB write {1024 * value:.0f}" if value < 512 else ""
+        return f", which is a whole card{mib}"
+    return ""
 
 
 def _together(path: Path, limits: dict[str, Any], config: DeviceConfig) -> Iterator[tuple[Path, str]]:
