@@ -25,6 +25,9 @@ from pumice.cluster.runtime.spawner import MARK, sweep
 from pumice.cluster.runtime.spec import ContainerSpec, ExecSession, Exit, StartFailed
 
 log = logging.getLogger("pumice.runtime")
+HELLO_SECONDS = 30.0
+RESPAWN_SECONDS = 1.0
+ANSWER_SECONDS = 120.0  # as the kubelet waits for its runtime: a mount of a dead file server hangs for ever
 _BOOT = "import sys; sys.path[:0] = [{src!r}]; from pumice.cluster.runtime import spawner; spawner.main()"
 
 
@@ -58,19 +61,28 @@ class ProcessRuntime:
     async def _spawn(self) -> None:
         stage = self.directory / "stage"
         stage.mkdir(parents=True, exist_ok=True)
-        left = [entry.name for entry in self.directory.iterdir() if entry.name != "stage"]
-        ours, theirs = socket.socketpair()
+        ours = {"stage", *self._specs}  # who asks for a container while there is no spawner waits for the next one
+        left = [entry.name for entry in self.directory.iterdir() if entry.name not in ours]
+        near, far = socket.socketpair()
         source = str(Path(pumice.__file__).resolve().parent.parent)
-        self._spawner = await asyncio.create_subprocess_exec(
-            sys.executable, "-E", "-s", "-S", "-c", _BOOT.format(src=source), str(theirs.fileno()), self._wanted,
-            str(stage), *left, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        theirs.close()
-        ours.setblocking(False)
-        self._socket = ours
-        hello = await self._receive()
+        try:
+            self._spawner = await asyncio.create_subprocess_exec(
+                sys.executable, "-E", "-s", "-S", "-c", _BOOT.format(src=source), str(far.fileno()), self._wanted,
+                str(stage), *left, pass_fds=[far.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            near.close()
+            raise StartFailed("RuntimeError", f"the spawner of containers cannot be started: {error}") from error
+        finally:
+            far.close()
+        near.setblocking(False)
+        self._socket = near
+        hello = await self._hello()
         if hello is None:
-            raise StartFailed("RuntimeError", "the spawner of containers ended at its start")
+            near.close()
+            with contextlib.suppress(ProcessLookupError):
+                self._spawner.kill()
+            raise StartFailed("RuntimeError", "the spawner of containers ended at its start or does not answer")
         self.isolation, self.isolation_note = hello["isolation"], hello["note"]
         self._up.set()
         for name in left:
@@ -78,6 +90,13 @@ class ProcessRuntime:
                 (self.directory / name).rmdir()
         if hello["swept"]:
             log.warning("processes of an earlier run were ended count=%d", hello["swept"])
+
+    async def _hello(self) -> dict[str, Any] | None:
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                return await self._receive()
+        except TimeoutError:
+            return None
 
     async def close(self) -> None:
         """End every container and the spawner."""
@@ -171,11 +190,18 @@ class ProcessRuntime:
     # -- the conversation with the spawner -----------------------------------------------------------------------
 
     async def _ask(self, ident: str, message: dict[str, Any], fds: list[int] | None = None) -> int:
+        """Send and wait for the answer, a process id. Raises StartFailed, also when there is none in time."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[ident] = answer
         try:
-            await self._send(message, fds)
-            return await answer
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._send(message, fds)
+                return await answer
+        except TimeoutError:
+            if self._up.is_set():  # else there is nobody who could still start it
+                await self._send({"op": "signal", "id": ident, "signal": int(signal.SIGKILL)})
+            raise StartFailed("RuntimeError", f"the spawner of containers did not answer within {ANSWER_SECONDS:.0f} s",
+                              transient=True) from None
         finally:
             self._waiting.pop(ident, None)
 
@@ -232,7 +258,16 @@ class ProcessRuntime:
             self._all_died()
             if self._socket is not None:
                 self._socket.close()
-            await self._spawn()
+            await self._respawn()
+
+    async def _respawn(self) -> None:
+        while True:
+            try:
+                await self._spawn()
+                return
+            except StartFailed as error:
+                log.error("%s; trying again", error)
+                await asyncio.sleep(RESPAWN_SECONDS)
 
     def _on_message(self, message: dict[str, Any]) -> None:
         ident = message["id"]
