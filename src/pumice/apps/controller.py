@@ -139,8 +139,9 @@ class Controller:
         exists = f"{pod.metadata.namespace}/{name}" in self.groups
         annotations = {} if exists else await self._owner_annotations(pod)
         actions = podgroup.reconcile_pod(
-            pod, group_exists=exists, owner_annotations=annotations, scheduler_names=self.settings.scheduler_names
-        )
+            pod, group_exists=exists, owner_annotations=annotations, scheduler_names=self.settings.scheduler_names,
+            now=self.clock.now(),
+        )  # fmt: skip
         for action in actions:
             await self._perform(action)
         self.pods.pop(pod.metadata.uid, None)

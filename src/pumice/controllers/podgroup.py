@@ -11,7 +11,7 @@ from pumice.ports.cluster import Resource
 from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME
 from pumice.wire.objects import OwnerReference, Pod
 from pumice.wire.quantity import parse_quantity
-from pumice.wire.volcano import PENDING, SCHEDULING_API, group_name_for
+from pumice.wire.volcano import PENDING, RUNNING, SCHEDULING_API, group_name_for, stamp
 
 OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
     ("apps/v1", "ReplicaSet"): Resource("apps", "v1", "replicasets"),
@@ -83,15 +83,18 @@ def group_name(pod: Pod) -> str:
 
 
 def reconcile_pod(
-    pod: Pod, *, group_exists: bool, owner_annotations: Mapping[str, str], scheduler_names: Collection[str]
+    pod: Pod, *, group_exists: bool, owner_annotations: Mapping[str, str], scheduler_names: Collection[str], now: float
 ) -> list[Action]:
-    """What is missing for this pod: its PodGroup, and the annotation that names it."""
+    """What is missing for this pod: its PodGroup, and the annotation that names it. ``now`` is Unix seconds."""
     if not needs_group(pod, scheduler_names):
         return []
     meta, name = pod.metadata, group_name(pod)
     actions: list[Action] = []
     if not group_exists:
-        actions.append(CreateGroup(meta.namespace, name, group_body(pod, owner_annotations)))
+        body = group_body(pod, owner_annotations)
+        if pod.spec.node_name and body["spec"]["minMember"] <= 1:
+            body["status"] = standing(pod, now)
+        actions.append(CreateGroup(meta.namespace, name, body))
     actions.append(AnnotatePod(meta.namespace, meta.name, meta.uid, name))
     return actions
 
@@ -152,6 +155,16 @@ def group_body(pod: Pod, owner_annotations: Mapping[str, str]) -> dict[str, Any]
         "spec": spec,
         "status": {"phase": PENDING},
     }
+
+
+def standing(pod: Pod, now: float) -> dict[str, Any]:
+    """The status of a group that stands by this pod alone, as the scheduler would write it (spec 13.1, 13.2): the group is
+    born behind the Binding, and the kind has no status subresource, so one write says it all."""
+    ready = {
+        "type": "Scheduled", "status": "True", "reason": "tasks in gang are ready to be scheduled",
+        "lastTransitionTime": stamp(now),
+    }  # fmt: skip
+    return {"phase": RUNNING, "conditions": [ready], "running": int(pod.status.phase == "Running")}
 
 
 def min_member(annotations: Mapping[str, str]) -> int:

@@ -40,7 +40,7 @@ def bare(**parts: Any) -> Pod:
 
 
 def test_a_bare_pod_gets_a_group_of_one_and_its_name() -> None:
-    create, annotate = reconcile_pod(bare(queue="team"), group_exists=False, owner_annotations={}, scheduler_names=OURS)
+    create, annotate = reconcile_pod(bare(queue="team"), group_exists=False, owner_annotations={}, scheduler_names=OURS, now=0.0)
     assert isinstance(create, CreateGroup)
     assert create.name == "podgroup-uid-a"
     assert create.body["spec"]["minMember"] == 1
@@ -48,6 +48,27 @@ def test_a_bare_pod_gets_a_group_of_one_and_its_name() -> None:
     assert create.body["spec"]["minResources"]["cpu"] == "1"
     assert create.body["metadata"]["ownerReferences"][0]["kind"] == "Pod"
     assert annotate == AnnotatePod("default", "a", "uid-a", "podgroup-uid-a")
+
+
+def test_a_group_that_comes_behind_the_binding_is_born_standing() -> None:
+    found = {}
+    for node, phase, minimum in ((None, "Pending", "1"), ("n1", "Pending", "1"), ("n1", "Running", "0"), ("n1", "Running", "2")):
+        made = pod("a", cpu="1", **({"nodeName": node} if node else {}))
+        made["status"]["phase"] = phase
+        create, _ = reconcile_pod(
+            convert(Pod, made), group_exists=False, scheduler_names=OURS, now=1_800_000_000.0,
+            owner_annotations={"scheduling.volcano.sh/group-min-member": minimum},
+        )  # fmt: skip
+        assert isinstance(create, CreateGroup)
+        found[node, phase, minimum] = create.body["status"]
+    conditions = [{"type": "Scheduled", "status": "True", "reason": "tasks in gang are ready to be scheduled",
+                   "lastTransitionTime": "2027-01-15T08:00:00Z"}]  # fmt: skip
+    assert found == {
+        (None, "Pending", "1"): {"phase": "Pending"},
+        ("n1", "Pending", "1"): {"phase": "Running", "conditions": conditions, "running": 0},
+        ("n1", "Running", "0"): {"phase": "Running", "conditions": conditions, "running": 1},
+        ("n1", "Running", "2"): {"phase": "Pending"},
+    }
 
 
 def test_pods_of_one_owner_share_its_group() -> None:
@@ -108,7 +129,7 @@ def test_a_group_follows_its_owner_and_a_current_pod() -> None:
 @pytest.mark.parametrize("parts", [{"group": "mine"}, {"scheduler": "default-scheduler"},
                                    {"annotations": {"scheduling.volcano.sh/group-name": "mine"}}])  # fmt: skip
 def test_pods_that_name_a_group_or_are_not_ours_are_left_alone(parts: dict[str, Any]) -> None:
-    assert reconcile_pod(bare(**parts), group_exists=False, owner_annotations={}, scheduler_names=OURS) == []
+    assert reconcile_pod(bare(**parts), group_exists=False, owner_annotations={}, scheduler_names=OURS, now=0.0) == []
 
 
 STATES = [("", 0, "Open"), ("", 3, "Open"), ("Open", 3, "Open"), ("Closing", 2, "Closing"), ("Closing", 0, "Closed"),

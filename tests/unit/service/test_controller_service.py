@@ -8,8 +8,8 @@ import random
 
 import pytest
 from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
-from tests.kit.objects import pod
-from tests.kit.scheduler_daemon import create
+from tests.kit.objects import node, pod
+from tests.kit.scheduler_daemon import create, daemon
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.controller import LEASE, Controller, Settings
@@ -50,6 +50,40 @@ def test_a_controller_that_stops_hands_its_lease_over_at_once() -> None:
         assert await groups(cluster) == 1
         await second.close()
         assert not (await cluster.get(volcano.LEASES, LEASE, "volcano-system"))["spec"]["holderIdentity"]
+
+    run_virtually(story())
+
+
+def test_a_bare_pod_costs_four_writes_and_its_group_is_never_written_again_while_it_only_stands() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=2)) as running:
+            cluster, clock = running.cluster, running.clock
+            controller = Running(cluster, clock, 1, elect=False)
+            await asyncio.wait_for(controller.ready.wait(), 10)
+            written: list[str] = []
+
+            def watch(verb: str, path: str) -> None:
+                if verb != "GET" and "/queues/" not in path:
+                    written.append(f"{verb} {path.partition('/namespaces/default/')[2]}")
+
+            await create(cluster, pod("a", mib=4000))
+            cluster.fault = watch
+            await running.bind_all("a")
+            await clock.sleep(5)
+            (group,) = (await cluster.list(volcano.POD_GROUPS))["items"]
+            assert sorted(written) == ["PATCH pods/a", "POST events", "POST podgroups", "POST pods/a/binding"]
+            assert group["status"]["phase"] == "Running"
+            assert [c["type"] for c in group["status"]["conditions"]] == ["Scheduled"]
+            assert await running.events("Scheduled") == ["Successfully assigned default/a to n1"]
+
+            written.clear()
+            status = {"status": {"phase": "Running"}}  # as its kubelet says
+            await cluster.patch(volcano.PODS, "a", status, "default", subresource="status")
+            await clock.sleep(5)
+            (group,) = (await cluster.list(volcano.POD_GROUPS))["items"]
+            assert group["status"]["running"] == 1
+            assert await running.events("Scheduled") == ["Successfully assigned default/a to n1", "pod group is ready"]
+            await controller.close()
 
     run_virtually(story())
 
