@@ -11,7 +11,7 @@ from pumice.adapters.bookings.book import Booking, opened
 from pumice.adapters.region.writer import set_limits
 from pumice.local.desk import Desk
 from pumice.local.place import Place
-from pumice.local.plugin import serving
+from pumice.local.plugin import handed_out
 from pumice.local.request import Request
 from pumice.local.shares import used
 from pumice.model.refusal import BadInput, PumiceError
@@ -38,9 +38,8 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
             _refuse_taking(changed)
         # Booked is at every moment at least what is enforced: first book more, or first allow less.
         if _more(changed, current):
-            if plugin := serving(place.machine):
-                raise BadInput(f"{current.id} may hold less but not more: a node plugin hands out the cards of this machine "
-                               f"by now ({plugin})")  # fmt: skip
+            if found := handed_out(place.machine):
+                raise BadInput(f"{current.id} may hold less but not more: the cards of this machine are by now {found}")
             bookings.replace(_larger(changed, current, desk, now_ns))
             bookings.save()
         try:

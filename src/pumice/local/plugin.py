@@ -1,15 +1,57 @@
-"""Whether a node plugin hands out the cards of this machine: then they are the cluster's to book."""
+"""Whether a node plugin hands out the cards of this machine, or has done so to pods that run: then the cluster books them."""
 
 from __future__ import annotations
 
 import os
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 KUBELET = Path("/var/lib/kubelet/device-plugins")
+HOOK = Path("/usr/local/vgpu")
+MANY = 256
+"""Regions of containers that are looked into."""
 LISTENING = "00010000"
 NAMES = ("nvidia", "volcano.sock")
 """How sockets of NVIDIA device plugins begin, NVIDIA's own and the older shared one's too."""
+
+
+def handed_out(machine: Path | None, kubelet: Path = KUBELET, hook: Path = HOOK, unix: Path = Path("/proc/net/unix")) -> str:
+    """Who has the cards of this machine from a cluster, as it goes on after "the cards are"; empty when nobody has.
+
+    A plugin that restarts does not answer for a moment, and its pods run on: the kubelet's record names them to those who may
+    read it, and to all others the regions of containers that use a card.
+    """
+    if socket := serving(machine, kubelet, unix):
+        return f"handed out by a node plugin ({socket})"
+    if machine is not None:
+        kubelet, hook = machine.parent / "kubelet" / "device-plugins", machine.parent / "vgpu"
+    folders = machine.parent / "pods" if machine is not None else kubelet.parent / "pods"
+    if not kubelet.parent.is_dir():
+        return ""
+    if record := _recorded(kubelet, folders) or _used(hook):
+        return f"held by pods ({record}), although no node plugin answers at the moment"
+    return ""
+
+
+def _recorded(kubelet: Path, pods: Path) -> str:
+    """The record of a living kubelet in which a pod that is there holds cards; empty when there is none or it may not be read."""
+    socket = kubelet / "kubelet.sock"
+    if not os.access(kubelet, os.R_OK | os.X_OK) or not socket.exists() or not _answers(socket):
+        return ""
+    from pumice.adapters.kubelet.checkpoint import NAME, card_holders  # mostly there is no kubelet
+
+    return str(kubelet / NAME) if any(uid and (pods / uid).is_dir() for uid in card_holders(kubelet)) else ""
+
+
+def _used(hook: Path) -> str:
+    """The region of a container that uses a card now."""
+    from pumice.adapters.region.extension import live_slots, read_extension
+
+    for region in islice((hook / "vgpu" / "containers").glob("*/*.cache"), MANY):
+        if read_extension(region) is not None and live_slots(region):  # of upstream's library dead slots look alive
+            return str(region)
+    return ""
 
 
 def serving(machine: Path | None, kubelet: Path = KUBELET, unix: Path = Path("/proc/net/unix")) -> str:

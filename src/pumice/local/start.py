@@ -19,7 +19,7 @@ from pumice.local import arbiter
 from pumice.local.desk import Desk
 from pumice.local.environment import SHARE, environment
 from pumice.local.place import Place
-from pumice.local.plugin import serving
+from pumice.local.plugin import handed_out
 from pumice.local.request import Request
 from pumice.local.shares import used
 from pumice.model.refusal import BadInput, Unavailable
@@ -81,11 +81,11 @@ def strangers(booking: Booking, others: Sequence[Booking], readings: Sequence[Ca
 
 
 def refuse_plugin(place: Place) -> None:
-    """Cards that a node plugin serves are booked by the cluster's scheduler; two books of one card would not agree."""
-    if found := serving(place.machine):
+    """Cards that a cluster has are booked by its scheduler; two books of one card would not agree."""
+    if found := handed_out(place.machine):
         raise BadInput(
-            f"the cards of this machine are handed out by a node plugin ({found}), whose cluster keeps the books: "
-            "run the program as a pod that asks for volcano.sh/vgpu-memory, or stop the plugin"
+            f"the cards of this machine are {found}: its cluster keeps the books, so run the program as a pod that asks for "
+            "volcano.sh/vgpu-memory, or stop the plugin and its pods"
         )
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pumice.adapters.kubelet.checkpoint import NAME, holders
+from pumice.adapters.kubelet.checkpoint import NAME, card_holders, holders
 
 RECORD = {
     "Data": {
@@ -26,8 +26,19 @@ def test_the_holders_of_one_resource_are_told(tmp_path):
     assert holders(tmp_path, "volcano.sh/gpu-memory") == frozenset()
 
 
+def test_whoever_holds_cards_is_told_by_whatever_name_they_are_handed_out(tmp_path):
+    entries = RECORD["Data"]["PodDeviceEntries"] + [
+        {"PodUID": "u3", "ResourceName": "nvidia.com/gpu", "DeviceIDs": {"0": ["GPU-b"], "1": None}},
+        {"PodUID": "u4", "ResourceName": "volcano.sh/gpu-memory", "DeviceIDs": {"-1": ["0-7"]}},
+        {"PodUID": "u5", "ResourceName": "example.com/other", "DeviceIDs": None},
+    ]
+    (tmp_path / NAME).write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+    assert card_holders(tmp_path) == {"u1", "u3", "u4"}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"Data":3}', '{"Data":{"PodDeviceEntries":[{"PodUID":7}]}}'])
 def test_a_broken_record_tells_nothing(tmp_path, text):
     assert holders(tmp_path, "volcano.sh/vgpu-number") is None
     (tmp_path / NAME).write_text(text)
     assert holders(tmp_path, "volcano.sh/vgpu-number") is None
+    assert card_holders(tmp_path) == frozenset()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from pumice.wire.names import GPU_MEMORY
+
 log = logging.getLogger("pumice.kubelet")
 
 NAME = "kubelet_internal_checkpoint"
@@ -19,6 +21,7 @@ class _Entry(msgspec.Struct, rename="pascal"):
     pod_uid: str = msgspec.field(name="PodUID", default="")
     container_name: str = ""
     resource_name: str = ""
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
 
 
 class _Data(msgspec.Struct, rename="pascal"):
@@ -31,6 +34,23 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
 
 def holders(directory: Path, resource: str) -> frozenset[tuple[str, str]] | None:
     """(pod UID, container) of everyone who holds devices of ``resource``; None when there is no readable record."""
+    entries = _entries(directory)
+    if entries is None:
+        return None
+    return frozenset((entry.pod_uid, entry.container_name) for entry in entries if entry.resource_name == resource)
+
+
+def card_holders(directory: Path) -> frozenset[str]:
+    """UIDs of the pods that hold NVIDIA cards or shares of them, whatever the resource's name and whose plugin it was."""
+    return frozenset(entry.pod_uid for entry in _entries(directory) or () if _is_of_cards(entry))
+
+
+def _is_of_cards(entry: _Entry) -> bool:
+    ids = [device for devices in (entry.device_ids or {}).values() for device in devices or ()]
+    return entry.resource_name == GPU_MEMORY or any(device.startswith(("GPU-", "MIG-")) for device in ids)
+
+
+def _entries(directory: Path) -> list[_Entry] | None:
     try:
         record = msgspec.json.decode((directory / NAME).read_bytes(), type=_Checkpoint)
     except FileNotFoundError:
@@ -38,5 +58,4 @@ def holders(directory: Path, resource: str) -> frozenset[tuple[str, str]] | None
     except (OSError, msgspec.DecodeError) as error:
         log.warning("the kubelet's record of devices cannot be read: %s", error)
         return None
-    entries = record.data.pod_device_entries or ()
-    return frozenset((entry.pod_uid, entry.container_name) for entry in entries if entry.resource_name == resource)
+    return record.data.pod_device_entries or []
