@@ -21,7 +21,7 @@ from pumice.cluster.runtime.console import Console
 from pumice.cluster.runtime.exec_session import LocalExec
 from pumice.cluster.runtime.failures import start_failure
 from pumice.cluster.runtime.no_namespaces import flatten
-from pumice.cluster.runtime.spawner import MARK, sweep
+from pumice.cluster.runtime.proc import MARK, sweep
 from pumice.cluster.runtime.spec import ContainerSpec, ExecSession, Exit, StartFailed
 
 log = logging.getLogger("pumice.runtime")

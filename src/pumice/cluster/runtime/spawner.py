@@ -31,8 +31,9 @@ from typing import Any
 from pumice.cluster.runtime import rootfs
 from pumice.cluster.runtime.child import become_container, become_exec
 from pumice.cluster.runtime.crilog import Log
+from pumice.cluster.runtime.isolation import probe
+from pumice.cluster.runtime.proc import MARK, carries, mount_namespace, pids, session, sweep
 
-MARK = "PUMICE_CONTAINER"  # in the environment of every process of a container
 _KILL_ROUNDS = 10  # a container that forks faster than this is left to the next start's sweep
 Message = dict[str, Any]
 
@@ -280,11 +281,11 @@ class Spawner:
         mark = f"{MARK}={process.ident}".encode()
         for _ in range(_KILL_ROUNDS):
             found = False
-            for pid in _pids():
+            for pid in pids():
                 if pid in self.processes or pid == os.getpid():
                     continue  # first processes and execs are ended one by one
-                inside = _namespace(pid) == wanted if wanted else _carries(pid, {mark})
-                if inside or _session(pid) == process.pid:
+                inside = mount_namespace(pid) == wanted if wanted else carries(pid, {mark})
+                if inside or session(pid) == process.pid:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
                         found = True
@@ -294,7 +295,7 @@ class Spawner:
 
     def _reap_orphans(self) -> None:
         """Collect killed descendants (we are their reaper) without touching children that somebody still asks for."""
-        for pid in _pids():
+        for pid in pids():
             if pid not in self.processes:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
@@ -323,72 +324,6 @@ def _drain(fd: int) -> bytes:
         while piece := os.read(fd, 65536):
             out += piece
     return out
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _namespace(pid: int) -> int:
-    try:
-        return os.stat(f"/proc/{pid}/ns/mnt").st_ino
-    except OSError:
-        return -1
-
-
-def _carries(pid: int, marks: set[bytes]) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return not marks.isdisjoint(file.read().split(b"\0"))
-    except OSError:
-        return False
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
-
-
-def probe(wanted: str, stage: str) -> tuple[str, str]:
-    """The strongest isolation that works here, and why nothing stronger does."""
-    reasons = []
-    order = {"auto": ("mount", "user") if os.geteuid() == 0 else ("user",)}.get(wanted, (wanted,))
-    for isolation in order:
-        if isolation == "none":
-            return "none", "asked for"
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                rootfs.enter_namespaces(isolation)
-                rootfs.build_root(stage, [])
-                os._exit(0)
-            except BaseException as error:
-                os.write(write, str(error).encode()[:500])
-            os._exit(1)
-        os.close(write)
-        _, status = os.waitpid(pid, 0)
-        text = os.read(read, 500).decode()
-        os.close(read)
-        if status == 0:
-            return isolation, ""
-        reasons.append(text)
-    return "none", "; ".join(reasons)
-
-
-def sweep(idents: list[str]) -> int:
-    """Kill what an earlier, killed spawner may have left, told by the marker in its environment. Returns how many."""
-    if not idents:
-        return 0
-    marks, count = {f"{MARK}={ident}".encode() for ident in idents}, 0
-    for pid in _pids():
-        if pid != os.getpid() and _carries(pid, marks):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                count += 1
-    return count
 
 
 def main() -> None:
