@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from tests.kit.engine_world import World
 from tests.kit.objects import node, pod
-from tests.kit.scheduler_daemon import create, daemon
-from tests.kit.virtual_time import run_virtually
-
-from pumice.wire import volcano
-
-Json = dict[str, Any]
-DRIVER = "csi.example.com"
-ZONE = "topology.kubernetes.io/zone"
-
-
-def claim(name: str, *, volume: str = "", kind: str = "later", size: str = "1Gi", selected: str = "") -> Json:
-    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
-    if selected:
-        annotations["volume.kubernetes.io/selected-node"] = selected
-    return {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-            "spec": {"volumeName": volume, "storageClassName": kind, "accessModes": ["ReadWriteOnce"],
-                     "resources": {"requests": {"storage": size}}}}  # fmt: skip
-
-
-def volume(name: str, *, kind: str = "later", claimed: str = "", nodes: tuple[str, ...] = (), zone: str = "",
-           size: str = "1Gi", driver: str = DRIVER) -> Json:  # fmt: skip
-    spec: Json = {"storageClassName": kind, "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"]}
-    if driver:
-        spec["csi"] = {"driver": driver, "volumeHandle": name}
-    if claimed:
-        spec["claimRef"] = {"namespace": "default", "name": claimed}
-    if nodes:
-        expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
-        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
-    labels = {ZONE: zone} if zone else {}
-    return {"kind": "PersistentVolume", "metadata": {"name": name, "labels": labels}, "spec": spec}
-
-
-def storage_class(name: str, provisioner: str = DRIVER, *, immediate: bool = False, zones: tuple[str, ...] = ()) -> Json:
-    made: Json = {"kind": "StorageClass", "metadata": {"name": name}, "provisioner": provisioner,
-                  "volumeBindingMode": "Immediate" if immediate else "WaitForFirstConsumer"}  # fmt: skip
-    if zones:
-        made["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}]
-    return made
-
-
-def limit(name: str, count: int) -> Json:
-    return {"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": [
-        {"name": DRIVER, "allocatable": {"count": count}}]}}  # fmt: skip
-
-
-def using(name: str, *claims: str, **shape: Any) -> Json:
-    volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
-    return pod(name, cpu="1", volumes=volumes, **shape)
-
-
-def store(world: World, *objects: Json) -> None:
-    kept = world.engine.state.volumes
-    put = {"PersistentVolumeClaim": kept.put_claim, "PersistentVolume": kept.put_volume, "StorageClass": kept.put_class,
-           "CSINode": kept.put_csi_node, "VolumeAttachment": kept.put_attachment}  # fmt: skip
-    for obj in objects:
-        put[obj["kind"]](obj)
-        world.engine.state.storage_changed()
+from tests.kit.storage_objects import (
+    THIN,
+    ZONE,
+    Json,
+    capacity,
+    claim,
+    driver,
+    limit,
+    storage_class,
+    store,
+    using,
+    volume,
+)
 
 
 def world_of(*objects: Json) -> World:
@@ -192,31 +145,50 @@ def test_a_volume_that_was_chosen_is_free_again_when_the_binding_is_refused() ->
     assert world.node_of("q") != ""
 
 
-def test_the_node_is_named_on_the_claim_before_the_pod_is_bound() -> None:
-    async def story() -> None:
-        async with daemon(node("n1", labels={ZONE: "a"})) as running:
-            order: list[str] = []
+# -- what drivers can still make (CSIStorageCapacity) --------------------------------------------------------------
 
-            def notice(verb: str, path: str) -> None:
-                if verb in ("PATCH", "POST"):
-                    order.append(path.rpartition("/")[2])
+NO_ROOM = "did not have enough free storage"
+ROOM: dict[str, tuple[list[Json], str, str]] = {
+    "a driver that tells nothing of it yet": ([], NEVER, f"2 node(s) {NO_ROOM}"),
+    "enough everywhere": ([capacity("x", "thin", "2Gi")], "n1", ""),
+    "enough in one zone": ([capacity("x", "thin", "1Gi", zone="a"), capacity("y", "thin", "2Gi", zone="b")], "n2", ""),
+    "not enough in any": ([capacity("x", "thin", "1Gi", zone="a"), capacity("y", "thin", "1Gi", zone="b")], NEVER,
+                          f"2 node(s) {NO_ROOM}"),
+    "enough, but of another class": ([capacity("x", "later", "9Gi")], NEVER, f"2 node(s) {NO_ROOM}"),
+    "enough in all, and no single volume so large": (
+        [capacity("x", "thin", "9Gi", largest="1Gi")], NEVER, f"2 node(s) {NO_ROOM}"),
+    "a largest volume alone": ([capacity("x", "thin", "", zone="b", largest="2Gi")], "n2", ""),
+    "an amount that nobody told": ([capacity("x", "thin", "")], NEVER, f"2 node(s) {NO_ROOM}"),
+}  # fmt: skip
 
-            running.cluster.fault = notice
-            for resource, obj in ((volcano.STORAGE_CLASSES, storage_class("later")),
-                                  (volcano.STORAGE_CLASSES, storage_class("local", "kubernetes.io/no-provisioner")),
-                                  (volcano.PERSISTENT_VOLUME_CLAIMS, claim("c")),
-                                  (volcano.PERSISTENT_VOLUME_CLAIMS, claim("d", kind="local")),
-                                  (volcano.PERSISTENT_VOLUMES, volume("v", kind="local"))):  # fmt: skip
-                await running.cluster.create(resource, obj, obj["metadata"].get("namespace", ""))
-            free = {"status": {"phase": "Available"}}
-            await running.cluster.patch(volcano.PERSISTENT_VOLUMES, "v", free, subresource="status")
-            await running.clock.sleep(1)
-            await create(running.cluster, using("p", "c", "d"))
-            await running.bind_all("p")
-            asked = await running.cluster.get(volcano.PERSISTENT_VOLUME_CLAIMS, "c", "default")
-            assert asked["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n1"
-            given = await running.cluster.get(volcano.PERSISTENT_VOLUMES, "v")
-            assert given["spec"]["claimRef"]["name"] == "d"
-            assert order.index("binding") > max(order.index("c"), order.index("v"))
 
-    run_virtually(story())
+@pytest.mark.parametrize("name", ROOM)
+def test_a_volume_is_made_where_its_driver_has_room_for_it(name: str) -> None:
+    said, where, text = ROOM[name]
+    world = world_of(storage_class("thin", THIN), driver(), claim("c", kind="thin", size="2Gi"), *said)
+    world.add(using("p", "c"))
+    world.settle()
+    assert world.node_of("p") == ("" if where == NEVER else where)
+    assert text in world.condition("p").get("message", "")
+
+
+def test_a_driver_that_does_not_ask_for_it_is_not_asked_and_a_free_volume_needs_no_room() -> None:
+    world = world_of(storage_class("thin", THIN), claim("c", kind="thin", size="2Gi"))
+    world.add(using("p", "c"))
+    world.settle()
+    assert world.node_of("p") == "n1"
+    world = world_of(storage_class("thin", THIN), driver(), claim("c", kind="thin", size="2Gi"),
+                     volume("v", kind="thin", size="2Gi", nodes=("n2",)))  # fmt: skip
+    world.add(using("p", "c"))
+    world.settle()
+    assert (world.node_of("p"), [dict(b.claims) for b in world.bindings]) == ("n2", [{"default/c": "v"}])
+
+
+def test_a_pod_wakes_when_its_driver_has_room_again() -> None:
+    world = world_of(storage_class("thin", THIN), driver(), claim("c", kind="thin", size="2Gi"), capacity("x", "thin", "1Gi"))
+    world.add(using("p", "c"))
+    world.settle()
+    assert (world.node_of("p"), world.engine.has_work(world.now)) == ("", False)
+    store(world, capacity("x", "thin", "3Gi"))
+    world.settle()
+    assert world.node_of("p") == "n1"

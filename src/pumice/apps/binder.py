@@ -16,11 +16,11 @@ from random import Random
 import msgspec
 
 from pumice.apps.node_locks import NodeLocks
+from pumice.apps.volume_wait import POD_WENT, VolumeWait
 from pumice.engine.effects import Bind
-from pumice.engine.volumes import BY_CONTROLLER, SELECTED_NODE
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from pumice.wire.volcano import PODS
 
 log = logging.getLogger("pumice.scheduler.bind")
 
@@ -51,39 +51,47 @@ class Binder:
     clock: Clock
     dice: Random
     done: Callable[[Bind, Outcome, str], None]
+    volumes: VolumeWait
     concurrency: int = 32
     locks: Callable[[], NodeLocks | None] = lambda: None
     """The node locks, while the configuration asks for them (deviceshare.NodeLockEnable)."""
     sent: Callable[[Bind], None] = lambda effect: None
     """Told of each Binding right before it is sent for the first time."""
     took: Callable[[str, float], None] = lambda stage, seconds: None
-    """Told how long PreBind (locks) and Bind (the call) took."""
+    """Told how long PreBind (volumes, locks) and Bind (the call) took."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore | None = None
 
     def send(self, effect: Bind) -> None:
+        """Bind that pod. The members of a gang are sent in one go: the event loop has no turn between them."""
+        self.volumes.expect(effect)
         task = asyncio.get_running_loop().create_task(self._run(effect))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     @property
     def in_flight(self) -> int:
-        return len(self._running)
+        """Bindings on their way; what still waits for volumes is none yet."""
+        return len(self._running) - self.volumes.waiting
 
     async def drain(self) -> None:
-        """Wait until every Binding on its way is answered."""
-        while self._running:
-            await asyncio.wait(self._running)
+        """Wait until every Binding on its way is answered. Those that still wait for volumes are not sent any more."""
+        while self.in_flight:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        for task in self._running:
+            task.cancel()
 
     async def _run(self, effect: Bind) -> None:
         if self._room is None:
             self._room = asyncio.Semaphore(self.concurrency)
         locks = self.locks()
         began = self.clock.monotonic()
-        lock, error = await locks.take(effect) if locks is not None else (None, "")
+        lock, error = None, await self.volumes.ready(effect)
+        if locks is not None and not error:
+            lock, error = await locks.take(effect)
         self.took("PreBind", self.clock.monotonic() - began)
         if error:
-            self.done(effect, Outcome.FAILED, error)
+            self.done(effect, Outcome.GONE if error == POD_WENT else Outcome.FAILED, error)
             return
         self.sent(effect)
         outcome, error = await self._bind(effect)
@@ -109,8 +117,6 @@ class Binder:
 
     async def _once(self, effect: Bind) -> tuple[Outcome, str]:
         try:
-            for claim, volume in effect.claims:
-                await self._ask_for_volume(effect, claim.partition("/")[2], volume)
             await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
         except ApiError as error:
             log.info("binding refused pod=%s/%s node=%s cause=%s", effect.namespace, effect.name, effect.node, error)
@@ -120,19 +126,6 @@ class Binder:
                 return await self._look(effect, error)
             return Outcome.FAILED, error.message
         return Outcome.BOUND, ""
-
-    async def _ask_for_volume(self, effect: Bind, claim: str, volume: str) -> None:
-        """Name the node on the claim, so that its volume is made there, or the claim on the volume that was chosen (spec 12.1,
-        pre-bind). The volume controller does the rest; the kubelet starts nothing before that."""
-        if not volume:
-            body: object = {"metadata": {"annotations": {SELECTED_NODE: effect.node}}}
-            await self.cluster.patch(PERSISTENT_VOLUME_CLAIMS, claim, body, effect.namespace)
-            return
-        found = await self.cluster.get(PERSISTENT_VOLUME_CLAIMS, claim, effect.namespace)
-        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": effect.namespace, "name": claim,
-                     "uid": found["metadata"]["uid"]}  # fmt: skip
-        body = {"metadata": {"annotations": {BY_CONTROLLER: "yes"}}, "spec": {"claimRef": reference}}
-        await self.cluster.patch(PERSISTENT_VOLUMES, volume, body)
 
     async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
         """What the API server holds of the pod after an answer that may be wrong. Asked until it answers: as long as

@@ -31,6 +31,7 @@ from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.apps.scheduler_outcomes import Outcomes
 from pumice.apps.status_writer import StatusWriter
 from pumice.apps.tasks import run_until
+from pumice.apps.volume_wait import VolumeWait
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explain import as_json, explain_known
@@ -141,7 +142,8 @@ class Scheduler:
         self.outcomes = outcomes = Outcomes(self.engine, self.metrics, self.writer, clock, self._wake)
         locks = NodeLocks(cluster, clock, dice)
         self.binder = Binder(
-            cluster, clock, dice, outcomes.take, settings.bind_concurrency,
+            cluster, clock, dice, outcomes.take,
+            VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, outcomes.sent, self.metrics.took,
         )  # fmt: skip
 
@@ -179,8 +181,8 @@ class Scheduler:
         """No new decision is made any more: wait for the Bindings on their way, then give the lease up."""
         if self.binder.in_flight:
             log.info("finishing bindings in_flight=%d", self.binder.in_flight)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.binder.drain(), LAST_BINDINGS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.binder.drain(), LAST_BINDINGS)
         await self.writer.flush(LAST_WRITES)
         if self._keeper is not None and self._election is not None:
             self._keeper.cancel()

@@ -67,6 +67,8 @@ class Intake:
                 ("volumes", volcano.PERSISTENT_VOLUMES, self._on_json(kept.put_volume, kept.drop_volume), None),
                 ("storageclasses", volcano.STORAGE_CLASSES, self._on_json(kept.put_class, kept.drop_class), None),
                 ("csinodes", volcano.CSI_NODES, self._on_json(kept.put_csi_node, kept.drop_csi_node), None),
+                ("csidrivers", volcano.CSI_DRIVERS, self._on_json(kept.put_driver, kept.drop_driver), None),
+                ("capacities", volcano.CSI_STORAGE_CAPACITIES, self._on_json(kept.put_capacity, kept.drop_capacity), None),
                 ("attachments", volcano.VOLUME_ATTACHMENTS, self._on_json(kept.put_attachment, kept.drop_attachment), None),
             ]
         self.unsynced.update(name for name, _, _, _ in kinds)

@@ -42,6 +42,8 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "volumes": (volcano.PERSISTENT_VOLUMES, None),
     "storageClasses": (volcano.STORAGE_CLASSES, None),
     "csiNodes": (volcano.CSI_NODES, None),
+    "csiDrivers": (volcano.CSI_DRIVERS, None),
+    "csiStorageCapacities": (volcano.CSI_STORAGE_CAPACITIES, None),
     "volumeAttachments": (volcano.VOLUME_ATTACHMENTS, None),
     "pods": (volcano.PODS, Pod),
 }
@@ -90,6 +92,8 @@ def engine_of(case: Case) -> Engine:
         "volumes": state.volumes.put_volume,
         "storageClasses": state.volumes.put_class,
         "csiNodes": state.volumes.put_csi_node,
+        "csiDrivers": state.volumes.put_driver,
+        "csiStorageCapacities": state.volumes.put_capacity,
         "volumeAttachments": state.volumes.put_attachment,
         "pods": lambda o: state.put_pod(convert(Pod, o), case.now),
     }

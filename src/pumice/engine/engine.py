@@ -18,6 +18,7 @@ from pumice.engine.model import Job, Status, Task
 from pumice.engine.place import Placer
 from pumice.engine.plugins import make, without_effect
 from pumice.engine.plugins.deviceshare import device_arguments
+from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.state import State
 from pumice.families.registry import families_from
 from pumice.families.seam import Family
@@ -77,6 +78,12 @@ class Engine:
         names = {entry.name for tier in conf.tiers for entry in tier}
         found += [f"plugin {name} is accepted and has no effect" for name in without_effect(names)]
         return found
+
+    @property
+    def volume_patience(self) -> float:
+        """Seconds for which a pod that has its place waits for its volumes."""
+        found = (plugin.volume_patience for plugin in self.framework.plugins if isinstance(plugin, Predicates))
+        return next(found, VOLUME_PATIENCE)
 
     # -- cycles -------------------------------------------------------------------------------------------------
 

@@ -81,6 +81,16 @@ class StorageClass:
         return self.provisioner not in ("", NO_PROVISIONER)
 
 
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a driver can still make of one class on the nodes that ``nodes`` selects (None: on none). ``largest`` is the
+    size in bytes up to which a single volume can be made; None: not said, and then nothing can."""
+
+    storage_class: str
+    nodes: Requirements | None
+    largest: int | None
+
+
 @dataclass(slots=True)
 class Volumes:
     """What is known of storage. Everything is optional: a claim that is not known refuses its pod, nothing else."""
@@ -92,6 +102,10 @@ class Volumes:
     """Node to driver to how many volumes may be attached there."""
     attached: dict[str, dict[str, str]] = field(default_factory=dict)
     """Node to VolumeAttachment to the volume that is attached, whether a pod uses it or not."""
+    frugal: set[str] = field(default_factory=set)
+    """Drivers that want their capacity to be looked at (CSIDriver's storageCapacity)."""
+    capacities: dict[str, Capacity] = field(default_factory=dict)
+    """CSIStorageCapacity objects by namespace/name."""
     promised: dict[str, str] = field(default_factory=dict)
     """Free volumes that were chosen for a claim (its key), until the API server shows it."""
     version: int = 0
@@ -136,6 +150,15 @@ class Volumes:
         """What is attached to the node by VolumeAttachments."""
         named = (self.volumes.get(name) for name in self.attached.get(node, {}).values())
         return {volume.handle for volume in named if volume is not None and volume.handle is not None}
+
+    def room(self, claim: Claim) -> list[Requirements | None] | None:
+        """The nodes, as selectors, for which the claim's driver says that it can make a volume of that size; None where it need
+        not say so."""
+        made_by = self.classes.get(claim.storage_class)
+        if made_by is None or made_by.provisioner not in self.frugal or not claim.size:
+            return None
+        known = (c for c in self.capacities.values() if c.storage_class == claim.storage_class)
+        return [c.nodes for c in known if c.largest is not None and c.largest >= claim.size]
 
     # -- what the API server shows ------------------------------------------------------------------------------------
 
@@ -195,6 +218,24 @@ class Volumes:
 
     def drop_csi_node(self, obj: Json) -> None:
         self.limits.pop(str(obj.get("metadata", {}).get("name", "")), None)
+
+    def put_driver(self, obj: Json) -> None:
+        self.drop_driver(obj)
+        if (obj.get("spec") or {}).get("storageCapacity"):
+            self.frugal.add(str(obj.get("metadata", {}).get("name", "")))
+
+    def drop_driver(self, obj: Json) -> None:
+        self.frugal.discard(str(obj.get("metadata", {}).get("name", "")))
+
+    def put_capacity(self, obj: Json) -> None:
+        said = obj.get("maximumVolumeSize") or obj.get("capacity")
+        self.capacities[_key(obj)] = Capacity(
+            str(obj.get("storageClassName", "")), parse_label_selector(obj.get("nodeTopology")),
+            _size({"storage": said}) if said is not None else None,
+        )  # fmt: skip
+
+    def drop_capacity(self, obj: Json) -> None:
+        self.capacities.pop(_key(obj), None)
 
     def put_attachment(self, obj: Json) -> None:
         self.drop_attachment(obj)

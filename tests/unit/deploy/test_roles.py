@@ -34,7 +34,7 @@ HELD_IN_VARIABLES = {
     ("scheduler_intake", "watch"): [
         volcano.NODES, volcano.NAMESPACES, volcano.PRIORITY_CLASSES, volcano.QUEUES, volcano.POD_GROUPS, volcano.PODS,
         volcano.PERSISTENT_VOLUME_CLAIMS, volcano.PERSISTENT_VOLUMES, volcano.STORAGE_CLASSES, volcano.CSI_NODES,
-        volcano.VOLUME_ATTACHMENTS, volcano.CONFIGMAPS,
+        volcano.CSI_DRIVERS, volcano.CSI_STORAGE_CAPACITIES, volcano.VOLUME_ATTACHMENTS, volcano.CONFIGMAPS,
     ],
     ("casefile", "collect"): [resource for resource, _ in casefile.SLICES.values()],
     ("controller", "_watch"): [volcano.QUEUES, volcano.POD_GROUPS, volcano.PODS, *podgroup.SCALED_KINDS],

@@ -12,7 +12,9 @@ from tests.kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.binder import Binder, Outcome
 from pumice.apps.node_locks import NodeLocks
+from pumice.apps.volume_wait import VolumeWait
 from pumice.engine.effects import Bind
+from pumice.engine.state import State
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.node_lock import render_lock
@@ -33,7 +35,8 @@ class World:
         self.outcomes: dict[str, tuple[Outcome, str]] = {}
         self.order: list[str] = []
         locks = NodeLocks(cluster, self.clock, random.Random(1))
-        self.binder = Binder(cluster, self.clock, random.Random(1), self._done, 32, lambda: locks)
+        self.binder = Binder(cluster, self.clock, random.Random(1), self._done,
+                             VolumeWait(cluster, self.clock, State(), lambda: 0.0), 32, lambda: locks)  # fmt: skip
 
     def _done(self, effect: Bind, outcome: Outcome, error: str) -> None:
         self.outcomes[effect.name] = (outcome, error)

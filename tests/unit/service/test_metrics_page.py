@@ -64,7 +64,7 @@ WITH_DRF = CONF.replace("  - name: proportion", "  - name: proportion\n  - name:
 
 async def busy_page() -> str:
     """The page of a scheduler that placed a gang, holds a pod that fits nowhere, and evicted what was left of a gang."""
-    async with daemon(node("n1", cards=4), conf=WITH_DRF) as running:
+    async with daemon(node("n1", cards=4, extra={"nvidia.com/gpu": "3"}), conf=WITH_DRF) as running:
         body = {"metadata": {"name": "team"}, "spec": {"weight": 1, "capability": {"nvidia.com/gpu": "3", "cpu": "9"}}}
         await running.cluster.create(volcano.QUEUES, body)
         await create(running.cluster, group("g", minimum=2, queue="team", resources={"cpu": "1", "nvidia.com/gpu": "1"}))

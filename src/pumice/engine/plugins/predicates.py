@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pumice.engine.state import State
 
 Mask = NDArray[np.bool_]
+VOLUME_PATIENCE = 600.0
+"""Seconds for which a pod that has its place waits for its volumes, unless volumebinding.bindTimeoutSeconds says otherwise."""
 
 
 class Predicates(Plugin):
@@ -42,6 +44,7 @@ class Predicates(Plugin):
         self.limits = arguments.boolean("predicate.NodeVolumeLimitsEnable", True)
         self.zones = arguments.boolean("predicate.VolumeZoneEnable", True)
         self.volumes = arguments.boolean("predicate.VolumeBindingEnable", True)
+        self.volume_patience = max(0.0, arguments.real("volumebinding.bindTimeoutSeconds", VOLUME_PATIENCE))
 
     def constrains(self, state: State, cls: PodClass) -> bool:
         constraints = cls.constraints

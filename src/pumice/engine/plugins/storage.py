@@ -97,18 +97,21 @@ def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
     if unbound:
         text = "node(s) didn't find available persistent volumes to bind"
         yield Verdict(take(~_found(state, unbound)), text, final=True, abort=True)
+    if any(volumes.room(claim) is not None for claim in unbound):
+        text = "node(s) did not have enough free storage"
+        yield Verdict(take(~_found(state, unbound, by_room=True)), text, final=True, abort=True)
 
 
 def choices(state: State, cls: PodClass, node: str) -> dict[str, str]:
     """Which volume each unbound claim of the pod gets on that node; empty: one is made there."""
     claims = [claim for key in keys_of(cls) if (claim := state.volumes.claims.get(key)) is not None and not claim.bound]
     row = state.ledger.table.row_of.get(node)
-    return _Options(state, claims).at(row) or {} if claims and row is not None else {}
+    return _Options(state, claims, by_room=True).at(row) or {} if claims and row is not None else {}
 
 
-def _found(state: State, claims: list[Claim]) -> Mask:
-    """Rows on which each claim gets a volume of its own, or one can be made there."""
-    options = _Options(state, claims)
+def _found(state: State, claims: list[Claim], *, by_room: bool = False) -> Mask:
+    """Rows on which each claim gets a volume of its own, or one can be made there; ``by_room``: of that size."""
+    options = _Options(state, claims, by_room=by_room)
     if not any(options.free.values()):
         return np.asarray(np.logical_and.reduce(list(options.made.values())))
     found = np.zeros(state.ledger.table.capacity, bool)
@@ -121,10 +124,10 @@ class _Options:
     """For some unbound claims, the free volumes (smallest first) with the rows they may be used on, and the rows on which one
     can be made."""
 
-    def __init__(self, state: State, claims: list[Claim]) -> None:
+    def __init__(self, state: State, claims: list[Claim], *, by_room: bool) -> None:
         labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
         self.claims = sorted(claims, key=lambda claim: claim.size)
-        self.made = {claim.key: _provisioned(state, claim) for claim in claims}
+        self.made = {claim.key: _provisioned(state, claim, by_room=by_room) for claim in claims}
         self.free = {
             claim.key: [
                 (v.name, np.ones(capacity, bool) if v.affinity is None else labels.match_any(v.affinity)[:capacity])
@@ -144,8 +147,8 @@ class _Options:
         return taken
 
 
-def _provisioned(state: State, claim: Claim) -> Mask:
-    """Rows for which the claim's class makes volumes."""
+def _provisioned(state: State, claim: Claim, *, by_room: bool) -> Mask:
+    """Rows for which the claim's class makes volumes; ``by_room``: of that size."""
     labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
     made_by = state.volumes.classes.get(claim.storage_class)
     if made_by is None or not made_by.provisions:
@@ -159,4 +162,6 @@ def _provisioned(state: State, claim: Claim) -> Mask:
         if row is not None:
             at[row] = True
         rows &= at
+    if by_room and (room := state.volumes.room(claim)) is not None:
+        rows &= labels.match_any(room)[:capacity]
     return rows
