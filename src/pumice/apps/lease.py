@@ -78,6 +78,9 @@ class Election:
                 mine = await self._try()
         except TimeoutError:
             return False
+        except Exception:  # a lease that nobody can read: who keeps it must not die of it unseen, and lead no more for ever
+            log.exception("the lease %s/%s cannot be renewed", self.namespace, self.name)
+            return False
         if mine:
             self._renewed = began
         return mine

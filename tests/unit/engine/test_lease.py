@@ -13,6 +13,16 @@ from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 
 
+class Nonsense:
+    """Answers everything with one object."""
+
+    def __init__(self, answer: dict[str, object]) -> None:
+        self._answer = answer
+
+    async def get(self, *_: object) -> dict[str, object]:
+        return self._answer
+
+
 def election(cluster: object, clock: VirtualClock, name: str) -> Election:
     return Election(cluster, clock, random.Random(name), "volcano", "volcano-system", identity=name)  # type: ignore[arg-type]
 
@@ -48,6 +58,22 @@ def test_a_released_lease_passes_on_at_once() -> None:
         began = clock.monotonic()
         await second.acquire()
         assert clock.monotonic() - began < 3
+
+    run_virtually(story())
+
+
+def test_a_lease_that_cannot_be_read_is_lost_like_one_that_cannot_be_renewed() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        leader = election(cluster, clock, "first")
+        await leader.acquire()
+        keeping = asyncio.create_task(leader.keep())
+        await clock.sleep(5)
+        nonsense = await cluster.get(volcano.LEASES, "volcano", "volcano-system")
+        leader.cluster = Nonsense({**nonsense, "spec": {**nonsense["spec"], "leaseDurationSeconds": "fifteen"}})  # type: ignore[assignment]
+        await keeping
+        assert clock.monotonic() <= 5 + 16
 
     run_virtually(story())
 
