@@ -53,7 +53,8 @@ async def watch_probe(probe: Json, attempt: Probe, clock: Clock, report: Callabl
 
 async def _limited(attempt: Awaitable[str], seconds: float) -> str:
     try:
-        return await asyncio.wait_for(attempt, seconds)
+        async with asyncio.timeout(seconds):  # wait_for forgets a cancellation that comes together with the answer (3.11)
+            return await attempt
     except TimeoutError:
         return f"command timed out after {seconds:g}s"
 

@@ -40,7 +40,8 @@ class GrpcPlugin:
 
     async def connect(self) -> None:
         """Raises TimeoutError after ten seconds."""
-        await asyncio.wait_for(self._channel.channel_ready(), DIAL_SECONDS)
+        async with asyncio.timeout(DIAL_SECONDS):
+            await self._channel.channel_ready()
 
     async def options(self, seconds: float | None) -> Options:
         answer = await self._call(self.stub.GetDevicePluginOptions(pb.Empty(), timeout=seconds))
@@ -105,15 +106,19 @@ class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
 
     async def stop(self) -> None:
         """Like a kubelet that ends: sockets stay where they are, plugins see their streams close."""
+        await self._end_streams()
+        if self._server is not None:
+            await self._server.stop(0)
+        await self._end_streams()  # of whoever registered meanwhile
+        if self._short is not None:
+            self._short.close()
+
+    async def _end_streams(self) -> None:
         streams = dict(self._streams)
         for task in streams:
             task.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
         await asyncio.gather(*(plugin.shut() for plugin in streams.values()), return_exceptions=True)
-        if self._server is not None:
-            await self._server.stop(0)
-        if self._short is not None:
-            self._short.close()
 
     async def Register(self, request: Any, context: Any) -> Any:
         if request.version != VERSION:
@@ -131,6 +136,9 @@ class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
         except PluginError as error:
             await plugin.shut()
             await context.abort(grpc.StatusCode.UNKNOWN, f"failed to get device plugin options: {error}")
+        except asyncio.CancelledError:  # the plugin has gone away again
+            plugin.close()
+            raise
         self.manager.connected(request.resource_name, plugin, options)
         task = asyncio.create_task(self._stream(request.resource_name, plugin), name=f"{request.resource_name} list")
         self._streams[task] = plugin
@@ -148,6 +156,9 @@ class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
         except (grpc.aio.UsageError, asyncio.CancelledError):
             if not plugin.closed_by_us:
                 raise
+        except Exception as error:  # of ours: the plugin is as good as gone, and has to hear of it to register again
+            log.exception("device list not taken resource=%s", resource)
+            cause = repr(error)
         if plugin.closed_by_us:
             return
         log.warning("device plugin disconnected resource=%s cause=%s", resource, cause)
