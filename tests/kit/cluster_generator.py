@@ -13,7 +13,9 @@ Json = dict[str, Any]
 ZONES, DISKS, APPS, TIERS = ("a", "b", "c"), ("ssd", "hdd"), ("web", "db", "batch"), ("front", "back")
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 NAMESPACES = {"default": {"team": "one"}, "other": {"team": "two"}}
-DRIVER = "csi.example.com"
+DRIVER, THIN = "csi.example.com", "csi.thin.example.com"
+WITH_CAPACITIES = 1000
+"""From this seed on, clusters have claims whose driver tells how much it can still make."""
 CLASSES: list[Json] = [
     {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}, "provisioner": provisioner,
      "volumeBindingMode": mode, **more}
@@ -23,9 +25,14 @@ CLASSES: list[Json] = [
         ("zonal", DRIVER, "WaitForFirstConsumer",
          {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["a", "b"]}]}]}),
         ("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer", {}),
+        ("thin", THIN, "WaitForFirstConsumer", {}),
+        ("thin-zonal", THIN, "WaitForFirstConsumer",
+         {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["a", "b"]}]}]}),
     )
 ]  # fmt: skip
-"""Storage classes that are there in every case."""
+CLASSES.append({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": THIN},
+                "spec": {"storageCapacity": True}})  # fmt: skip
+"""Storage classes, and the driver that tells its capacity: they are there in every case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,9 @@ def generate(seed: int) -> Case:
     nodes = [_node(dice, i) for i in range(dice.randint(3, 6))]
     bound = [_bound_pod(dice, i, nodes) for i in range(dice.randint(0, 12))]
     incoming = _incoming(dice, nodes)
-    storage = _storage(dice, nodes, bound, incoming) if dice.random() < 0.6 else []
+    storage = _storage(dice, nodes, bound, incoming) if dice.random() < 0.6 or seed >= WITH_CAPACITIES else []
+    if seed >= WITH_CAPACITIES:
+        _thin_storage(dice, nodes, incoming, storage)
     return Case(seed, nodes, bound, incoming, storage)
 
 
@@ -237,6 +246,45 @@ def _storage(dice: random.Random, nodes: list[Json], bound: list[Json], incoming
                           "spec": {"attacher": DRIVER, "nodeName": dice.choice(nodes)["metadata"]["name"],
                                    "source": {"persistentVolumeName": name}}})  # fmt: skip
     return found
+
+
+def _thin_storage(dice: random.Random, nodes: list[Json], incoming: Json, found: list[Json]) -> None:
+    """Claims of the incoming pod that are still to be made, and what their driver says that it can make, and where."""
+    if dice.random() < 0.8:  # most of these clusters are about storage alone
+        for part in ("nodeSelector", "affinity", "topologySpreadConstraints"):
+            incoming["spec"].pop(part, None)
+        incoming["spec"]["tolerations"] = [{"operator": "Exists"}]
+        incoming["spec"]["containers"] = [{"name": "c0", "image": "i"}]
+    claims = [] if dice.random() < 0.8 else [v["persistentVolumeClaim"]["claimName"] for v in incoming["spec"]["volumes"]]
+    for i in range(dice.randint(1, 2)):
+        claims.append(_claim(f"thin-{i}", "default", dice.choice(("thin", "thin", "thin-zonal")), "", found))
+        if dice.random() < 0.1:
+            found[-1]["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": dice.choice(nodes)["metadata"]["name"]}
+    _use(incoming, claims)
+    for i in range(dice.randint(0, 5)):
+        capacity: Json = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
+                          "metadata": {"name": f"capacity-{i}", "namespace": dice.choice(tuple(NAMESPACES))},
+                          "storageClassName": dice.choice(("thin", "thin", "thin-zonal", "later"))}  # fmt: skip
+        if dice.random() < 0.9:
+            capacity["nodeTopology"] = _reach(dice, nodes)
+        if dice.random() < 0.9:
+            capacity["capacity"] = dice.choice(("0", "2147483647", "2Gi", "2147483649", "100Gi"))
+        if dice.random() < 0.3:
+            capacity["maximumVolumeSize"] = dice.choice(("1Gi", "2Gi", "3Gi"))
+        found.append(capacity)
+
+
+def _reach(dice: random.Random, nodes: list[Json]) -> Json:
+    """The nodes of one capacity, as a label selector."""
+    kind = dice.random()
+    if kind < 0.1:
+        return {}
+    if kind < 0.6:
+        return {"matchLabels": {ZONE: dice.choice(ZONES)}}
+    if kind < 0.8:
+        names = [n["metadata"]["name"] for n in nodes]
+        return {"matchExpressions": [{"key": HOST, "operator": "In", "values": sorted(dice.sample(names, 2))}]}
+    return {"matchExpressions": [{"key": ZONE, "operator": dice.choice(("NotIn", "NotIn", "In")), "values": ["a"]}]}
 
 
 def _use(pod: Json, claims: list[str]) -> None:

@@ -1,6 +1,9 @@
 """Ask the real kube-scheduler which nodes pass its filters, and store the answers as the golden set of our predicates.
 
     KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m tests.kit.record_filter_verdicts --cases 400
+    KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m tests.kit.record_filter_verdicts --first 1000 --cases 150
+
+What was recorded before of other seeds is kept.
 
 A filter extender receives the nodes that passed every built-in filter and lets none through, so nothing is ever bound.
 Each case is asked twice; cases whose two answers differ (the scheduler's cache lagged) are printed and left out.
@@ -16,7 +19,7 @@ import gzip
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,8 @@ SPACES = Resource("", "v1", "namespaces", namespaced=False)
 STORAGE = {
     "PersistentVolumeClaim": volcano.PERSISTENT_VOLUME_CLAIMS, "PersistentVolume": volcano.PERSISTENT_VOLUMES,
     "CSINode": volcano.CSI_NODES, "VolumeAttachment": volcano.VOLUME_ATTACHMENTS,
+    "StorageClass": volcano.STORAGE_CLASSES, "CSIDriver": volcano.CSI_DRIVERS,
+    "CSIStorageCapacity": volcano.CSI_STORAGE_CAPACITIES,
 }  # fmt: skip
 SETTLE_SECONDS = 0.15  # for the scheduler's caches: watches of different kinds are not ordered among themselves
 
@@ -122,7 +127,7 @@ async def ask(kube: KubeClient, extender: Extender, case: Case) -> list[str]:
         await asyncio.sleep(SETTLE_SECONDS)
 
 
-async def record(cases: int) -> list[dict[str, Any]]:
+async def record(seeds: Iterable[int]) -> list[dict[str, Any]]:
     extender = Extender()
     app = web.Application()
     app.router.add_post("/filter", extender.filter)
@@ -136,8 +141,8 @@ async def record(cases: int) -> list[dict[str, Any]]:
             for name, labels in NAMESPACES.items():
                 await kube.patch(SPACES, name, {"metadata": {"labels": labels}})
             for obj in CLASSES:
-                await kube.create(volcano.STORAGE_CLASSES, obj)
-            for seed in range(cases):
+                await kube.create(STORAGE[obj["kind"]], obj)
+            for seed in seeds:
                 case = generate(seed)
                 try:
                     first, second = await ask(kube, extender, case), await ask(kube, extender, case)
@@ -154,10 +159,15 @@ async def record(cases: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--cases", type=int, default=400)
     parser.add_argument("--output", type=Path, default=GOLDEN)
     options = parser.parse_args()
-    verdicts = asyncio.run(record(options.cases))
+    seeds = range(options.first, options.first + options.cases)
+    verdicts = asyncio.run(record(seeds))
+    if options.output.exists():
+        before = json.loads(gzip.decompress(options.output.read_bytes()))["cases"]
+        verdicts = sorted(verdicts + [v for v in before if v["seed"] not in seeds], key=lambda verdict: verdict["seed"])
     passed = sum(len(v["passed"]) for v in verdicts)
     document = {"recorded_from": f"kube-scheduler of {os.environ['KUBEBUILDER_ASSETS'].rsplit('/', 1)[-1]}",
                 "generator": "tests/kit/cluster_generator.py", "cases": verdicts}  # fmt: skip
