@@ -8,8 +8,15 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.kit import hanging
+
+# How long one example takes says nothing on a machine that others use too. What gates a change tries the same examples each
+# time: the search for new ones goes on at every desk and in `make soak`.
+settings.register_profile("pumice", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
+                          derandomize="PUMICE_CI" in os.environ)  # fmt: skip
+settings.load_profile("pumice")
 
 MUST_RUN = ("kube", "e2e")
 """Marks whose tests may skip on a developer's machine but never where PUMICE_CI is set: there a skip hides a regression."""
