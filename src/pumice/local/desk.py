@@ -25,6 +25,7 @@ from pumice.wire import names
 from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, convert
 
 NODE = "this-machine"
+IN_SLICES = "in MIG mode: its slices are shares already, `nvidia-smi -L` lists them"
 SHARES = 63
 """Programs on one card: as many as the file by which they see each other's activity has entries (spec hami-core 11.5)."""
 
@@ -157,7 +158,7 @@ class Desk:
 
     def _room(self, card: Card, usage: Usage) -> Room:
         fact = self._facts[card.uuid]
-        closed = "in MIG mode" if card.mode is Mode.MIG else card.blocked
+        closed = IN_SLICES if card.mode is Mode.MIG else card.blocked
         return Room(fact.index, card.uuid, fact.name, card.total, max(0, card.total - usage.memory),
                     max(0, 100 - usage.cores), closed)  # fmt: skip
 

@@ -9,6 +9,7 @@ from pumice.model.refusal import BadInput
 from pumice.model.units import INT32_MAX
 
 AUTO, ALL = "auto", "all"
+SLICE = "a MIG slice is a share already, which the hardware keeps; run the program on it without `pumice run`"
 MOST_CARDS = 16
 """As many as a region has entries (spec hami-core 3)."""
 
@@ -74,6 +75,8 @@ def parse_cards(gpu: str | None, gpus: str | None, visible: str = "") -> tuple[t
     ``--gpu`` names cards by index or UUID and wants all that it names; ``auto`` and ``--gpus N`` leave the choice, ``all`` takes
     every card. ``visible`` is CUDA_VISIBLE_DEVICES, which bounds the choice where no card is named.
     """
+    if gpu is None and (slices := [name for name in map(str.strip, visible.split(",")) if name.startswith("MIG-")]):
+        raise BadInput(f"CUDA_VISIBLE_DEVICES={slices[0]}: {SLICE}, or name a card that is not in MIG mode with --gpu")
     shown = tuple(name for name in map(str.strip, visible.split(",")) if name.isdigit() or name.startswith("GPU-"))
     count = _parse_count(gpus)
     if gpu is None:
@@ -85,6 +88,8 @@ def parse_cards(gpu: str | None, gpus: str | None, visible: str = "") -> tuple[t
         return shown, 0 if text.lower() == ALL else max(1, count)
     named = tuple(name.strip() for name in text.split(","))
     for name in named:
+        if name.upper().startswith("MIG-"):
+            raise BadInput(f"--gpu {name}: {SLICE}: CUDA_VISIBLE_DEVICES={name}")
         if not re.fullmatch(r"[0-9]{1,3}|GPU-[0-9A-Fa-f-]+", name):
             raise BadInput(f"--gpu {gpu}: the number of a card such as 0, its UUID (GPU-...), several as 0,1, {AUTO}, or {ALL}")
     if len(set(map(str.lower, named))) < len(named):

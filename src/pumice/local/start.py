@@ -55,12 +55,17 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
             created=now(), boot=boot(), priority=request.priority,
             annotations=desk.annotations(grant, int(now() * 1e9)),
         )  # fmt: skip
-        create_region(region, booking.limits, request.priority)
-        with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
-            hold(region)
-        note = strangers(booking, bookings.all, cards.readings())
-        bookings.add(booking)
-        bookings.save()
+        try:
+            create_region(region, booking.limits, request.priority)
+            with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
+                hold(region)
+            note = strangers(booking, bookings.all, cards.readings())
+            bookings.add(booking)
+            bookings.save()
+        except Unavailable:
+            bookings.remove(number)
+            bookings.sweep()  # half a region on a full disk helps nobody
+            raise
         mixed = len({other.priority for other in bookings.all}) > 1 and arbiter.contested(bookings.all)
     return Start(booking, note, mixed)
 

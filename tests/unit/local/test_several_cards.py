@@ -65,6 +65,7 @@ def test_cards_are_named_or_counted(gpu: str | None, gpus: str | None, visible: 
         ("1,1", None, "names a card twice"),
         ("0,1", "3", "names 2 and wants 3"),
         ("all", "2", "how many cards or all of them"),
+        ("MIG-0a0a0a0a-0000-5000-8000-000000000000", None, "a MIG slice is a share already.*CUDA_VISIBLE_DEVICES=MIG-0a0a0a0a"),
         (None, "0", "1 to 16"),
         (None, "two", "1 to 16"),
         (",".join(map(str, range(17))), None, "may hold 16"),
@@ -73,6 +74,13 @@ def test_cards_are_named_or_counted(gpu: str | None, gpus: str | None, visible: 
 def test_what_names_no_cards_is_told(gpu: str | None, gpus: str | None, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         parse_cards(gpu, gpus)
+
+
+def test_a_slice_in_the_environment_is_not_silently_taken_for_card_0() -> None:
+    slices = "MIG-0a0a0a0a-0000-5000-8000-000000000000,MIG-0b"
+    with pytest.raises(BadInput, match=r"CUDA_VISIBLE_DEVICES=MIG-0a0a0a0a-.*is a share already.*with --gpu"):
+        parse_cards(None, None, slices)
+    assert parse_cards("1", None, slices) == (("1",), 1)
 
 
 def test_a_program_holds_the_same_of_each_of_its_cards() -> None:

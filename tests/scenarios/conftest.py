@@ -1,0 +1,17 @@
+"""What several scenarios begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.kit.one_machine import OneMachine
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[OneMachine]:
+    """A machine with two emulated cards and no cluster."""
+    one = OneMachine(tmp_path / "node" / "machine")
+    yield one
+    one.close()

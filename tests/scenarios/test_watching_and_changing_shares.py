@@ -1,0 +1,138 @@
+"""Programs of ``pumice run`` while they run: seen by ps and top, given other limits, held back by more important ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.kit.one_machine import MIB, PUMICE, OneMachine, wait_until
+
+
+def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
+    program = here.burn("--memory", "4000", "--cores", "60", seconds=60)
+    before = here.busy_share(program.pid, 1.0)
+    done = here.pumice("limit", str(program.pid), "--cores", "20", "--emulated", str(here.directory))
+    assert done.returncode == 0, done.stderr
+    assert "20 % of the cores (was 4000 MiB and 60 %)" in done.stdout
+    here.busy_share(program.pid, 0.3)  # settle
+    after = here.busy_share(program.pid, 1.2)
+    assert before > 0.35
+    assert after < 0.24
+    (share,) = here.ps()
+    (card,) = share["cards"]
+    assert (card["memoryLimitMiB"], card["coresLimitPercent"]) == (4000, 20)
+
+
+def test_a_limit_is_changed_only_to_what_the_card_and_the_program_allow(here: OneMachine) -> None:
+    program = here.burn("--memory", "4000", memory=1000, seconds=60)
+    here.burn("--memory", "6000", seconds=60)
+
+    def limit(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return here.pumice("limit", str(program.pid), *arguments, "--emulated", str(here.directory))
+
+    raised = limit("--memory", "6000")
+    assert raised.returncode == 2
+    assert "card 0 has no room for 6000 MiB" in raised.stderr
+    lowered = limit("--memory", "500")
+    assert lowered.returncode == 2
+    assert re.search(r"uses 11[5-9]\d MiB, more than the 500 MiB it would keep", lowered.stderr)
+    assert limit("--memory", "500", "--force").returncode == 0
+    assert here.run("--memory", "4600", "--", "true").returncode == 0  # what was given back can be had
+
+
+def test_a_limit_is_changed_by_any_process_of_the_program(here: OneMachine) -> None:
+    leader = here.start("--memory", "2000", "--", "sh", "-c", "sleep 60 & echo memory: $!; wait")
+    assert leader.stdout is not None
+    child = leader.stdout.readline().split()[1]
+    done = here.pumice("limit", child, "--cores", "30", "--emulated", str(here.directory))
+    assert done.stdout == "r1: 2000 MiB and 30 % of the cores (was 2000 MiB and no core limit)\n", done.stderr
+    stranger = here.pumice("limit", str(os.getpid()), "--cores", "30", "--emulated", str(here.directory))
+    assert stranger.returncode == 2
+    assert f"running now: r1 (pid {leader.pid})" in stranger.stderr
+    os.kill(int(child), signal.SIGKILL)
+
+
+def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine) -> None:
+    here.burn("--memory", "4000", seconds=60)
+    ours, theirs = pty.openpty()
+    view = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
+                            env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
+    os.close(theirs)
+    seen = until(ours, "MEMORY IN USE")
+    assert "2 processes" in seen
+    os.write(ours, b"2")
+    assert "/4000 MiB" in until(ours, "/4000 MiB")
+    os.write(ours, b"q")
+    with contextlib.suppress(OSError):  # the other end is closed
+        while os.read(ours, 4096):
+            pass
+    assert view.wait(timeout=10) == 0
+    os.close(ours)
+
+
+def until(descriptor: int, words: str) -> str:
+    """What the terminal was sent, up to those words."""
+    seen = b""
+    while words.encode() not in seen:
+        seen += os.read(descriptor, 4096)
+    return seen.decode("utf-8", "replace")
+
+
+def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> None:
+    program = here.burn("--memory", "4000", "--cores", "50", memory=1000, seconds=60)
+    (share,) = here.ps()
+    assert share["pid"] == program.pid
+    used = -(-share["cards"][0]["memoryUsedBytes"] // MIB)
+    assert 1150 <= used < 1200  # what it took, its context, and whatever the library charges for its module
+    table = here.pumice("ps", "--emulated", str(here.directory)).stdout
+    assert f"{used}/4000 MiB" in table
+    frame = here.pumice("top", "--once", "--emulated", str(here.directory)).stdout
+    assert frame.splitlines()[0].strip() == "cards"
+    assert "4000 MiB, 50 %" in frame
+    assert "pumice burn --memory 1000" in frame
+    told = json.loads(here.pumice("top", "-o", "json", "--emulated", str(here.directory)).stdout)
+    assert [card["programs"] for card in told["cards"]] == [["r1"], []]
+    assert told["cards"][0]["memoryUsedBytes"] >= 1150 * MIB
+    assert [one["pid"] for one in told["processes"]] == [program.pid]
+    wide = here.pumice("ps", "-o", "wide", "--emulated", str(here.directory)).stdout.splitlines()
+    assert "REGION" in wide[0]
+    assert share["region"] in wide[1]
+    story = here.pumice("vgpu", "status", share["region"]).stdout
+    assert re.search(rf"{used} of 4000 MiB \(contexts 150, modules \d+, data 1000\)", story)
+    assert "limiter at work" in story
+
+
+def arbiters(directory: Path) -> list[int]:
+    """Processes that write the feedback for this machine."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if b"pumice.local.arbiter" in words and str(directory / "run").encode() in words:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def test_the_less_important_yields_while_the_more_important_works_and_resumes(here: OneMachine) -> None:
+    low = here.burn("--memory", "2000", memory=100, seconds=60)
+    assert arbiters(here.directory) == []  # nobody to yield to
+    high = here.burn("--memory", "2000", "--priority", "0", memory=100, seconds=60)
+    wait_until(lambda: here.ps()[0]["launchesWait"])
+    assert here.busy_share(low.pid, 1.0) < 0.02
+    assert here.busy_share(high.pid, 0.5) > 0.5
+    table = here.pumice("ps", "--emulated", str(here.directory)).stdout
+    assert "held back" in table
+    _, worker = arbiters(here.directory)
+    os.kill(worker, signal.SIGKILL)  # another takes over
+    wait_until(lambda: worker not in arbiters(here.directory) and len(arbiters(here.directory)) == 2)
+    high.kill()
+    high.wait()
+    wait_until(lambda: not here.ps()[0]["launchesWait"])
+    assert here.busy_share(low.pid, 0.5) > 0.5
+    wait_until(lambda: arbiters(here.directory) == [])
