@@ -9,8 +9,5 @@ from typing import NewType
 Mib = NewType("Mib", int)
 """Memory in memory units of the wire (MiB with the default factor)."""
 
-Percent = NewType("Percent", int)
-"""Share of one card's compute, 0 to 100."""
-
 INT32_MAX = 2**31 - 1
 """Largest value that the wire carries for a count, a memory or a percentage (defect D-18)."""

@@ -97,9 +97,6 @@ class Driver:
     def free(self, pointer: int) -> None:
         self.check("cuMemFree_v2", c_uint64(pointer))
 
-    def free_async(self, pointer: int, stream: c_void_p) -> None:
-        self.check("cuMemFreeAsync", c_uint64(pointer), stream)
-
     def kernel(self, image: bytes, name: str) -> c_void_p:
         """The kernel ``name`` of a module image (PTX text)."""
         module, function = c_void_p(), c_void_p()

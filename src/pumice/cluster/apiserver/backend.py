@@ -9,7 +9,8 @@ from random import Random
 from typing import Any
 
 from pumice.cluster.apiserver.registry import Kind, Registry
-from pumice.cluster.apiserver.storage import Index, Storage, Stored
+from pumice.cluster.apiserver.shelf import Index, Stored
+from pumice.cluster.apiserver.storage import Storage
 from pumice.cluster.apiserver.strategies import DEFAULT, builtin_strategies
 from pumice.cluster.apiserver.strategies.base import Strategy
 from pumice.ports.clock import Clock

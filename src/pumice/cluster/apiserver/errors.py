@@ -154,10 +154,6 @@ def method_not_allowed(what: str) -> ApiFailure:
     return ApiFailure(405, "MethodNotAllowed", f"{what} is not supported on resources of this kind")
 
 
-def not_acceptable(message: str) -> ApiFailure:
-    return ApiFailure(406, "NotAcceptable", message)
-
-
 def unsupported_media_type(message: str) -> ApiFailure:
     return ApiFailure(415, "UnsupportedMediaType", message)
 

@@ -95,12 +95,6 @@ class Registry:
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         return self._by_path.get((group, version, plural))
 
-    def by_kind(self, group: str, version: str, kind: str) -> Kind | None:
-        return next((k for k in self if (k.group, k.version, k.kind) == (group, version, kind)), None)
-
-    def group_resource(self, group: str, plural: str) -> Kind | None:
-        return next((k for k in self if (k.group, k.plural) == (group, plural)), None)
-
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._by_path.values())
 

@@ -14,22 +14,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
 
-Json = dict[str, Any]
-Change = Literal["ADDED", "MODIFIED", "DELETED"]
-Index = tuple[Mapping[str, str], Mapping[str, str]]
-Indexer = Callable[[str, Json], Index]
+from pumice.cluster.apiserver.shelf import Change, Event, Index, Indexer, Json, Shelf, Stored
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 class Gone(Exception):
@@ -38,69 +32,6 @@ class Gone(Exception):
 
 class Stale(Exception):
     """The object is not at the revision that the writer saw."""
-
-
-class Stored:
-    """One object at one revision: its JSON, and labels and selectable fields for selectors (made at first use)."""
-
-    __slots__ = ("_index", "_indexer", "data", "name", "namespace", "resource", "revision")
-
-    def __init__(self, resource: str, namespace: str, name: str, revision: int, data: bytes, indexer: Indexer) -> None:
-        self.resource, self.namespace, self.name = resource, namespace, name
-        self.revision, self.data = revision, data
-        self._indexer = indexer
-        self._index: Index | None = None
-
-    def value(self) -> Json:
-        """A fresh copy of the object, free to change."""
-        return _decode(self.data)  # type: ignore[no-any-return]
-
-    @property
-    def index(self) -> Index:
-        if self._index is None:
-            self._index = self._indexer(self.resource, self.value())
-        return self._index
-
-
-@dataclass(slots=True)
-class Event:
-    """A write as watchers see it. ``previous`` is what the key held before; a deletion's object is its last state."""
-
-    change: Change
-    revision: int
-    stored: Stored
-    previous: Stored | None
-    line: bytes | None = field(default=None, repr=False)
-
-
-class Shelf:
-    """All objects of one resource, in key order, and the recent events on them."""
-
-    __slots__ = ("events", "first", "keys", "objects", "waiters")
-
-    def __init__(self) -> None:
-        self.objects: dict[tuple[str, str], Stored] = {}
-        self.keys: list[tuple[str, str]] = []
-        self.events: list[Event] = []
-        self.first = 0  # events before this index are forgotten
-        self.waiters: set[asyncio.Future[None]] = set()
-
-    def set(self, stored: Stored) -> None:
-        key = (stored.namespace, stored.name)
-        if key not in self.objects:
-            insort(self.keys, key)
-        self.objects[key] = stored
-
-    def remove(self, key: tuple[str, str]) -> None:
-        del self.objects[key]
-        del self.keys[bisect_left(self.keys, key)]
-
-    def forget_oldest(self) -> None:
-        self.events[self.first] = None  # type: ignore[call-overload] # free the bytes now, the slot later
-        self.first += 1
-        if self.first > 512 and self.first * 2 > len(self.events):
-            del self.events[: self.first]
-            self.first = 0
 
 
 class Storage:
@@ -115,9 +46,7 @@ class Storage:
         self._pending: list[Event] = []
         self._doomed: list[tuple[int]] = []
         self._flushed: asyncio.Future[None] | None = None
-        self.failed: sqlite3.Error | None = (
-            None  # after a failed write memory is ahead of the disk: nothing more is served
-        )
+        self.failed: sqlite3.Error | None = None  # then memory is ahead of the disk: nothing more is served
         self.revision = 0
         self.oldest = 0  # watches may start at this revision or later
         self.indexer: Indexer = _labels_only
@@ -176,7 +105,7 @@ class Storage:
         if revision > self.revision or revision < self.oldest:
             raise Gone(revision)
         then = {key: s for key, s in shelf.objects.items() if not namespace or key[0] == namespace}
-        for event in reversed(self._since(shelf, revision)):
+        for event in reversed(shelf.since(revision)):
             key = (event.stored.namespace, event.stored.name)
             if namespace and key[0] != namespace:
                 continue
@@ -194,7 +123,7 @@ class Storage:
         """Events after ``revision`` that are on disk. Raises Gone when some are forgotten."""
         if revision < self.oldest:
             raise Gone(revision)
-        return self._since(self._shelf(resource), revision)
+        return self._shelf(resource).since(revision)
 
     @property
     def settled(self) -> int:
@@ -348,10 +277,6 @@ class Storage:
         if shelf is None:
             shelf = self._shelves[resource] = Shelf()
         return shelf
-
-    def _since(self, shelf: Shelf, revision: int) -> list[Event]:
-        start = bisect_right(shelf.events, revision, lo=shelf.first, key=lambda event: event.revision)
-        return shelf.events[start:]
 
 
 def _labels_only(resource: str, value: Json) -> Index:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import random
 import shutil
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from pumice.cluster.kubelet.addresses import PodAddresses
 from pumice.cluster.kubelet.devices import checkpoint
 from pumice.cluster.kubelet.devices.manager import AllocationRefused, DeviceManager
 from pumice.cluster.kubelet.devices.names import device_limits
@@ -167,7 +167,7 @@ class KubeletTwin:
     async def _admit(self, pod: dict[str, Any]) -> None:
         uid, now = pod["metadata"]["uid"], self.clock.now()
         try:
-            await self.devices.admit(pod, self._active)
+            await self.devices.admit(pod, self._occupying)
             held = self.devices.in_use if uid in self.devices.books.pods else {}
             in_use = {name: len(ids) for name, ids in held.items()}
             occupying = self._occupying()
@@ -180,11 +180,8 @@ class KubeletTwin:
         else:
             self._run(pod, PodFacts(self.settings.address, self._addresses.give(pod), now))
 
-    def _active(self) -> Iterable[str]:
-        """Pods whose devices are not free: everything that is not over, and what still ends."""
-        return self._occupying()
-
     def _occupying(self) -> set[str]:
+        """Pods whose devices are not free: everything that is not over, and what still ends."""
         admitted = {uid for uid, worker in self.workers.items() if not worker.over}
         waiting = {uid for uid, pod in self._pods.items()
                    if uid not in self.workers and _start_time(pod) and _phase(pod) not in _OVER}
@@ -296,46 +293,12 @@ class KubeletTwin:
         return list(self._pods.values())
 
 
-class PodAddresses:
-    """Addresses for pods, 127.x.y.z of the node's own network; a host-network pod has the node's."""
-
-    def __init__(self, settings: KubeletSettings) -> None:
-        self.settings = settings
-        own = int(ipaddress.IPv4Address(settings.address))
-        # The last ten bits of a node's address count the nodes; the five before them tell clusters apart (datadir).
-        default = ipaddress.IPv4Network((127 << 24 | 1 << 23 | (own >> 10 & 31) << 18 | (own & 1023) << 8, 24))
-        self._network = ipaddress.IPv4Network(settings.pod_network) if settings.pod_network else default
-        self._given: dict[str, str] = {}
-        self._next = 1
-
-    def give(self, pod: Mapping[str, Any]) -> str:
-        if pod["spec"].get("hostNetwork"):
-            return self.settings.address
-        taken = set(self._given.values())
-        size = self._network.num_addresses - 2
-        for _ in range(size):
-            address = str(self._network[self._next])
-            self._next = self._next % size + 1
-            if address not in taken:
-                self._given[pod["metadata"]["uid"]] = address
-                return address
-        return self.settings.address
-
-    def keep(self, uid: str, address: str) -> None:
-        if address:
-            self._given[uid] = address
-
-    def take_back(self, uid: str) -> None:
-        self._given.pop(uid, None)
-
-
 def _phase(pod: Mapping[str, Any]) -> str:
     return str((pod.get("status") or {}).get("phase") or "")
 
 
 def _start_time(pod: Mapping[str, Any]) -> str:
     return str((pod.get("status") or {}).get("startTime") or "")
-
 
 
 async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
@@ -355,4 +318,3 @@ async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice
 
             await stack.enter_async_context(open_sockets(twin))
         await twin.run(stop, ready)
-

@@ -25,7 +25,6 @@ class Strategy:
     create_on_update = False
     unconditional_update = True
     returns_deleted = False
-    immutable_after_create: tuple[str, ...] = ()  # dotted paths
     selectable: frozenset[str] = frozenset(("metadata.name", "metadata.namespace"))
 
     def default(self, value: Json) -> None:

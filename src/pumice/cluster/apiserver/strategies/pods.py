@@ -8,12 +8,8 @@ from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, forbidden_value, invalid_value
 from pumice.cluster.apiserver.strategies.base import Strategy
-from pumice.cluster.apiserver.strategies.podspec import (
-    containers,
-    default_pod_spec,
-    default_requests,
-    validate_pod_spec,
-)
+from pumice.cluster.apiserver.strategies.podspec import containers, validate_pod_spec
+from pumice.cluster.apiserver.strategies.podspec_defaults import default_pod_spec, default_requests
 from pumice.cluster.apiserver.strategies.resources import quality
 
 Json = dict[str, Any]

@@ -9,7 +9,8 @@ from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, require
 from pumice.cluster.apiserver.names import bad_label_value
 from pumice.cluster.apiserver.selectors import matches_selector
 from pumice.cluster.apiserver.strategies.base import Strategy, at, validate_labels
-from pumice.cluster.apiserver.strategies.podspec import default_pod_spec, validate_pod_spec
+from pumice.cluster.apiserver.strategies.podspec import validate_pod_spec
+from pumice.cluster.apiserver.strategies.podspec_defaults import default_pod_spec
 
 Json = dict[str, Any]
 

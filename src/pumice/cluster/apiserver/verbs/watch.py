@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, expired
 from pumice.cluster.apiserver.exchange import Response, encode
-from pumice.cluster.apiserver.storage import Event, Gone, Stored
+from pumice.cluster.apiserver.shelf import Event, Stored
+from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
 from pumice.cluster.apiserver.verbs.read import Filter, body_of, metadata_only
 
