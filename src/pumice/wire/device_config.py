@@ -104,12 +104,20 @@ _TOP = ("nvidia", "vnpus")
 
 def parse_device_config(text: str, *, first_line: int = 1) -> DeviceConfig:
     """Parse the document. Raises BadInput with line and key on what cannot be meant; unknown keys are warnings."""
+    config, errors = read_device_config(text, first_line=first_line)
+    if errors:
+        raise BadInput(errors[0])
+    return config
+
+
+def read_device_config(text: str, *, first_line: int = 1) -> tuple[DeviceConfig, tuple[str, ...]]:
+    """What can be read of it, and every reason to refuse the whole. Raises BadInput where it is no such document at all."""
     # Only here: the defaults need no parser, and `pumice run` has no other configuration.
     from pumice.wire.yaml_lines import load_lined
 
     lined = load_lined(text, first_line=first_line)
     if lined.value is None:
-        return DeviceConfig()
+        return DeviceConfig(), ()
     if not isinstance(lined.value, dict):
         raise BadInput(f"line {lined.line()}: expected a mapping with the keys nvidia and vnpus")
     warnings = [f"line {line}: key {path[-1]!r} is given twice; the last one counts" for path, line in lined.duplicates]
@@ -117,8 +125,9 @@ def parse_device_config(text: str, *, first_line: int = 1) -> DeviceConfig:
         if key not in _TOP:
             warnings.append(f"line {lined.line(key)}: unknown key {key!r}{nearest(key, _TOP)}")
     section = lined.value.get("nvidia")
-    nvidia = NvidiaConfig() if section is None else _nvidia(section, lined, warnings)
-    return DeviceConfig(nvidia, lined.value.get("vnpus"), tuple(warnings))
+    errors: list[str] = []
+    nvidia = NvidiaConfig() if section is None else _nvidia(section, lined, warnings, errors)
+    return DeviceConfig(nvidia, lined.value.get("vnpus"), tuple(warnings)), tuple(errors)
 
 
 def nearest(word: str, known: Any) -> str:
@@ -130,7 +139,7 @@ def nearest(word: str, known: Any) -> str:
     return f"; did you mean {folded[0]!r}?" if folded else ""
 
 
-def _nvidia(section: Any, lined: Lined, warnings: list[str]) -> NvidiaConfig:
+def _nvidia(section: Any, lined: Lined, warnings: list[str], errors: list[str]) -> NvidiaConfig:
     if not isinstance(section, dict):
         raise BadInput(f"line {lined.line('nvidia')}: nvidia: expected a mapping")
     values: dict[str, Any] = {}
@@ -141,16 +150,20 @@ def _nvidia(section: Any, lined: Lined, warnings: list[str]) -> NvidiaConfig:
             warnings.append(f"{where}: unknown key{nearest(key, KEYS)}")
         elif value is None:
             continue
-        elif name == "known_mig_geometries":
-            values[name] = _geometries(value, lined, ("nvidia", key))
         else:
-            values[name] = _READERS[str(_TYPES[name])](value, where)
+            try:
+                if name == "known_mig_geometries":
+                    values[name] = _geometries(value, lined, ("nvidia", key), warnings)
+                else:
+                    values[name] = _READERS[str(_TYPES[name])](value, where)
+            except BadInput as error:
+                errors.append(str(error))
     if values.get("gpu_memory_factor") == 0:
         values["gpu_memory_factor"] = 1
     config = NvidiaConfig(**values)
     for key in ("resourceCountName", "resourceMemoryName", "resourceCoreName"):
         if not getattr(config, KEYS[key]):
-            raise BadInput(f"line {lined.line('nvidia', key)}: nvidia.{key}: may not be empty")
+            errors.append(f"line {lined.line('nvidia', key)}: nvidia.{key}: may not be empty")
     return config
 
 
@@ -191,11 +204,11 @@ def _text(value: Any, where: str) -> str:
 _READERS: Mapping[str, Callable[[Any, str], Any]] = {"int": _whole, "float": _real, "bool": _flag, "str": _text}
 
 
-def _geometries(value: Any, lined: Lined, path: Path) -> tuple[ModelGeometries, ...]:
-    return tuple(_model(item, lined, (*path, i)) for i, item in enumerate(_listed(value, lined, path)))
+def _geometries(value: Any, lined: Lined, path: Path, warnings: list[str]) -> tuple[ModelGeometries, ...]:
+    return tuple(_model(item, lined, (*path, i), warnings) for i, item in enumerate(_listed(value, lined, path)))
 
 
-def _model(value: Any, lined: Lined, path: Path) -> ModelGeometries:
+def _model(value: Any, lined: Lined, path: Path, warnings: list[str]) -> ModelGeometries:
     _only(value, ("models", "allowedGeometries"), lined, path)
     models = value.get("models")
     if not isinstance(models, list) or not models or not all(isinstance(m, str) and m.strip() for m in models):
@@ -203,16 +216,16 @@ def _model(value: Any, lined: Lined, path: Path) -> ModelGeometries:
     here = (*path, "allowedGeometries")
     groups: list[MigGroup] = []
     for i, item in enumerate(_listed(value.get("allowedGeometries"), lined, here)):
-        group = _group(item, lined, (*here, i), f"group{i + 1}")
+        group = _group(item, lined, (*here, i), f"group{i + 1}", warnings)
         if any(group.name == other.name for other in groups):
             raise BadInput(f"{_at(lined, (*here, i))}: group {group.name!r} is there twice")
         groups.append(group)
     return ModelGeometries(tuple(models), tuple(groups))
 
 
-def _group(value: Any, lined: Lined, path: Path, default: str) -> MigGroup:
+def _group(value: Any, lined: Lined, path: Path, default: str, warnings: list[str]) -> MigGroup:
     if isinstance(value, list):  # the form without group names that the HAMi project writes
-        return MigGroup(default, _instances(value, lined, path))
+        return MigGroup(default, _instances(value, lined, path, warnings))
     _only(value, ("group", "geometries", "instances"), lined, path)
     name = value.get("group", default)
     if not isinstance(name, str) or not name or FORBIDDEN_IN_GROUP & set(name):
@@ -221,13 +234,16 @@ def _group(value: Any, lined: Lined, path: Path, default: str) -> MigGroup:
             "it becomes part of the id UUID[group-slot]"
         )
     key = "geometries" if "geometries" in value else "instances"
-    return MigGroup(name, _instances(value.get(key), lined, (*path, key)))
+    return MigGroup(name, _instances(value.get(key), lined, (*path, key), warnings))
 
 
-def _instances(value: Any, lined: Lined, path: Path) -> tuple[MigInstances, ...]:
+def _instances(value: Any, lined: Lined, path: Path, warnings: list[str]) -> tuple[MigInstances, ...]:
     found: list[MigInstances] = []
     for i, item in enumerate(_listed(value, lined, path)):
         here = (*path, i)
+        if isinstance(item, dict) and "core" in item:  # the HAMi project writes it
+            warnings.append(f"{_at(lined, (*here, 'core'))}: is not looked at; the profile says how much compute it has")
+            item = {key: given for key, given in item.items() if key != "core"}
         _only(item, ("name", "memory", "count"), lined, here)
         name = item.get("name")
         if not isinstance(name, str) or not name:

@@ -77,6 +77,8 @@ tiers:
 """
 """Upstream's built-in configuration (spec volcano-core 3.3)."""
 
+TOP: Final = ("actions", "tiers", "configurations", "metrics")
+_CURLED: Final = frozenset("“”„‘’«»")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
@@ -182,6 +184,14 @@ class SchedulerConf:
 
 def parse_scheduler_conf(text: str, *, source: str = "volcano-scheduler.conf", strict: bool = False) -> SchedulerConf:
     """Read a configuration. Raises BadInput (one line) when it must be refused as a whole."""
+    conf, errors = read_scheduler_conf(text, source=source)
+    if errors or (strict and conf.warnings):
+        raise BadInput(errors[0] if errors else f"{conf.warnings[0]} (strict)")
+    return conf
+
+
+def read_scheduler_conf(text: str, *, source: str) -> tuple[SchedulerConf, tuple[str, ...]]:
+    """What can be read of it, and every reason to refuse the whole. Raises BadInput where it is no such file at all."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
@@ -190,6 +200,7 @@ def parse_scheduler_conf(text: str, *, source: str = "volcano-scheduler.conf", s
     if not isinstance(data, dict) or root is None:
         raise BadInput(f"{source}: expected the keys actions and tiers, found {type(data).__name__}")
     reader = _Reader(source, _Lines(root))
+    reader.top(data)
     conf = SchedulerConf(
         actions=reader.actions(data),
         tiers=reader.tiers(data),
@@ -197,9 +208,7 @@ def parse_scheduler_conf(text: str, *, source: str = "volcano-scheduler.conf", s
         metrics=data.get("metrics") or {},
         warnings=tuple(reader.warnings),
     )
-    if strict and conf.warnings:
-        raise BadInput(f"{conf.warnings[0]} (strict)")
-    return conf
+    return conf, tuple(reader.errors)
 
 
 def render_scheduler_conf(conf: SchedulerConf) -> str:
@@ -248,29 +257,43 @@ class _Reader:
     def __init__(self, source: str, lines: _Lines) -> None:
         self._source, self._lines = source, lines
         self.warnings: list[str] = []
+        self.errors: list[str] = []
+
+    def top(self, data: Mapping[str, Any]) -> None:
+        for key in data:
+            if key == "plugins":
+                self._warn((key,), "plugins stand in a list of tiers; write tiers:, and below it - plugins:")
+            elif key not in TOP:
+                self._warn((key,), f"unknown key {key!r} is ignored{nearest(str(key).lower(), TOP)}")
 
     def actions(self, data: Mapping[str, Any]) -> tuple[str, ...]:
-        words = [word.strip() for word in str(data.get("actions") or "").split(",") if word.strip()]
+        given = data.get("actions")
+        words = [word.strip() for word in str(given or "").split(",") if word.strip()]
+        if not words or not isinstance(given, str):
+            found = "no actions" if not words else "actions: expected one text"
+            self._refuse(("actions",), f'{found}; write for example actions: "enqueue, allocate, backfill"')
+            return ()
         for word in words:
             if word not in ACTIONS:
-                where = f"{self._source} line {self._lines.of('actions')}"
-                raise BadInput(f"{where}: unknown action {word!r}{nearest(word, ACTIONS)}")
-        if not words:
-            raise BadInput(f"{self._source}: no actions; write for example actions: \"enqueue, allocate, backfill\"")
+                typographic = " (typographic quotation marks belong to the word)" if _CURLED & set(word) else ""
+                self._refuse(("actions",), f"unknown action {word!r}{nearest(word, ACTIONS)}{typographic}")
         return tuple(words)
 
     def tiers(self, data: Mapping[str, Any]) -> tuple[tuple[PluginConf, ...], ...]:
         tiers = []
         for number, tier in enumerate(_items(data.get("tiers"))):
             plugins = []
+            for key in tier if isinstance(tier, dict) else ():
+                if key != "plugins":
+                    meant = "; it belongs to a plugin: indent it as deep as name" if key == "arguments" else ""
+                    self._warn(("tiers", number, key), f"unknown key {key!r} of a tier is ignored{meant}")
             for place, entry in enumerate(_items(tier.get("plugins") if isinstance(tier, dict) else None)):
                 plugin = self._plugin(entry, ("tiers", number, "plugins", place))
                 if plugin is not None:
                     plugins.append(plugin)
             names = {p.name for p in plugins}
             if "proportion" in names and any(p.name == "drf" and p.enabled("Hierarchy") for p in plugins):
-                where = f"{self._source} line {self._lines.of('tiers', number)}"
-                raise BadInput(f"{where}: drf with enableHierarchy and proportion exclude each other in one tier")
+                self._refuse(("tiers", number), "drf with enableHierarchy and proportion exclude each other in one tier")
             tiers.append(tuple(plugins))
         return tuple(tiers)
 
@@ -289,7 +312,11 @@ class _Reader:
             self._warn(path, f"unknown plugin {name!r} is skipped{nearest(name, PLUGIN_ARGUMENTS)}")
             return None
         arguments = entry.get("arguments") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict):
+            self._warn(path, f"upstream refuses a bare word here; write name: {name}")
         if not isinstance(arguments, dict):
+            if arguments is not None:
+                self._warn((*path, "arguments"), "arguments are ignored: expected key: value below it, without dashes")
             arguments = {}
         for key in arguments:
             self._check_argument(name, str(key), (*path, "arguments", key))
@@ -300,7 +327,9 @@ class _Reader:
         known = PLUGIN_ARGUMENTS[plugin]
         if key in known or any(k.endswith("*") and key.startswith(k[:-1]) for k in known):
             return
-        self._warn(path, f"plugin {plugin} has no argument {key!r}{nearest(key, known)}")
+        owner = next((name for name, others in PLUGIN_ARGUMENTS.items() if key in others), "")
+        hint = f"; it belongs to plugin {owner}" if owner else nearest(key, known)
+        self._warn(path, f"plugin {plugin} has no argument {key!r}{hint}")
 
     def _switched_off(self, entry: Any, path: tuple[str | int, ...]) -> frozenset[str]:
         off = set(OFF_BY_DEFAULT)
@@ -320,6 +349,9 @@ class _Reader:
             else:
                 off.discard(switch)
         return frozenset(off)
+
+    def _refuse(self, path: tuple[str | int, ...], text: str) -> None:
+        self.errors.append(f"{self._source} line {self._lines.of(*path)}: {text}")
 
     def _warn(self, path: tuple[str | int, ...], text: str) -> None:
         self.warnings.append(f"{self._source} line {self._lines.of(*path)}: {text}")

@@ -41,7 +41,7 @@ def load_lined(text: str, *, first_line: int = 1) -> Lined:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark else 0)
-        raise BadInput(f"line {line}: {error.problem or error.context or 'no YAML'}") from None
+        raise BadInput(f"line {line}: {_plainly(error)}") from None
     except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:
         raise BadInput(f"line {first_line}: no YAML: {str(error).splitlines()[0][:200]}") from None
     except RecursionError:
@@ -49,6 +49,22 @@ def load_lined(text: str, *, first_line: int = 1) -> Lined:
     finally:
         if loader is not None:
             loader.dispose()
+
+
+_PLAIN = {
+    "found character '\\t'": "a tab; YAML is indented with spaces only",
+    "mapping values are not allowed here": "a second colon in one value, or the line above lacks its colon",
+    "expected <block end>": "indented unlike the lines that it belongs to",
+    "found undefined alias": "an asterisk begins an alias here; put the value in quotation marks",
+    "found unexpected end of stream": "a quotation mark or bracket is never closed",
+}
+"""Beginnings of the parser's words, and what people call it."""
+
+
+def _plainly(error: yaml.MarkedYAMLError) -> str:
+    said = error.problem or error.context or "no YAML"
+    plain = next((words for beginning, words in _PLAIN.items() if said.startswith(beginning)), "")
+    return f"{plain} ({said})" if plain else said
 
 
 def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, first: int, depth: int) -> Any:

@@ -129,7 +129,7 @@ def test_geometries_that_no_card_offers_are_named() -> None:
     assert has(findings, 2, "resourceCountname", "resourceCountName")
     assert has(findings, 6, "8 × 1g.5gb do not fit on one card")
     assert has(findings, 9, "list the larger profiles first")
-    assert has(findings, 13, "NVIDIA offers no profile 2g.20gb", "2g.10gb")
+    assert has(findings, 15, "NVIDIA offers no profile 2g.20gb", "2g.10gb")
     assert has(findings, 16, "no card that we know with MIG is called Z900")
     assert len(findings) == 5, findings
 

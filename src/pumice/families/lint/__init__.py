@@ -30,6 +30,7 @@ def lint_files(texts: dict[str, str]) -> list[Finding]:
         except BadInput as error:
             findings.append(Finding.from_error(file, error))
     parts = [part for document in documents for part in _parts(*document)]
+    findings += [finding for file, _, document in documents for finding in _keys(file, document)]
     config = DeviceConfig()
     for kind, file, text, line, _ in parts:
         if kind == "devices":
@@ -67,9 +68,27 @@ def _parts(file: str, text: str, lined: Lined) -> Iterator[tuple[str, str, str, 
 def _kind_of(key: str, text: str) -> str:
     if key == names.DEVICE_CONFIG_KEY:
         return "devices"
-    if key == names.SCHEDULER_CONF_KEY or (key.endswith((".conf", ".yaml", ".yml")) and "\ntiers:" in f"\n{text}"):
+    if key == names.SCHEDULER_CONF_KEY or "\ntiers:" in f"\n{text}":
         return "scheduler"
+    if any(f"\n{section}:" in f"\n{text}" for section in ("nvidia", "vnpus")):
+        return "devices"
     return ""
+
+
+def _keys(file: str, lined: Lined) -> Iterator[Finding]:
+    """Keys of a ConfigMap by which nobody finds what is in it."""
+    value = lined.value
+    data = value.get("data") if isinstance(value, dict) and value.get("kind") == "ConfigMap" else None
+    for key, inner in data.items() if isinstance(data, dict) else ():
+        line = lined.line("data", key)
+        if key in (names.SCHEDULER_CONF_KEY, names.DEVICE_CONFIG_KEY) and not isinstance(inner, str):
+            yield Finding(file, line, f"{key} must be one text, not YAML of its own; write {key}: | with the bar", True)
+        elif isinstance(inner, str):
+            kind = _kind_of(key, inner)
+            if kind == "devices" and key != names.DEVICE_CONFIG_KEY:
+                yield Finding(file, line, f"nobody reads the key {key!r}; did you mean {names.DEVICE_CONFIG_KEY!r}?")
+            elif kind == "scheduler" and not key.endswith(".conf"):
+                yield Finding(file, line, f"nobody reads the key {key!r}; did you mean {names.SCHEDULER_CONF_KEY!r}?")
 
 
 def _own_text(text: str, lined: Lined) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pumice.families.lint.finding import Finding
 from pumice.model.hardware.mig import MigProfile, MigTable, mig_table_for
 from pumice.model.refusal import BadInput
-from pumice.wire.device_config import DeviceConfig, MigGroup, ModelGeometries, parse_device_config
+from pumice.wire.device_config import DeviceConfig, MigGroup, MigInstances, ModelGeometries, read_device_config
 from pumice.wire.yaml_lines import load_lined
 
 NVIDIA = ("nvidia", "knownMigGeometries")
@@ -16,11 +16,12 @@ NVIDIA = ("nvidia", "knownMigGeometries")
 def lint_devices(file: str, text: str, first_line: int) -> tuple[list[Finding], DeviceConfig | None]:
     """The findings, and the parsed document when it can be used."""
     try:
-        config = parse_device_config(text, first_line=first_line)
+        config, errors = read_device_config(text, first_line=first_line)
         lined = load_lined(text, first_line=first_line)
     except BadInput as error:
         return [Finding.from_error(file, error, first_line)], None
-    findings = [Finding.from_text(file, warning, line=first_line) for warning in config.warnings]
+    findings = [Finding.from_text(file, text, error=True, line=first_line) for text in errors]
+    findings += [Finding.from_text(file, warning, line=first_line) for warning in config.warnings]
     seen: dict[str, int] = {}
     for m, model in enumerate(config.nvidia.known_mig_geometries):
         where = (*NVIDIA, m, "models")
@@ -34,33 +35,45 @@ def lint_devices(file: str, text: str, first_line: int) -> tuple[list[Finding], 
             findings.append(Finding(file, lined.line(*where), f"no card that we know with MIG is called {listed}"))
             continue
         for g, group in enumerate(model.groups):
-            at = lined.line(*NVIDIA, m, "allowedGeometries", g)
-            findings += [Finding(file, at, text) for text in _group(model, group, table)]
+            at = (*NVIDIA, m, "allowedGeometries", g)
+            findings += [Finding(file, lined.line(*at, *below), text) for below, text in _group(model, group, table)]
     return findings, config
 
 
-def _group(model: ModelGeometries, group: MigGroup, table: MigTable) -> Iterator[str]:
+def _group(model: ModelGeometries, group: MigGroup, table: MigTable) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """(where below the group, what)"""
     who = f"group {group.name} of {model.models[0]}"
     wanted: list[MigProfile] = []
-    for instance in group.instances:
+    for number, instance in enumerate(group.instances):
+        here = ("geometries", number)
         try:
             profile = table.profile(instance.name)
         except KeyError:
-            offered = ", ".join(p.name for p in table.profiles if not p.media)
-            yield f"{who}: NVIDIA offers no profile {instance.name} on this model; it has {offered}"
+            meant = _meant(instance, table)
+            yield here, f"{who}: NVIDIA offers no profile {instance.name} on this model; did you mean {meant.name!r}?"
             return
         wanted += [profile] * instance.count
         if not 0.85 < instance.memory / profile.memory < 1.15:
-            yield f"{who}: {instance.name} is given {instance.memory} MiB, the driver gives it {profile.memory}"
+            unit = "; the unit is MiB" if instance.memory <= 1024 or instance.memory > 1 << 20 else ""
+            yield here, f"{who}: {instance.name} is given {instance.memory} MiB, the driver gives it {profile.memory}{unit}"
     if not placeable(wanted, table):
         sizes = " + ".join(f"{i.count} × {i.name}" for i in group.instances)
-        yield f"{who}: {sizes} do not fit on one card ({table.memory_slices} memory slices, {table.compute_slices} compute)"
+        slices = f"({table.memory_slices} memory slices, {table.compute_slices} compute)"
+        yield (), f"{who}: {sizes} do not fit on one card {slices}"
     sizes_in_order = [profile.size for profile in wanted]
     if sizes_in_order != sorted(sizes_in_order, reverse=True):
-        yield (
+        yield (), (
             f"{who}: list the larger profiles first; upstream's node plugin takes the position for the driver's "
             "device index, and the driver numbers larger instances first"
         )
+
+
+def _meant(instance: MigInstances, table: MigTable) -> MigProfile:
+    """The profile of that name in other letters, else the one of as much compute, else the one whose memory is nearest."""
+    offered = [profile for profile in table.profiles if not profile.media]
+    written = instance.name.lower()
+    compute = written.partition(".")[0]
+    return min(offered, key=lambda p: (p.name != written, not p.name.startswith(f"{compute}."), abs(p.memory - instance.memory)))
 
 
 def placeable(profiles: Sequence[MigProfile], table: MigTable) -> bool:

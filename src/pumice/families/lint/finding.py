@@ -25,7 +25,7 @@ class Finding:
     @classmethod
     def from_text(cls, file: str, text: str, *, error: bool = False, line: int = 1) -> Finding:
         """From a sentence that may begin with its line."""
-        match = _LINE.match(text)
+        match = _LINE.match(text.removeprefix(f"{file}: "))
         return cls(file, int(match[1]), match[2], error) if match else cls(file, line, text, error)
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 from pumice.families.lint.finding import Finding
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import BadInput, Refusal
-from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.scheduler_conf import read_scheduler_conf
 from pumice.wire.yaml_lines import Lined, load_lined
 
 ENABLE = ("deviceshare.VGPUEnable", "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable",
@@ -20,15 +20,19 @@ def lint_scheduler(file: str, text: str, first_line: int) -> list[Finding]:
     """``text`` begins at ``first_line`` of the file."""
     padded = "\n" * (first_line - 1) + text
     try:
-        conf = parse_scheduler_conf(padded, source=file)
+        conf, errors = read_scheduler_conf(padded, source=file)
         lined = load_lined(text, first_line=first_line)
     except BadInput as error:
         return [Finding.from_error(file, error, first_line)]
-    findings = [Finding.from_text(file, warning, line=first_line) for warning in conf.warnings]
+    findings = [Finding.from_text(file, text, error=True, line=first_line) for text in errors]
+    findings += [Finding.from_text(file, warning, line=first_line) for warning in conf.warnings]
+    if not conf.tiers:
+        findings.append(Finding(file, lined.line("tiers"), "without tiers no plugin runs: nothing filters or scores"))
     findings += [Finding(file, line, f"key {path[-1]!r} is given twice; the last one counts") for path, line in lined.duplicates]
     for plugin, path in _plugins(lined):
-        arguments = plugin.get("arguments") or {}
-        if plugin.get("name") == "deviceshare" and isinstance(arguments, dict):
+        arguments = plugin.get("arguments")
+        if plugin.get("name") == "deviceshare":
+            arguments = arguments if isinstance(arguments, dict) else {}
             legacy = _legacy(lined)
             findings += _deviceshare(file, lined, (*path, "arguments"), {**legacy, **arguments})
     return findings
