@@ -15,7 +15,6 @@ from typing import NoReturn
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
 from pumice.adapters.bookings.processes import boot, hold, put_mark, start_time
 from pumice.adapters.region.writer import create_region
-from pumice.local import arbiter
 from pumice.local.desk import Desk
 from pumice.local.environment import SHARE, environment
 from pumice.local.place import Place
@@ -66,8 +65,14 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
             bookings.remove(number)
             bookings.sweep()  # half a region on a full disk helps nobody
             raise
-        mixed = len({other.priority for other in bookings.all}) > 1 and arbiter.contested(bookings.all)
+        mixed = len({other.priority for other in bookings.all}) > 1 and _contested(bookings.all)
     return Start(booking, note, mixed)
+
+
+def _contested(bookings: Sequence[Booking]) -> bool:
+    from pumice.local.arbiter import contested  # rarely needed
+
+    return contested(bookings)
 
 
 def strangers(booking: Booking, others: Sequence[Booking], readings: Sequence[CardReading]) -> str:
