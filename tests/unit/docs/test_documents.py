@@ -1,0 +1,56 @@
+"""What the documents say of the house is so: rooms, the flow of imports, files, links and commands."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "src" / "pumice"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md"), *ROOT.glob("*/README.md")])
+MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
+"""Where a dependency's module has another name."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+def test_every_room_has_a_row_and_every_row_a_room():
+    rows = set(re.findall(r"^\| `([\w/]+)` \|", ARCHITECTURE, re.M))
+    rooms = {entry.name for entry in PACKAGE.iterdir() if entry.is_dir() and not entry.name.startswith("_")}
+    native = {f"native/{entry.name}" for entry in (ROOT / "native").iterdir() if (entry / "src").is_dir()}
+    assert rows == rooms | native
+
+
+def test_the_flow_of_imports_is_the_one_that_is_enforced():
+    contract = PROJECT["tool"]["importlinter"]["contracts"][0]
+    enforced = [sorted(re.findall(r"pumice\.(\w+)", layer)) for layer in contract["layers"]]
+    (line,) = re.findall(r"^`cli` > .*$", ARCHITECTURE, re.M)
+    assert [sorted(re.findall(r"`(\w+)`", layer)) for layer in line.split(" > ")] == enforced
+
+
+def test_every_dependency_is_used_and_has_its_reason():
+    named = [re.split(r"[<>=]", line)[0] for line in PROJECT["project"]["dependencies"]]
+    source = "\n".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
+    unused = [n for n in named if not re.search(rf"^\s*(import|from) {re.escape(MODULES.get(n.lower(), n))}\b", source, re.M)]
+    reasons = (ROOT / "docs" / "adr" / "0001-dependencies.md").read_text("utf-8").lower()
+    assert (unused, [n for n in named if n.lower() not in reasons]) == ([], [])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_every_file_and_link_that_a_page_names_is_there(page):
+    text = page.read_text("utf-8")
+    links = [target for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", text) if not (page.parent / target).exists()]
+    named = re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|toml|yaml|yml|json|gz|def|h|c|sh))`", text)
+    homes = (ROOT, PACKAGE, page.parent, page.parent / "src", ROOT / "tests" / "native")
+    files = [name for name in named if not any((home / name).exists() for home in homes)]
+    assert (links, files) == ([], [])
+
+
+def test_every_target_of_make_that_a_page_names_is_one():
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    wanted = {(str(page.relative_to(ROOT)), word) for page in PAGES
+              for word in re.findall(r"`make (?:-s )?([a-z0-9][a-z0-9-]*)", page.read_text("utf-8"))}  # fmt: skip
+    assert [(page, word) for page, word in wanted if word not in targets] == []
