@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import ctypes.util
 import logging
 import os
 import struct
@@ -25,7 +24,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class Presence:
-    """Counts the starts of one kubelet. Use as ``async with watch(...) as presence``."""
+    """Tells of the starts of one kubelet. Use as ``async with watch(...) as presence``."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
