@@ -26,12 +26,13 @@ from pumice.engine.state import State
 from pumice.model.refusal import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import names, volcano
-from pumice.wire.device_config import DeviceConfig, parse_device_config
+from pumice.wire.device_config import DeviceConfig, nearest, parse_device_config
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 KIND = "PumiceCase"
+VERSION = 1
 SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "namespaces": (volcano.NAMESPACES, None),
     "nodes": (volcano.NODES, Node),
@@ -67,8 +68,8 @@ class Case:
             meta = item.get("metadata", {})
             if meta.get("name") == name and meta.get("namespace", "default") == namespace:
                 return convert(Pod, item)
-        known = sorted({f"{p['metadata'].get('namespace', 'default')}/{p['metadata'].get('name')}"
-                        for p in self.objects.get("pods", ())})  # fmt: skip
+        metas = [p.get("metadata", {}) for p in self.objects.get("pods", ())]
+        known = sorted({f"{meta.get('namespace', 'default')}/{meta.get('name')}" for meta in metas})
         near = next((k for k in known if k.endswith(f"/{name}")), "")
         hint = f"; there is {near}" if near else ""
         raise BadInput(f"no pod {namespace}/{name}{hint}")
@@ -77,7 +78,10 @@ class Case:
 def engine_of(case: Case) -> Engine:
     """An engine that holds the picture. Raises BadInput when one of the configurations cannot be used."""
     conf = parse_scheduler_conf(case.scheduler_conf)
-    devices = parse_device_config(case.device_config) if case.device_config else DeviceConfig()
+    try:
+        devices = parse_device_config(case.device_config) if case.device_config else DeviceConfig()
+    except BadInput as error:
+        raise BadInput(f"{names.DEVICE_CONFIG_KEY} {error}") from None
     engine = Engine(conf, devices, State(scheduler_names=frozenset(case.scheduler_names)))
     state = engine.state
     for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
@@ -98,9 +102,19 @@ def engine_of(case: Case) -> Engine:
         "pods": lambda o: state.put_pod(convert(Pod, o), case.now),
     }
     for kind, action in put.items():
-        for item in case.objects.get(kind, ()):
-            action(item)
+        for number, item in enumerate(case.objects.get(kind, ())):
+            try:
+                action(item)
+            except UNREADABLE[SLICES[kind][1] is None] as error:
+                raise BadInput(f"objects.{kind}[{number}]: {type(error).__name__}: {error}") from None
     return engine
+
+
+UNREADABLE: Mapping[bool, tuple[type[Exception], ...]] = {
+    False: (msgspec.ValidationError,),
+    True: (AttributeError, KeyError, TypeError, ValueError),
+}
+"""What an object that nobody's API server would show ends in, by whether it is kept as it is."""
 
 
 def decisions_of(case: Case) -> list[dict[str, Any]]:
@@ -121,7 +135,7 @@ def decisions_of(case: Case) -> list[dict[str, Any]]:
 
 def save(case: Case) -> str:
     """The document as text."""
-    return json.dumps({"kind": KIND, "version": 1, **asdict(case)}, indent=1)
+    return json.dumps({"kind": KIND, "version": VERSION, **asdict(case)}, indent=1)
 
 
 def load(path: Path) -> Case:
@@ -134,11 +148,17 @@ def load(path: Path) -> Case:
         raise BadInput(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.pop("kind", None) != KIND:
         raise BadInput(f"{path}: not written by `pumice dump` (kind {KIND} expected)")
-    document.pop("version", None)
+    version = document.pop("version", VERSION)
+    if version != VERSION:
+        raise BadInput(f"{path}: written in form {version!r}, this pumice reads form {VERSION}; use the one that wrote it")
     try:
-        return msgspec.convert(document, Case)
+        case = msgspec.convert(document, Case)
     except msgspec.ValidationError as error:
         raise BadInput(f"{path}: {error}") from None
+    for kind in case.objects:
+        if kind not in SLICES:
+            raise BadInput(f"{path}: objects.{kind}: nothing reads this{nearest(kind, SLICES)}")
+    return case
 
 
 def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:

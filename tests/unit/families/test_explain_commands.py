@@ -11,7 +11,7 @@ import pytest
 from tests.kit.device_world import V100, card, limits, pod_of, vgpu_node
 
 from pumice.cli import main as cli
-from pumice.cli.casefile import Case, decisions_of, load, save, trimmed
+from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed
 from pumice.model.refusal import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
@@ -189,6 +189,34 @@ def test_a_file_that_is_no_dump_is_refused_in_one_line(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(BadInput, match=r"x\.json: "):
             load(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "says"),
+    [
+        ("nodes", {"metadata": "x"}, r"objects\.nodes\[1\]: .*metadata"),
+        ("pods", {"spec": {"containers": {}}}, r"objects\.pods\[4\]: .*containers"),
+        ("namespaces", {"metadata": 3}, r"objects\.namespaces\[0\]: "),
+        ("volumes", {"metadata": {"name": "v"}, "spec": 3}, r"objects\.volumes\[0\]: "),
+    ],
+)
+def test_an_object_of_a_dump_that_cannot_be_read_is_named(
+    kind: str, wrong: dict[str, Any], says: str, case_file: Path
+) -> None:
+    case = load(case_file)
+    case.objects.setdefault(kind, []).append(wrong)
+    with pytest.raises(BadInput, match=says):
+        engine_of(case)
+
+
+def test_a_dump_of_another_form_or_with_a_misspelt_list_is_refused(case_file: Path) -> None:
+    written = json.loads(case_file.read_text())
+    case_file.write_text(json.dumps({**written, "version": 2}))
+    with pytest.raises(BadInput, match="written in form 2, this pumice reads form 1"):
+        load(case_file)
+    case_file.write_text(json.dumps({**written, "objects": {"pdos": []}}))
+    with pytest.raises(BadInput, match=r"objects\.pdos: nothing reads this; did you mean 'pods'"):
+        load(case_file)
 
 
 def test_a_dump_holds_neither_environment_nor_commands() -> None:
