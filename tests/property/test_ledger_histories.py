@@ -203,6 +203,14 @@ class Histories(RuleBasedStateMachine):
             found["metadata"]["labels"]["zone"] = label
             self.world.add(found)
 
+    @rule(name=st.sampled_from(NAMES), images=st.lists(st.sampled_from(["busybox:latest", "other:1"]), unique=True),
+          size=st.sampled_from([10, 800]))  # fmt: skip
+    def images_are_pulled(self, name: str, images: list[str], size: int) -> None:
+        found = self.world.nodes.get(name)
+        if found is not None:
+            found["status"]["images"] = [{"names": [image], "sizeBytes": size << 20} for image in images]
+            self.world.add(found)
+
     @rule(name=st.sampled_from(NAMES))
     def cards_vanish_and_return(self, name: str) -> None:
         """The device plugin restarts: the registration goes and comes back."""

@@ -9,6 +9,7 @@ from sys import intern
 from pumice.engine.classes import Classes, Kind, PodClass
 from pumice.engine.evidence import Evidence
 from pumice.engine.groups import Groups
+from pumice.engine.images import Images, images_of
 from pumice.engine.ledger import Hold, Holding, Ledger
 from pumice.engine.model import DONE_STATUSES, Status, Task
 from pumice.engine.node_book import NO_MARKS
@@ -36,6 +37,11 @@ class Bookings(Groups):
     evidence: Evidence = field(default_factory=Evidence)
     """Of the pods that may hold cards: what a new inventory or family is replayed from."""
     _expected: dict[PodClass, tuple[int, Vector]] = field(default_factory=dict)
+
+    @property
+    def images(self) -> Images:
+        """Which images the nodes have."""
+        return self.classes.images
 
     def _hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         """Bring the ledger in line with what the API server says of this pod."""
@@ -173,16 +179,21 @@ class Bookings(Groups):
         if row is not None:
             facts = self.ledger.table.facts[row]
             if facts is not None and facts.written == node_bytes(node):
+                self.images.put(row, node.status.images, len(self.ledger.table))
                 return
         before = {family: book.nodes.get(name) for family, book in self.ledger.books.items()}
-        self.ledger.put_node(node)
+        row = self.ledger.put_node(node)
+        self.images.put(row, node.status.images, len(self.ledger.table))
         if any(book.nodes.get(name) is not before[family] for family, book in self.ledger.books.items()):
             self._replay_node(name)
         self._note_inventory(name)
         self.wake_waiting()
 
     def drop_node(self, name: str) -> None:
+        row = self.ledger.table.row_of.get(name)
         self.ledger.remove_node(name)
+        if row is not None:
+            self.images.remove(row, len(self.ledger.table))
         self.problems.pop(f"Node {name}", None)
 
     def _note_inventory(self, name: str) -> None:
@@ -204,6 +215,25 @@ class Bookings(Groups):
         if self.sleeping and self.ledger.terms.version != before:  # who refuses to be near whom may have changed anywhere
             for row in self.ledger.table.row_of.values():
                 self.ledger.table.touch(row, gain=True)
+
+    def heed_images(self, *, heeded: bool) -> None:
+        """Whether some plugin scores by images."""
+        if self.images.heeded != heeded:
+            self.images.heeded = heeded
+            self.classes.set_families(self.classes.families)  # no class is what it was
+            self.reclass_pending()
+
+    def sort_by_images(self) -> None:
+        """Nodes have images that none had before: pods that wait for a node with them are no longer like others."""
+        fresh, self.images.fresh = self.images.fresh, set()
+        if not self.images.heeded:
+            return
+        self.classes.mind_images(fresh)
+        for job in self.jobs.values():
+            for task in list(job.pending.values()):
+                if task.pod is not None and not fresh.isdisjoint(images_of(task.pod.spec)):
+                    self._reclass(task, task.pod)
+                    self.activate(job)
 
     def storage_changed(self) -> None:
         """Claims, volumes, storage classes or what nodes may attach changed: pods with claims may fit elsewhere now."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from pumice.engine.constraints import Constraints, host_ports, pod_claims, read_constraints
+from pumice.engine.images import Images, images_of
 from pumice.engine.ledger import Features
 from pumice.engine.node_book import NO_MARKS
 from pumice.engine.resources import Request, Vector, pod_request, shared
@@ -44,6 +45,8 @@ class PodClass:
     """``demand`` as a vector; shared, never changed in place."""
     vague: tuple[Ask, ...] = ()
     """Asks of which ``demand`` leaves out what only the cards can tell (``Family.vague``)."""
+    images: tuple[str, ...] = ()
+    """Its images, where some node has one of them."""
     users: int = 0
     state: Any = None
     """What the placer remembers of this class (its own type); None when it was never asked or is asleep."""
@@ -65,6 +68,7 @@ class Kind:
     key: tuple[Hashable, ...]
     """The constraints as they are written."""
     features: Features
+    images: tuple[str, ...]
     asks_cards: bool
     """Whether some container names an extended resource at all; without one a pod holds no card."""
     cls: PodClass | None = None
@@ -75,6 +79,7 @@ class Classes:
     """All classes by key. ``families`` decide what an ask is."""
 
     families: Sequence[Family] = ()
+    images: Images = field(default_factory=Images)
     labels_matter: bool = False
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
     _known: dict[Hashable, PodClass] = field(default_factory=dict)
@@ -98,6 +103,12 @@ class Classes:
         for kind in self._kinds.values():
             kind.cls = None
 
+    def mind_images(self, names: set[str]) -> None:
+        """From now on these images tell classes apart."""
+        for kind in self._kinds.values():
+            if not names.isdisjoint(kind.images):
+                kind.cls = None
+
     # -- kinds ----------------------------------------------------------------------------------------------------
 
     def kind(self, pod: Pod) -> Kind:
@@ -112,7 +123,8 @@ class Classes:
             written = _encode(
                 (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
             )
-        key = (containers, meta.namespace, labels, written, ports, claims)
+        images = images_of(spec)
+        key = (containers, meta.namespace, labels, written, ports, claims, images)
         found = self._kinds.get(key)
         if found is None:
             if len(self._kinds) >= KINDS_KEPT:
@@ -122,7 +134,7 @@ class Classes:
             request = self._request(pod, containers)
             asks_cards = any("/" in name for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits)
             features = self._feature(constraints)
-            found = self._kinds[key] = Kind(containers, request, constraints, key[1:], features, asks_cards)
+            found = self._kinds[key] = Kind(containers, request, constraints, key[1:-1], features, images, asks_cards)
         return found
 
     def request(self, pod: Pod) -> Request:
@@ -159,10 +171,12 @@ class Classes:
         if not (kind.constraints.topological or kind.constraints.claims or self.labels_matter):
             constraints_key = constraints_key[2:]  # labels and namespace decide nothing for this pod
         asks, refusals = self._asks(pod)
-        key = (kind.request, constraints_key, tuple((a.family, a.key) for a in asks), refusals)
+        images = kind.images if self.images.matters(kind.images) else ()
+        key = (kind.request, constraints_key, tuple((a.family, a.key) for a in asks), refusals, images)
         found = self._known.get(key)
         if found is None:
             found = self._new_class(key, kind, asks, refusals)
+            found.images = images
         if plain and not refusals:  # a refusal names the container
             kind.cls = found
         return found

@@ -107,6 +107,8 @@ class Cycle:
         state = self.state
         self.placer.fallen.clear()
         state.wake_due(self.now)
+        if state.images.fresh:
+            state.sort_by_images()
         for job in self.placer.standing:  # they take their part again before others see it
             if job.key in state.jobs:
                 state.activate(job)

@@ -18,6 +18,7 @@ from pumice.engine.model import Job, Status, Task
 from pumice.engine.place import Placer
 from pumice.engine.plugins import make, without_effect
 from pumice.engine.plugins.deviceshare import device_arguments
+from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.state import State
 from pumice.families.registry import families_from
@@ -61,6 +62,7 @@ class Engine:
             self.families = made
             self.state.set_families(made, settings)
         self.placer = Placer(self.state, framework)
+        self.state.heed_images(heeded=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
         for job in self.state.jobs.values():
             job.sort_key = None

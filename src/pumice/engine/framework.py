@@ -101,8 +101,8 @@ class Plugin:
         return ()
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None: ...
-    def score(self, state: State, cls: PodClass, have: list[int], used: list[int]) -> float | None:
-        """The same as ``scores`` for one node, from its columns as plain numbers; None when there is no such form."""
+    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
+        """The same as ``scores`` for one row, with its columns as plain numbers; None when there is no such form."""
         return None
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
@@ -231,7 +231,7 @@ class Framework:
         """Score of one node. ``have`` and ``used`` are its columns in the node table."""
         total = 0.0
         for score in self._each:
-            part = score(state, cls, have, used)
+            part = score(state, cls, row, have, used)
             if part is None:
                 found = self.scores(state, cls, np.array([row], np.intp))
                 return 0.0 if found is None else float(found[0])

@@ -48,6 +48,7 @@ class ClassState:
     reliefs: int
     terms_version: int
     storage: int
+    images: int
     masked: NDArray[np.float64]
     """Score where the class fits, minus infinity elsewhere."""
     chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
@@ -257,6 +258,7 @@ class Placer:
                 or len(kept.masked) != table.capacity
                 or (kept.terms_version != terms.version and self.state.sees_pods(cls))
                 or (kept.storage != self.state.volumes.version and bool(cls.constraints.claims))
+                or (kept.images != self.state.images.version and bool(cls.images))
             )
             if not whole:
                 assert changed is not None
@@ -278,8 +280,9 @@ class Placer:
                     kept.changed(changed)
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
                 kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
+                kept.images = self.state.images.version
                 return kept
-        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version)
+        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.images.version)
         kept = ClassState(*seen, self.evaluation.scores(cls, None))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)

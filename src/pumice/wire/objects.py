@@ -126,10 +126,16 @@ class NodeCondition(Struct, rename="camel", gc=False):
     status: str = ""
 
 
+class NodeImage(Struct, rename="camel", gc=False):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
 class NodeStatus(Struct, rename="camel", gc=False):
     allocatable: Quantities = {}
     capacity: Quantities = {}
     conditions: list[NodeCondition] = []
+    images: list[NodeImage] = []
 
 
 class Node(Struct, rename="camel", gc=False):

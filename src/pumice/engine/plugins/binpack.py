@@ -54,7 +54,7 @@ class Binpack(Plugin):
             return None
         return np.where(over, 0.0, score / total * 100 * self.weight)
 
-    def score(self, state: State, cls: PodClass, have: list[int], used: list[int]) -> float | None:
+    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
         if not self.weight:
             return 0.0
         dims = state.ledger.table.dims

@@ -34,10 +34,11 @@ class NodeOrder(Plugin):
         self.affinity = arguments.integer("nodeaffinity.weight", 2)
         self.pods = arguments.integer("podaffinity.weight", 2)
         self.taints = arguments.integer("tainttoleration.weight", 3)
+        self.images = arguments.integer("imagelocality.weight", 1)
         self.spread = arguments.integer("podtopologyspread.weight", 2)
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> Floats | None:
-        if not (self.least or self.most or self.balanced):
+        if not (self.least or self.most or self.balanced or (self.images and cls.images)):
             return None
         table = state.ledger.table
         alloc, used = (table.alloc, table.used) if rows is None else (table.alloc[rows], table.used[rows])
@@ -54,9 +55,12 @@ class NodeOrder(Plugin):
             total += self.most * np.floor(part.sum(axis=1) / 2)
         if self.balanced and _is_balanced(cls):
             total += self.balanced * _balance(table.dims.get(GPU), cls, alloc, used, have, want)
+        if self.images and cls.images:
+            found = state.images.scores(cls.images, table.capacity)
+            total += self.images * (found if rows is None else found[rows])
         return total
 
-    def score(self, state: State, cls: PodClass, have: list[int], used: list[int]) -> float | None:
+    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
         gpu = state.ledger.table.dims.get(GPU)
         if gpu is not None and have[gpu]:
             return None
@@ -74,6 +78,8 @@ class NodeOrder(Plugin):
         if self.balanced and _is_balanced(cls):
             spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else 0.0
             total += self.balanced * floor((1 - spread) * 100)
+        if self.images and cls.images:
+            total += self.images * int(state.images.scores(cls.images, state.ledger.table.capacity)[row])
         return float(total)
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
