@@ -45,6 +45,18 @@ def test_an_answer_is_the_same_however_it_is_cut(name: str, cuts: list[int]) -> 
     assert (answer.status, answer.body, answer.last) == (status, BODY, last)
 
 
+def test_one_reader_reads_the_answers_of_a_connection_one_after_the_other() -> None:
+    reader = AnswerReader()
+    for name in ("a length", "chunks and trailers", "a promise before", "a length"):
+        data, status, _ = ANSWERS[name]
+        reader.begin()
+        assert not reader.begun
+        assert reader.feed(data[:20]) is None
+        answer = reader.feed(data[20:])
+        assert answer is not None
+        assert (answer.status, answer.body, answer.field("Link")) == (status, BODY, "")
+
+
 @given(cut=st.integers(1, 10_000))
 def test_an_answer_without_a_length_lasts_until_the_connection_ends(cut: int) -> None:
     nothing, reader = read(b"HTTP/1.1 200 OK\r\n\r\n" + BODY, [cut])
@@ -108,11 +120,12 @@ def test_a_packed_answer_is_unpacked_and_another_packing_refused() -> None:
     answer, _ = read(head + packed, [30])
     assert answer is not None
     assert answer.content() == BODY
-    for broken in (Answer(200, answer.head, b"no gzip", False), Answer(200, b"X\r\nContent-Encoding: br\r\n", b"", False)):
+    for broken in (Answer(200, answer.fields, b"no gzip", False), Answer(200, {b"content-encoding": b"br"}, b"", False)):
         with pytest.raises(BadAnswer):
             broken.content()
 
 
 def test_fields_are_found_by_any_spelling_and_not_inside_others() -> None:
-    answer = Answer(429, b"HTTP/1.1 429 X\r\nX-Retry-After: 9\r\nretry-after:  7 \r\n", b"", False)
+    answer, _ = read(b"HTTP/1.1 429 X\r\nX-Retry-After: 9\r\nretry-after:  7 \r\nContent-Length: 0\r\n\r\n", [])
+    assert answer is not None
     assert (answer.field("Retry-After"), answer.field("Date")) == ("7", "")

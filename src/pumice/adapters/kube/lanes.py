@@ -34,7 +34,7 @@ class Lane(asyncio.Protocol):
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection has ended")
         self._answer = expected = self._loop.create_future()
-        self._reader = AnswerReader()
+        self._reader.begin()
         timer = self._loop.call_later(timeout, self._fail, TimeoutError())
         try:
             transport.write(message)
@@ -138,7 +138,11 @@ class Lanes:
         return await self._ask(lane, message, timeout - (asyncio.get_running_loop().time() - began))
 
     async def _ask(self, lane: Lane, message: bytes, timeout: float) -> Answer:
-        answer = await lane.ask(message, timeout)
+        try:
+            answer = await lane.ask(message, timeout)
+        except TimeoutError:
+            self._end_idle()  # the way may be cut: they lead to the same end, and each would cost a timeout
+            raise
         if lane.fresh:
             self._idle.append(lane)
         return answer
@@ -157,6 +161,10 @@ class Lanes:
             lambda: Lane(self), self.host, self.port, ssl=self.tls, server_hostname=name, happy_eyeballs_delay=0.25)  # fmt: skip
         self._all.add(lane)
         return lane
+
+    def _end_idle(self) -> None:
+        for lane in list(self._idle):
+            lane.abort()
 
     def forget(self, lane: Lane) -> None:
         """It has ended."""
