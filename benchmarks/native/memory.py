@@ -36,8 +36,10 @@ def chaos(figures: Figures, folder: Path, rounds: int) -> None:
     env = on(folder / "real", **under(region, CUDA_DEVICE_MEMORY_LIMIT="3g"))
     out = subprocess.run([PROGRAMS / "chaos", "0", "4", str(rounds)], env=env, capture_output=True, text=True)
     figures.most("lost bytes, locks or slots left by kills", out.returncode, 0)  # it looks for all three itself
-    done, longest = json.loads(out.stdout or "[0, 0]")
+    done, longest, waits, late = json.loads(out.stdout or "[0, 0, 0, 0]")
     figures.least("kills at random moments", done, rounds)
+    figures.tell("waits for a lock", waits)
+    figures.most("of them given up", late, 0)
     figures.most("longest wait for a lock, by the library's counter", longest / MS, 50, "ms")
 
 

@@ -313,8 +313,10 @@ def test_kills_at_any_moment_lose_no_byte_and_leave_no_lock(container: Container
     ran = container.run(PROGRAMS / "chaos", "2000", "4", timeout=60, LIBCUDA_LOG_LEVEL="0")
     assert ran.code == 0, ran.err
     assert ran.err == ""
-    rounds, longest_wait_ns = ran.json()
+    rounds, longest_wait_ns, waits, given_up = ran.json()
     assert rounds >= 30
+    assert waits > 0
+    assert given_up == 0
     assert longest_wait_ns <= 50_000_000
 
 

@@ -26,8 +26,9 @@ def built() -> None:
 def test_ten_thousand_kills_lose_no_byte_and_leave_no_lock(tmp_path: Path) -> None:
     machine.create(machine.machine_of("A100-SXM4-40GB"), tmp_path / "m")
     container = Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "3g", "LIBCUDA_LOG_LEVEL": "0"})
-    rounds, longest_wait_ns = container.run(PROGRAMS / "chaos", "0", "4", "10000", timeout=3000).json()
+    rounds, longest_wait_ns, _, given_up = container.run(PROGRAMS / "chaos", "0", "4", "10000", timeout=3000).json()
     assert rounds >= 10_000
+    assert given_up == 0
     assert longest_wait_ns <= 50_000_000
 
 

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "core/region_map.h"
 #include "core/slots.h"
+#include "core/waits.h"
 #include "policy/memory.h"
 
 #include <pthread.h>
@@ -113,13 +114,17 @@ static void many_hands_never_exceed_the_limit(void)
     CHECK(witness->refusals > 0); /* else the limit was never met */
     struct region_map map;
     region_attach(&map, &config);
+    const struct ext_waits waited = map.ext->waits;
+    CHECK_EQUAL(waited.late, 0); /* nobody gave up, and so nobody was refused what fits */
+    CHECK(waited.longest_ns <= LOCK_WAIT_MAX_NS);
     CHECK_EQUAL(memory_used(&map, 0), 0);
     CHECK(memory_reserve(&map, 0, MEMORY_DATA, LIMIT) == GRANTED);
     CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1) == REFUSED);
     CHECK_EQUAL(map.region->proc_num, 1);
     region_forget(&map);
-    printf("     %llu grants, %llu refusals, at most %llu of %llu bytes\n", (unsigned long long)witness->grants,
-           (unsigned long long)witness->refusals, (unsigned long long)witness->highest, (unsigned long long)LIMIT);
+    printf("     %llu grants, %llu refusals, at most %llu of %llu bytes; %llu waits, the longest %llu us\n",
+           (unsigned long long)witness->grants, (unsigned long long)witness->refusals, (unsigned long long)witness->highest,
+           (unsigned long long)LIMIT, (unsigned long long)waited.count, (unsigned long long)waited.longest_ns / 1000);
 }
 
 /* Two that do not both fit: exactly one of them is granted, every time. */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -62,7 +63,6 @@ static void a_new_region_is_what_a_monitor_expects(void)
     struct region_slot zero;
     memset(&zero, 0, sizeof zero);
     CHECK(memcmp(&map.region->procs[0], &zero, sizeof zero) == 0);
-    CHECK_EQUAL(map.region->proc_num, 0);
     region_forget(&map);
 }
 
@@ -283,20 +283,86 @@ static void a_closed_descriptor_does_not_make_us_dead(void)
     region_forget(&first);
 }
 
+/* A child that attaches, gets so many bytes, leaves, may write on, and is there until it is killed. */
+static pid_t child_leaving(const struct config *config, uint64_t bytes, uint64_t residue)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct region_map map;
+        region_attach(&map, config);
+        bool granted = memory_reserve(&map, 0, MEMORY_DATA, bytes) == GRANTED;
+        slot_leave(&map);
+        map.region->procs[map.slot].used[0].total += residue; /* a thread that was in the middle of booking */
+        bool refused = memory_reserve(&map, 0, MEMORY_DATA, 1) == REFUSED; /* it ends, and gets no more */
+        if (write(ends[1], granted && refused ? "y" : "n", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    char answer = 0;
+    close(ends[1]);
+    CHECK(read(ends[0], &answer, 1) == 1 && answer == 'y');
+    close(ends[0]);
+    return pid;
+}
+
+static void who_ends_is_gone_for_monitors_at_once_and_for_the_limit_when_the_driver_has_all_back(void)
+{
+    struct config config = config_for("leaving.cache", 1000);
+    pid_t pid = child_leaving(&config, 600, 0);
+    struct region_map map;
+    struct region_slot zero;
+    memset(&zero, 0, sizeof zero);
+    region_attach(&map, &config);
+    CHECK_EQUAL(map.slot, 1); /* nobody takes the place of who still ends */
+    CHECK(memcmp(&map.region->procs[0], &zero, sizeof zero) == 0);
+    CHECK_EQUAL(memory_used(&map, 0), 600);
+    CHECK_EQUAL(memory_used_shown(&map, 0), 600);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 401) == REFUSED);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1000) == GRANTED);
+    CHECK(slot_is_free(&map, 0));
+    region_forget(&map);
+}
+
 static void what_a_leaving_process_still_wrote_is_swept(void)
 {
     struct config config = config_for("residue.cache", 1000);
-    struct region_map first, second;
-    region_attach(&first, &config);
-    region_attach(&second, &config);
-    slot_leave(&first);
-    CHECK(memory_reserve(&first, 0, MEMORY_DATA, 5000) == GRANTED); /* its books are closed, and it ends */
-    CHECK_EQUAL(first.region->procs[0].used[0].total, 0);
-    region_forget(&first);
-    second.region->procs[0].used[0].total = 700; /* a thread that was in the middle of booking */
-    CHECK(memory_reserve(&second, 0, MEMORY_DATA, 1000) == GRANTED);
-    CHECK_EQUAL(second.region->procs[0].used[0].total, 0);
-    region_forget(&second);
+    struct region_map map;
+    region_attach(&map, &config);
+    pid_t pid = child_leaving(&config, 100, 700);
+    CHECK_EQUAL(memory_used(&map, 0), 800);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1000) == GRANTED);
+    CHECK_EQUAL(map.region->procs[1].used[0].total, 0);
+    CHECK_EQUAL(map.region->proc_num, 1);
+    region_forget(&map);
+}
+
+/* Killed between the two halves of emptying a slot: neither an owner nor free, and the next look ends it. */
+static void a_slot_that_was_emptied_by_half_is_emptied(void)
+{
+    struct config config = config_for("half.cache", 1000);
+    struct region_map map;
+    region_attach(&map, &config);
+    map.ext->slots[5].flags = EXT_SLOT_LEAVING | EXT_SLOT_ALIVE_LOCK;
+    map.ext->slots[5].pending[0].fast = 400;
+    map.region->proc_num = 6;
+    CHECK_EQUAL(memory_used(&map, 0), 400);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1000) == GRANTED);
+    CHECK(slot_is_free(&map, 5));
+    CHECK_EQUAL(map.region->proc_num, 1);
+    region_forget(&map);
+}
+
+static void empty(struct region_map *map)
+{
+    slot_clear(map, map->slot); /* as the sweep of whoever comes next does */
+    region_forget(map);
 }
 
 static void slots_are_reused_lowest_first_and_never_move(void)
@@ -306,16 +372,13 @@ static void slots_are_reused_lowest_first_and_never_move(void)
     for (int i = 0; i < 4; i++)
         region_attach(&maps[i], &config);
     CHECK_EQUAL(maps[3].slot, 3);
-    slot_leave(&maps[1]);
-    region_forget(&maps[1]);
+    empty(&maps[1]);
     CHECK_EQUAL(maps[0].region->proc_num, 4);
     region_attach(&maps[1], &config);
     CHECK_EQUAL(maps[1].slot, 1);
     CHECK_EQUAL(maps[3].region->procs[3].pid, getpid());
-    for (int i = 3; i >= 0; i--) {
-        slot_leave(&maps[i]);
-        region_forget(&maps[i]);
-    }
+    for (int i = 3; i >= 0; i--)
+        empty(&maps[i]);
 }
 
 static void the_thousand_and_twenty_fifth_process_is_limited_alone(void)
@@ -388,7 +451,9 @@ int main(void)
     a_mark_that_lies_hides_nobody();
     the_dead_give_back_at_the_next_request();
     a_closed_descriptor_does_not_make_us_dead();
+    who_ends_is_gone_for_monitors_at_once_and_for_the_limit_when_the_driver_has_all_back();
     what_a_leaving_process_still_wrote_is_swept();
+    a_slot_that_was_emptied_by_half_is_emptied();
     slots_are_reused_lowest_first_and_never_move();
     the_thousand_and_twenty_fifth_process_is_limited_alone();
     books_never_go_below_zero();

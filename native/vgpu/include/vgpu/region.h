@@ -109,19 +109,31 @@ struct ext_pending { /* bytes being requested at this moment, spec 9.2 */
 };
 
 #define EXT_SLOT_ALIVE_LOCK 1u /* the owner holds the record lock of its slot for as long as it lives */
+/*
+ * The owner ends: monitors see an empty slot, but what it held is in pending until the process is gone, for only then the driver
+ * frees it. left_pid says who it was.
+ */
+#define EXT_SLOT_LEAVING 2u
 
 struct ext_slot {
     uint64_t heartbeat_ns;
     uint64_t start_time; /* clock ticks since boot, field 22 of /proc/PID/stat */
     uint64_t pid_namespace;
     uint32_t flags;
-    uint32_t pad;
+    int32_t left_pid;
     struct ext_pending pending[REGION_DEVICES];
     uint64_t busy_until_ns; /* when the work this process has queued is expected to be done */
     uint32_t busy_devices;  /* bit mask of the devices meant by busy_until_ns */
     uint32_t pad2;
-    uint64_t lock_wait_ns;  /* the longest that this process waited for a lock of the region */
-    uint64_t reserved[1];
+    uint64_t reserved[2];
+};
+
+/* Waits for any lock of the library, of all processes since the region was made, each from its beginning to its end. */
+struct ext_waits {
+    uint64_t longest_ns;
+    uint64_t total_ns;
+    uint64_t count;
+    uint64_t late; /* waits that were given up after 50 ms */
 };
 
 enum { EXT_TOLD = 8 };
@@ -132,9 +144,11 @@ struct region_ext {
     uint32_t bytes;
     uint32_t reserved;
     uint8_t pad0[48];
-    uint8_t lock_bytes[16]; /* never written: ranges for record locks */
+    uint8_t lock_bytes[16]; /* never written */
     uint32_t told[EXT_TOLD]; /* what the container's configuration was last complained about, by subject; core/told.h */
-    uint8_t pad1[144];
+    uint32_t turns[REGION_DEVICES]; /* whose turn it is to decide about memory; core/turn.h */
+    struct ext_waits waits;
+    uint8_t pad1[48];
     struct ext_device devices[REGION_DEVICES];
     uint64_t made_limit[REGION_DEVICES]; /* the limits with which the region was made: another limit[] was set since */
     uint64_t made_sm_limit[REGION_DEVICES];
@@ -143,7 +157,6 @@ struct region_ext {
 };
 
 /* Record locks: byte ranges of the file that are locked, never written. */
-#define LOCK_SLOTS (REGION_EXT_OFFSET + 64)
 #define LOCK_ALIVE(slot) (REGION_EXT_OFFSET + 4096 + (uint64_t)(slot) * 320)
 /* The range an upstream process locks while it creates or checks the region. */
 #define LOCK_UPSTREAM_BYTES REGION_V1_BYTES
@@ -197,11 +210,14 @@ SIZE(ext_device, 128);
 AT(ext_slot, start_time, 8);
 AT(ext_slot, pid_namespace, 16);
 AT(ext_slot, flags, 24);
+AT(ext_slot, left_pid, 28);
 AT(ext_slot, pending, 32);
 AT(ext_slot, busy_until_ns, 288);
 SIZE(ext_slot, 320);
 AT(region_ext, lock_bytes, 64);
 AT(region_ext, told, 80);
+AT(region_ext, turns, 112);
+AT(region_ext, waits, 176);
 AT(region_ext, devices, 256);
 AT(region_ext, made_limit, 2304);
 AT(region_ext, made_sm_limit, 2432);

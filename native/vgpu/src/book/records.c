@@ -1,5 +1,7 @@
 #include "book/records.h"
 
+#include "core/waits.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@ static uint64_t mix(enum record_kind kind, uint64_t key)
 static struct shard *lock_shard(uint64_t hash)
 {
     struct shard *shard = &shards[hash % SHARDS];
-    pthread_mutex_lock(&shard->lock);
+    mutex_take(&shard->lock);
     return shard;
 }
 
@@ -154,7 +156,7 @@ void records_drop_owner(uint64_t owner, void (*each)(const struct record *record
 {
     for (int i = 0; i < SHARDS; i++) {
         struct shard *shard = &shards[i];
-        pthread_mutex_lock(&shard->lock);
+        mutex_take(&shard->lock);
         for (uint64_t at = 0; at < shard->capacity;) {
             struct record *record = &shard->table[at];
             if (record->kind == RECORD_NONE || record->kind == RECORD_MAPPING || record->kind == RECORD_HANDLE ||
@@ -173,7 +175,7 @@ uint64_t records_live(void)
 {
     uint64_t sum = 0;
     for (int i = 0; i < SHARDS; i++) {
-        pthread_mutex_lock(&shards[i].lock);
+        mutex_take(&shards[i].lock);
         sum += shards[i].count;
         pthread_mutex_unlock(&shards[i].lock);
     }

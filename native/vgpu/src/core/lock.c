@@ -1,15 +1,16 @@
 #include "core/lock.h"
 
+#include "core/waits.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_PAUSE_NS 20000ull
-#define LONGEST_PAUSE_NS 200000ull /* many short looks: under contention a rare one would miss its moment again and again */
+#define FIRST_PAUSE_NS 20000l
+#define LONGEST_PAUSE_NS 200000l /* many short looks: under contention a rare one would miss its moment again and again */
 
 static int classic_locks; /* 1 once the kernel refused open-file-description locks */
-static uint64_t longest_wait_ns;
 
 static int command(int ofd, int classic)
 {
@@ -34,29 +35,19 @@ enum lock_verdict lock_try(int fd, uint64_t start, uint64_t bytes)
     return errno == EAGAIN || errno == EACCES || errno == EINTR ? LOCK_BUSY : LOCK_BROKEN;
 }
 
-static void pause_ns(uint64_t ns)
-{
-    struct timespec span = {.tv_sec = 0, .tv_nsec = (long)ns};
-    nanosleep(&span, NULL);
-}
-
 enum lock_verdict lock_wait(int fd, uint64_t start, uint64_t bytes)
 {
-    uint64_t waited = 0, step = FIRST_PAUSE_NS;
-    enum lock_verdict verdict;
-    while ((verdict = lock_try(fd, start, bytes)) == LOCK_BUSY && waited < LOCK_WAIT_MAX_NS) {
+    enum lock_verdict verdict = lock_try(fd, start, bytes);
+    if (verdict != LOCK_BUSY)
+        return verdict;
+    struct wait wait = wait_begin();
+    for (long step = FIRST_PAUSE_NS; verdict == LOCK_BUSY && !wait_is_over(&wait); step += step < LONGEST_PAUSE_NS ? step : 0) {
         /* Different processes pause differently, so that they do not march in step. */
-        uint64_t jitter = ((uint64_t)getpid() * 2654435761u + waited) % (step / 2 + 1);
-        uint64_t span = step / 2 + jitter;
-        if (span > LOCK_WAIT_MAX_NS - waited)
-            span = LOCK_WAIT_MAX_NS - waited;
-        pause_ns(span);
-        waited += span;
-        if (step < LONGEST_PAUSE_NS)
-            step *= 2;
+        struct timespec span = {0, step / 2 + (long)((uint64_t)getpid() * 2654435761u % (uint64_t)(step / 2))};
+        nanosleep(&span, NULL);
+        verdict = lock_try(fd, start, bytes);
     }
-    if (waited > __atomic_load_n(&longest_wait_ns, __ATOMIC_RELAXED))
-        __atomic_store_n(&longest_wait_ns, waited, __ATOMIC_RELAXED);
+    wait_end(&wait, verdict == LOCK_BUSY);
     return verdict;
 }
 
@@ -74,9 +65,4 @@ bool lock_held_elsewhere(int fd, uint64_t start, uint64_t bytes)
     if (rc != 0 && errno == EINVAL)
         rc = fcntl(fd, F_GETLK, &range);
     return rc == 0 && range.l_type != F_UNLCK;
-}
-
-uint64_t lock_longest_wait_ns(void)
-{
-    return __atomic_load_n(&longest_wait_ns, __ATOMIC_RELAXED);
 }

@@ -12,15 +12,11 @@
 
 enum lock_verdict { LOCK_TAKEN, LOCK_BUSY, LOCK_BROKEN };
 
-#define LOCK_WAIT_MAX_NS 50000000ull /* the longest that a lock is ever waited for */
-
 enum lock_verdict lock_try(int fd, uint64_t start, uint64_t bytes);
+/* Waits for as long as a lock is ever waited for (core/waits.h). */
 enum lock_verdict lock_wait(int fd, uint64_t start, uint64_t bytes);
 void lock_release(int fd, uint64_t start, uint64_t bytes);
 /* Whether another process (another file description) holds it. */
 bool lock_held_elsewhere(int fd, uint64_t start, uint64_t bytes);
-
-/* The longest wait of this process so far, in ns of pauses taken. */
-uint64_t lock_longest_wait_ns(void);
 
 #endif

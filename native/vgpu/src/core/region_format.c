@@ -1,11 +1,9 @@
 #include "core/region_format.h"
 
 #include "core/file_status.h"
-#include "core/slots.h"
+#include "core/process.h"
 #include "vgpu/region_legacy.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,7 +57,7 @@ struct region_probe region_probe(int fd)
 
 static bool pid_lives(int pid)
 {
-    return pid > 0 && !(kill(pid, 0) != 0 && errno == ESRCH) && process_start_time(pid) != 0;
+    return pid > 0 && !process_look(pid).gone;
 }
 
 bool region_older_is_live(int fd, int layout)
@@ -94,11 +92,11 @@ static void post_semaphore(unsigned char *sem)
     sem[8] = 0x80;
 }
 
-void region_format(struct region *region, const struct region_limits *limits, bool (*keep)(int slot, void *data), void *data)
+void region_format(struct region *region, const struct region_limits *limits, bool blank, bool (*keep)(int slot, void *data), void *data)
 {
     shared_set(&region->initialized_flag, 0);
     int highest = 0;
-    for (int slot = 0; slot < REGION_SLOTS; slot++) {
+    for (int slot = 0; slot < REGION_SLOTS && !blank; slot++) {
         if (keep != NULL && region->procs[slot].pid != 0 && keep(slot, data))
             highest = slot + 1;
         else
@@ -122,12 +120,14 @@ void region_format(struct region *region, const struct region_limits *limits, bo
     shared_set(&region->initialized_flag, REGION_MAGIC);
 }
 
-void region_format_ext(struct region_ext *ext, bool (*keep)(int slot, void *data), void *data)
+void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data)
 {
     ext->magic = 0;
     memset(ext->told, 0, sizeof ext->told);
+    memset(ext->turns, 0, sizeof ext->turns);
+    memset(&ext->waits, 0, sizeof ext->waits);
     memset(ext->devices, 0, sizeof ext->devices);
-    for (int slot = 0; slot < REGION_SLOTS; slot++)
+    for (int slot = 0; slot < REGION_SLOTS && !blank; slot++)
         if (keep == NULL || !keep(slot, data))
             memset(&ext->slots[slot], 0, sizeof ext->slots[slot]);
     ext->version = EXT_VERSION;

@@ -40,8 +40,11 @@ struct region_limits {
     int32_t priority;
 };
 
-/* keep(slot) says which slots belong to living processes and stay as they are. The magic comes last. */
-void region_format(struct region *region, const struct region_limits *limits, bool (*keep)(int slot, void *data), void *data);
-void region_format_ext(struct region_ext *ext, bool (*keep)(int slot, void *data), void *data);
+/*
+ * keep(slot) says which slots belong to living processes and stay as they are; what is blank is zero already, and two megabytes of
+ * it are not touched while others wait. The magic comes last.
+ */
+void region_format(struct region *region, const struct region_limits *limits, bool blank, bool (*keep)(int slot, void *data), void *data);
+void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data);
 
 #endif

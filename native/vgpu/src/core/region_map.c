@@ -7,6 +7,7 @@
 #include "core/rescue.h"
 #include "core/slots.h"
 #include "core/told.h"
+#include "core/waits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +87,7 @@ static bool private_ext(struct region_map *map)
         return false;
     map->ext = base;
     map->ext_shared = false;
-    region_format_ext(map->ext, NULL, NULL);
+    region_format_ext(map->ext, true, NULL, NULL);
     return true;
 }
 
@@ -137,10 +138,10 @@ static const char *create_region(struct region_map *map, const struct region_pro
     if (!map_file(map, REGION_FILE_BYTES))
         return strerror(errno);
     bool same_layout = probe->bytes >= (off_t)REGION_FILE_BYTES;
-    region_format_ext(map->ext, same_layout ? still_lives : NULL, &map->fd);
+    region_format_ext(map->ext, probe->bytes == 0, same_layout ? still_lives : NULL, &map->fd);
     memcpy(map->ext->made_limit, limits.memory, sizeof limits.memory);
     memcpy(map->ext->made_sm_limit, limits.sm, sizeof limits.sm);
-    region_format(map->region, &limits, same_layout ? still_lives : NULL, &map->fd);
+    region_format(map->region, &limits, probe->bytes == 0, same_layout ? still_lives : NULL, &map->fd);
     if (lied)
         log_error("region %s: its magic, version or size lies; it is made anew", map->path);
     return NULL;
@@ -157,14 +158,12 @@ static const char *join_region(struct region_map *map, const struct region_probe
 }
 
 /* A mark that lies would hide live processes from every sum. */
-static void repair_mark(struct region *region)
+static void repair_mark(const struct region_map *map)
 {
-    for (int slot = REGION_SLOTS - 1; slot >= 0; slot--)
-        if (shared_get(&region->procs[slot].pid) != 0) {
-            slots_raise_mark(region, slot + 1);
-            return;
-        }
-    slots_raise_mark(region, 0);
+    int slot = REGION_SLOTS;
+    while (slot > 0 && slot_is_free(map, slot - 1))
+        slot--;
+    slots_raise_mark(map->region, slot);
 }
 
 /* A limit that somebody changed since the region was made, `pumice limit` or a monitor, is no conflict with the environment. */
@@ -191,16 +190,35 @@ static void tell_differences(const struct region_map *map, const struct config *
         }
 }
 
-static const char *attach_locked(struct region_map *map, const struct config *config, bool locked)
+/* The magic is written last and never again, so whoever reads it may join without a lock. */
+static bool is_ready(const struct region_probe *probe)
+{
+    return probe->kind == KIND_OURS || probe->kind == KIND_UPSTREAM;
+}
+
+/* Under the lock that an upstream process takes while it creates the region. Another one may have created it meanwhile. */
+static const char *make_ready(struct region_map *map, struct region_probe *probe, const struct config *config)
+{
+    if (lock_wait(map->fd, 0, LOCK_UPSTREAM_BYTES) != LOCK_TAKEN)
+        return "its lock cannot be had";
+    const char *problem = NULL;
+    *probe = region_probe(map->fd);
+    if (!is_ready(probe) && probe->kind != KIND_FOREIGN)
+        problem = create_region(map, probe, config);
+    lock_release(map->fd, 0, LOCK_UPSTREAM_BYTES);
+    return problem;
+}
+
+static const char *attach_opened(struct region_map *map, const struct config *config)
 {
     struct region_probe probe = region_probe(map->fd);
-    if (probe.kind == KIND_FOREIGN)
-        return "it is not a region";
-    if (probe.kind == KIND_EMPTY || probe.kind == KIND_OLDER)
-        return locked ? create_region(map, &probe, config) : "its lock cannot be had";
-    const char *problem = join_region(map, &probe);
+    const char *problem = is_ready(&probe) || probe.kind == KIND_FOREIGN ? NULL : make_ready(map, &probe, config);
+    if (problem == NULL && probe.kind == KIND_FOREIGN)
+        problem = "it is not a region";
+    if (problem == NULL && map->region == NULL)
+        problem = join_region(map, &probe);
     if (problem == NULL) {
-        repair_mark(map->region);
+        repair_mark(map);
         tell_differences(map, config);
     }
     return problem;
@@ -217,13 +235,9 @@ static const char *attach_file(struct region_map *map, const struct config *conf
         map->device = status.st_dev;
         map->inode = status.st_ino;
     }
-    /* The range that an upstream process locks while it creates the region. */
-    bool locked = lock_wait(map->fd, 0, LOCK_UPSTREAM_BYTES) == LOCK_TAKEN;
-    const char *problem = attach_locked(map, config, locked);
+    const char *problem = attach_opened(map, config);
     if (problem != NULL)
         region_forget(map);
-    else if (locked)
-        lock_release(map->fd, 0, LOCK_UPSTREAM_BYTES);
     return problem;
 }
 
@@ -242,8 +256,8 @@ static void attach_private(struct region_map *map, const struct config *config)
     map->region = base;
     map->ext = (struct region_ext *)((char *)base + REGION_EXT_OFFSET);
     map->mapped_bytes = REGION_FILE_BYTES;
-    region_format_ext(map->ext, NULL, NULL);
-    region_format(map->region, &limits, NULL, NULL);
+    region_format_ext(map->ext, true, NULL, NULL);
+    region_format(map->region, &limits, true, NULL, NULL);
 }
 
 void region_attach(struct region_map *map, const struct config *config)
@@ -265,12 +279,15 @@ void region_attach(struct region_map *map, const struct config *config)
         if (map->region != NULL)
             slot_claim(map);
     }
+    if (map->region != NULL)
+        waits_go_to(&map->ext->waits);
     if (config->complaint[0] != '\0' && map->region != NULL)
         tell_once(map, LOG_LEVEL_ERROR, TOLD_BAD_VARIABLE, "%s; the next source counts", config->complaint);
 }
 
 void region_forget(struct region_map *map)
 {
+    waits_go_to(NULL);
     if (map->ext != NULL && !map->ext_shared && map->shared)
         munmap(map->ext, REGION_EXT_BYTES);
     if (map->region != NULL)

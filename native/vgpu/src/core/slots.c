@@ -1,81 +1,62 @@
 #include "core/slots.h"
 
-#include "core/file_status.h"
 #include "core/lock.h"
+#include "core/process.h"
+#include "core/turn.h"
+#include "core/waits.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { STAT_BYTES = 1024, START_TIME_FIELD = 22 };
-
-uint64_t process_start_time(int pid)
+/* The record lock is the kernel's word for it, across PID namespaces; without one only the process table knows. */
+static bool locks_itself(const struct region_map *map, int slot)
 {
-    char path[64], text[STAT_BYTES];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t got = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (got <= 0)
-        return 0;
-    text[got] = '\0';
-    /* The command may hold blanks and parentheses: fields count from the last closing one. */
-    char *at = strrchr(text, ')');
-    if (at == NULL || at[1] != ' ')
-        return 0;
-    char state = at[2];
-    if (state == 'Z' || state == 'X' || state == 'x')
-        return 0;
-    at += 2;
-    for (int field = 3; field < START_TIME_FIELD && at != NULL; field++)
-        at = strchr(at + 1, ' ');
-    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+    return map->ext_shared && (shared_get(&map->ext->slots[slot].flags) & EXT_SLOT_ALIVE_LOCK) != 0;
 }
 
-static uint64_t own_pid_namespace(void)
+static int owner_of(const struct region_map *map, int slot)
 {
-    struct stat status;
-    return path_status("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
+    int pid = shared_get(&map->region->procs[slot].pid);
+    return pid != 0 ? pid : shared_get(&map->ext->slots[slot].left_pid);
+}
+
+/* A program may have closed our descriptor and so dropped the lock: only the process table is proof then. */
+static struct process look_at_owner(struct region_map *map, int slot, int pid)
+{
+    struct ext_slot *ours = &map->ext->slots[slot];
+    bool locks = locks_itself(map, slot);
+    if (locks && shared_get(&ours->pid_namespace) != process_namespace())
+        return (struct process){.stopped = true, .gone = true}; /* we could not see its process, and the lock is what counts */
+    struct process owner = process_look(pid);
+    uint64_t recorded = locks ? shared_get(&ours->start_time) : shared_get(&map->region->procs[slot].unused[0]);
+    if (owner.start_time != 0 && recorded != 0 && recorded != owner.start_time) /* the number is somebody else's by now */
+        owner.stopped = owner.gone = true;
+    return owner;
+}
+
+bool slot_has_stopped(struct region_map *map, int slot)
+{
+    int pid = owner_of(map, slot);
+    return pid == 0 || look_at_owner(map, slot, pid).stopped;
 }
 
 bool slot_is_dead(struct region_map *map, int slot)
 {
-    struct region_slot *held = &map->region->procs[slot];
-    struct ext_slot *ours = &map->ext->slots[slot];
-    int pid = shared_get(&held->pid);
-    if (pid == 0 || slot == map->slot)
+    int pid = owner_of(map, slot);
+    if (slot_is_free(map, slot) || slot == map->slot)
         return false;
-    bool locks_itself = map->ext_shared && (shared_get(&ours->flags) & EXT_SLOT_ALIVE_LOCK) != 0;
-    if (locks_itself) {
+    if (locks_itself(map, slot)) {
         int fd = region_fd(map);
         if (fd >= 0 && lock_held_elsewhere(fd, LOCK_ALIVE(slot), 1))
             return false;
-        /* Without the lock but in another namespace: we could not see its process, and the lock is what counts. */
-        if (shared_get(&ours->pid_namespace) != own_pid_namespace())
-            return true;
     }
-    /* A program may have closed our descriptor and so dropped the lock: only the process table is proof then. */
-    if (kill(pid, 0) != 0 && errno == ESRCH)
-        return true;
-    uint64_t started = process_start_time(pid);
-    uint64_t recorded = locks_itself ? shared_get(&ours->start_time) : shared_get(&held->unused[0]);
-    return started == 0 || (recorded != 0 && recorded != started);
+    return pid == 0 || look_at_owner(map, slot, pid).gone; /* without a pid: whoever emptied it was killed on the way */
 }
 
-void slot_clear(struct region_map *map, int slot)
+static void empty_for_monitors(struct region_slot *held)
 {
-    struct region_slot *held = &map->region->procs[slot];
-    struct ext_slot *ours = &map->ext->slots[slot];
-    /* Old claims stay readable until the pid goes: a reader that still counts them errs on the safe side. */
     for (int device = 0; device < REGION_DEVICES; device++) {
-        shared_set(&ours->pending[device].fast, 0);
-        shared_set(&ours->pending[device].slow, 0);
         shared_set(&held->used[device].total, 0);
         memset(&held->used[device], 0, sizeof held->used[device]);
         shared_set(&held->monitorused[device], 0);
@@ -84,12 +65,25 @@ void slot_clear(struct region_map *map, int slot)
     shared_set(&held->hostpid, 0);
     shared_set(&held->seqlock, 0);
     memset(held->unused, 0, sizeof held->unused);
-    ours->heartbeat_ns = ours->start_time = ours->pid_namespace = ours->busy_until_ns = 0;
-    ours->busy_devices = 0;
-    ours->lock_wait_ns = 0;
-    shared_set(&ours->flags, 0);
     shared_set(&held->status, SLOT_FREE);
     shared_set(&held->pid, 0);
+}
+
+/* The flags last: until then it is somebody's who leaves, and nobody claims it half empty. */
+void slot_clear(struct region_map *map, int slot)
+{
+    struct ext_slot *ours = &map->ext->slots[slot];
+    __atomic_fetch_or(&ours->flags, EXT_SLOT_LEAVING, __ATOMIC_SEQ_CST);
+    empty_for_monitors(&map->region->procs[slot]);
+    for (int device = 0; device < REGION_DEVICES; device++) {
+        shared_set(&ours->pending[device].fast, 0);
+        shared_set(&ours->pending[device].slow, 0);
+    }
+    ours->heartbeat_ns = ours->start_time = ours->pid_namespace = ours->busy_until_ns = 0;
+    ours->busy_devices = 0;
+    turns_end_of(map, slot);
+    shared_set(&ours->left_pid, 0);
+    shared_set(&ours->flags, 0);
 }
 
 void slots_raise_mark(struct region *region, int count)
@@ -99,17 +93,23 @@ void slots_raise_mark(struct region *region, int count)
         ;
 }
 
+bool slot_is_free(const struct region_map *map, int slot)
+{
+    return shared_get(&map->region->procs[slot].pid) == 0 && (shared_get(&map->ext->slots[slot].flags) & EXT_SLOT_LEAVING) == 0;
+}
+
 /*
  * Lowers the mark while the top slots are free. A claimer stores its pid and then looks at the mark; we lower the mark
  * and then look for a pid: whichever comes second sees the other and raises the mark again.
  */
-static void lower_mark(struct region *region)
+static void lower_mark(const struct region_map *map)
 {
+    struct region *region = map->region;
     int seen = shared_get(&region->proc_num);
-    while (seen > 0 && seen <= REGION_SLOTS && shared_get(&region->procs[seen - 1].pid) == 0) {
+    while (seen > 0 && seen <= REGION_SLOTS && slot_is_free(map, seen - 1)) {
         if (!shared_swap_if(&region->proc_num, &seen, seen - 1))
             continue;
-        if (shared_get(&region->procs[seen - 1].pid) != 0) {
+        if (!slot_is_free(map, seen - 1)) {
             slots_raise_mark(region, seen);
             return;
         }
@@ -123,7 +123,7 @@ static bool has_residue(const struct region_map *map, int slot)
     uint64_t residue = 0;
     for (int device = 0; device < REGION_DEVICES; device++)
         residue |= shared_get(&map->region->procs[slot].used[device].total) | shared_get(&map->ext->slots[slot].pending[device].fast);
-    return residue != 0 && shared_get(&map->region->procs[slot].pid) == 0;
+    return residue != 0 && slot_is_free(map, slot);
 }
 
 static bool wants_clearing(struct region_map *map, int slot)
@@ -131,26 +131,47 @@ static bool wants_clearing(struct region_map *map, int slot)
     return slot_is_dead(map, slot) || has_residue(map, slot);
 }
 
+/* The record locks of others are held one at a time in this process: the kernel does not tell its threads apart. */
+static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
+
+void slots_after_fork(void)
+{
+    holding = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+bool slot_hold(struct region_map *map, int slot)
+{
+    int fd = region_fd(map);
+    if (slot == map->slot || !mutex_take_in_time(&holding))
+        return false;
+    if (fd < 0 || !map->ext_shared || lock_try(fd, LOCK_ALIVE(slot), 1) != LOCK_BUSY)
+        return true;
+    pthread_mutex_unlock(&holding);
+    return false;
+}
+
+void slot_let_go(struct region_map *map, int slot)
+{
+    int fd = region_fd(map);
+    if (fd >= 0 && map->ext_shared)
+        lock_release(fd, LOCK_ALIVE(slot), 1);
+    pthread_mutex_unlock(&holding);
+}
+
 int slots_sweep(struct region_map *map)
 {
     int emptied = 0;
-    int fd = region_fd(map);
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
-        if (!wants_clearing(map, slot))
-            continue;
-        /* The dead owner's lock is ours to take; whoever else sweeps or claims it finds it busy. */
-        enum lock_verdict verdict = fd >= 0 && map->ext_shared ? lock_try(fd, LOCK_ALIVE(slot), 1) : LOCK_BROKEN;
-        if (verdict == LOCK_BUSY)
+        if (!wants_clearing(map, slot) || !slot_hold(map, slot)) /* whoever else sweeps or claims it holds it */
             continue;
         if (wants_clearing(map, slot)) {
             slot_clear(map, slot);
             emptied++;
         }
-        if (verdict == LOCK_TAKEN)
-            lock_release(fd, LOCK_ALIVE(slot), 1);
+        slot_let_go(map, slot);
     }
     if (emptied > 0)
-        lower_mark(map->region);
+        lower_mark(map);
     return emptied;
 }
 
@@ -159,7 +180,7 @@ static bool take_slot(struct region_map *map, int fd, int slot, int pid)
 {
     struct region_slot *held = &map->region->procs[slot];
     struct ext_slot *ours = &map->ext->slots[slot];
-    if (shared_get(&held->pid) != 0)
+    if (!slot_is_free(map, slot))
         return false;
     enum lock_verdict verdict = fd >= 0 && map->ext_shared ? lock_try(fd, LOCK_ALIVE(slot), 1) : LOCK_BROKEN;
     int32_t nobody = 0;
@@ -168,9 +189,9 @@ static bool take_slot(struct region_map *map, int fd, int slot, int pid)
             lock_release(fd, LOCK_ALIVE(slot), 1);
         return false;
     }
-    uint64_t started = process_start_time(pid);
+    uint64_t started = process_look(pid).start_time;
     ours->start_time = started;
-    ours->pid_namespace = own_pid_namespace();
+    ours->pid_namespace = process_namespace();
     held->unused[0] = started;
     shared_set(&ours->flags, verdict == LOCK_TAKEN ? EXT_SLOT_ALIVE_LOCK : 0);
     shared_set(&held->status, SLOT_RUNNING);
@@ -181,7 +202,7 @@ static bool take_slot(struct region_map *map, int fd, int slot, int pid)
 /* Our pid in a slot that nobody locks: what this process was before an exec, or an earlier one of the same number. */
 static void clear_former_self(struct region_map *map, int fd, int pid)
 {
-    uint64_t here = own_pid_namespace();
+    uint64_t here = process_namespace();
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
         uint64_t recorded = shared_get(&map->ext->slots[slot].pid_namespace);
         if (shared_get(&map->region->procs[slot].pid) != pid || (recorded != 0 && recorded != here))
@@ -208,11 +229,27 @@ int slot_claim(struct region_map *map)
     return -1;
 }
 
+/* What is held moves from where monitors look to where only we do. Whoever adds up counts it twice for a moment, never not at all. */
+static void keep_until_gone(struct region_map *map)
+{
+    struct region_slot *held = &map->region->procs[map->slot];
+    struct ext_slot *ours = &map->ext->slots[map->slot];
+    shared_set(&ours->left_pid, shared_get(&held->pid));
+    __atomic_fetch_or(&ours->flags, EXT_SLOT_LEAVING, __ATOMIC_SEQ_CST);
+    for (int device = 0; device < REGION_DEVICES; device++)
+        shared_add(&ours->pending[device].fast, shared_get(&held->used[device].total));
+    empty_for_monitors(held);
+}
+
 void slot_leave(struct region_map *map)
 {
     if (map->slot < 0 || shared_get(&map->region->procs[map->slot].pid) != getpid())
         return;
     __atomic_store_n(&map->leaving, 1, __ATOMIC_SEQ_CST);
-    slot_clear(map, map->slot);
-    lower_mark(map->region);
+    if (map->ext_shared) {
+        keep_until_gone(map);
+    } else {
+        slot_clear(map, map->slot);
+        lower_mark(map);
+    }
 }

@@ -10,16 +10,30 @@
 /* Claims the lowest free slot, after giving back what dead processes held; -1 when 1024 live processes hold them all. */
 int slot_claim(struct region_map *map);
 
-/* Empties this process's slot at exit. Its record lock goes with the process. */
+/*
+ * The process ends: its slot is empty for monitors at once, but what it holds counts against the limit until it is gone and has
+ * given its memory back to the driver. Its record lock goes with it, and whoever sweeps next empties the rest.
+ */
 void slot_leave(struct region_map *map);
 
 /* Gives back what dead processes hold; how many slots were emptied. */
 int slots_sweep(struct region_map *map);
 
-/* True when nobody can own the slot any more. */
+/* Holds the record lock of another's slot: false when its owner lives, or somebody else holds it. For moments only. */
+bool slot_hold(struct region_map *map, int slot);
+void slot_let_go(struct region_map *map, int slot);
+void slots_after_fork(void);
+
+/* True when the owner is gone and has nothing on a card any more. */
 bool slot_is_dead(struct region_map *map, int slot);
 
-/* Zeroes the slot everywhere; pid last, so that nobody claims it half empty. */
+/* True when the owner runs no more code, though it may still hold memory. For a slot that is held. */
+bool slot_has_stopped(struct region_map *map, int slot);
+
+/* Nobody's, and nothing of anybody's is left in it. */
+bool slot_is_free(const struct region_map *map, int slot);
+
+/* Zeroes the slot everywhere. */
 void slot_clear(struct region_map *map, int slot);
 
 /* The number of slots to look at: the high-water mark, clamped, and at least up to our own. */
@@ -32,8 +46,5 @@ static inline int slots_in_use(const struct region_map *map)
 }
 
 void slots_raise_mark(struct region *region, int count);
-
-/* Field 22 of /proc/PID/stat; 0 when the process is gone or a zombie. */
-uint64_t process_start_time(int pid);
 
 #endif

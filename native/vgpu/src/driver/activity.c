@@ -4,6 +4,7 @@
  */
 #include "driver/launching.h"
 
+#include "core/waits.h"
 #include "policy/arbiter.h"
 
 #include <pthread.h>
@@ -30,7 +31,7 @@ static struct arbiter *node_file(int device)
 {
     uint8_t state = __atomic_load_n(&arbiter_state[device], __ATOMIC_ACQUIRE);
     if (__builtin_expect(state == 0, 0)) {
-        pthread_mutex_lock(&opening);
+        mutex_take(&opening);
         if (arbiter_state[device] == 0) {
             char uuid[REGION_UUID_BYTES];
             memcpy(uuid, guest.map.region->uuids[device], sizeof uuid);

@@ -3,6 +3,7 @@
  * The region's order is NVML's order in the container.
  */
 #include "core/log.h"
+#include "core/waits.h"
 #include "core/told.h"
 #include "driver/guest.h"
 
@@ -69,7 +70,7 @@ void devices_from_nvml(void)
                   REGION_DEVICES);
         count = REGION_DEVICES;
     }
-    pthread_mutex_lock(&naming);
+    mutex_take(&naming);
     char uuids[REGION_DEVICES][REGION_UUID_BYTES];
     memset(uuids, 0, sizeof uuids); /* monitors compare all 96 bytes */
     for (unsigned i = 0; i < count; i++) {

@@ -2,6 +2,7 @@
 
 #include "core/log.h"
 #include "core/slots.h"
+#include "core/waits.h"
 #include "driver/contexts.h"
 #include "driver/launching.h"
 #include "driver/pools.h"
@@ -31,7 +32,7 @@ static void forget_parent(void)
     int saved = errno;
     attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     real_after_fork();
-    memory_after_fork();
+    slots_after_fork();
     records_after_fork();
     pools_after_fork();
     contexts_after_fork();
@@ -58,7 +59,7 @@ bool guest_attach(void)
 {
     int saved = errno;
     inside_driver++; /* what attaching looks up is not the program's business */
-    pthread_mutex_lock(&attaching);
+    mutex_take(&attaching);
     if (!guest_attached) {
         config_read(&guest.config, environment);
         region_attach(&guest.map, &guest.config);

@@ -1,6 +1,7 @@
 #include "driver/pools.h"
 
 #include "core/log.h"
+#include "core/waits.h"
 #include "driver/guest.h"
 #include "driver/contexts.h"
 
@@ -143,7 +144,7 @@ bool pools_settle(int device, bool with_trim)
 {
     if (__atomic_load_n(&pool_count, __ATOMIC_RELAXED) == 0)
         return false;
-    pthread_mutex_lock(&pools_lock);
+    mutex_take(&pools_lock);
     bool freed = settle_locked(real_cuda(), device, with_trim);
     pthread_mutex_unlock(&pools_lock);
     return freed;
@@ -224,7 +225,7 @@ CUresult pools_allocate(const struct real *real, pool_allocation call, CUdevicep
     int saved = errno;
     if (current >= 0)
         contexts_notice(current);
-    pthread_mutex_lock(&pools_lock);
+    mutex_take(&pools_lock);
     struct pool *pool = known_pool(real, from, current);
     CUresult rc = pool == NULL || pool->device < 0
                       ? INSIDE(call(real, pointer, bytes, handle, stream))
@@ -247,7 +248,7 @@ static uint64_t graph_growth(const struct pool *pool, uint64_t bytes, bool first
 bool pools_graph_begins(int device, uint64_t bytes, bool first)
 {
     const struct real *real = real_cuda();
-    pthread_mutex_lock(&pools_lock);
+    mutex_take(&pools_lock);
     struct pool *pool = graph_pool(device);
     bool fits = true;
     if (pool != NULL) {
@@ -270,7 +271,7 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
 
 void pools_graph_began(int device)
 {
-    pthread_mutex_lock(&pools_lock);
+    mutex_take(&pools_lock);
     struct pool *pool = graph_pool(device);
     if (pool != NULL)
         charge_growth(real_cuda(), pool);
@@ -284,7 +285,7 @@ uint32_t pools_graph_trimmed(void)
 
 void pools_made(CUmemPool handle, int device)
 {
-    pthread_mutex_lock(&pools_lock);
+    mutex_take(&pools_lock);
     struct pool *stale = find_pool(handle);
     if (stale != NULL)
         stale->device = (int16_t)device;
@@ -295,7 +296,7 @@ void pools_made(CUmemPool handle, int device)
 
 CUresult pools_destroy(const struct real *real, CUmemPool handle)
 {
-    pthread_mutex_lock(&pools_lock);
+    mutex_take(&pools_lock);
     CUresult rc = INSIDE(real->cuMemPoolDestroy(handle));
     struct pool *pool = rc == CUDA_SUCCESS ? find_pool(handle) : NULL;
     if (pool != NULL) {
@@ -309,7 +310,7 @@ CUresult pools_destroy(const struct real *real, CUmemPool handle)
 
 void pools_changed(const struct real *real, CUmemPool handle)
 {
-    pthread_mutex_lock(&pools_lock);
+    mutex_take(&pools_lock);
     struct pool *pool = find_pool(handle);
     if (pool != NULL && pool->device >= 0)
         charge_growth(real, pool);

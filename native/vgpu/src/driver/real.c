@@ -1,5 +1,6 @@
 #include "driver/real.h"
 
+#include "core/waits.h"
 #include "driver/loader.h"
 
 #include <dlfcn.h>
@@ -88,7 +89,7 @@ void real_load(enum hook_library library)
     inside_driver++; /* the driver's constructors may look up names */
     void *handle = dlopen(names[library], RTLD_LAZY | RTLD_LOCAL);
     if (handle != NULL) {
-        pthread_mutex_lock(&loading);
+        mutex_take(&loading);
         if (!real_loaded[library]) {
             fill(library, handle);
             __atomic_store_n(&real_loaded[library], 1, __ATOMIC_RELEASE);

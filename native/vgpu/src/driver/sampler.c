@@ -2,6 +2,7 @@
 #include "driver/launching.h"
 
 #include "core/log.h"
+#include "core/waits.h"
 #include "policy/budget.h"
 
 #include <pthread.h>
@@ -136,7 +137,7 @@ static void close_sample(struct sample *sample)
 
 void sampler_abandon(struct sample *sample)
 {
-    pthread_mutex_lock(&samples_lock);
+    mutex_take(&samples_lock);
     close_sample(sample);
     pthread_mutex_unlock(&samples_lock);
 }
@@ -146,7 +147,7 @@ void sampler_launched(struct sample *sample, struct launch *launch)
     int mode = relax();
     CUresult rc = record(sample->end, launch);
     restore(mode);
-    pthread_mutex_lock(&samples_lock);
+    mutex_take(&samples_lock);
     if (sample->state == SAMPLE_OPEN && rc == CUDA_SUCCESS) {
         sample->state = SAMPLE_RUNNING;
         __atomic_add_fetch(&running, 1, __ATOMIC_RELAXED);
@@ -203,7 +204,7 @@ void sampler_harvest(uint64_t now)
 /* Its events went with it. */
 void sampler_context_ended(CUcontext context)
 {
-    pthread_mutex_lock(&samples_lock);
+    mutex_take(&samples_lock);
     for (int i = 0; i < SAMPLES; i++) {
         if (samples[i].context != context || context == NULL)
             continue;

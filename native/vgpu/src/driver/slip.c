@@ -1,17 +1,16 @@
 #include "driver/slip.h"
 
 #include "core/log.h"
+#include "core/waits.h"
 #include "driver/guest.h"
 #include "driver/pools.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { NVML_LIST = 256, LOOKS = 4 };
-#define LOCK_PATIENCE_NS 50000000l
 #define BLOCK_GRAIN (2ull << 20) /* the driver takes memory from the card in blocks of this size */
 
 /* Both parts are in the slot's module_size. */
@@ -25,12 +24,7 @@ static pthread_mutex_t slips_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 bool slip_lock(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOCK_PATIENCE_NS;
-    if (until.tv_nsec >= 1000000000l)
-        until.tv_sec++, until.tv_nsec -= 1000000000l;
-    return pthread_mutex_timedlock(&slips_mutex, &until) == 0;
+    return mutex_take_in_time(&slips_mutex);
 }
 
 void slip_unlock(void)

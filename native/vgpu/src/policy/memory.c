@@ -1,23 +1,15 @@
 #include "policy/memory.h"
 
-#include "core/lock.h"
 #include "core/log.h"
 #include "core/slots.h"
+#include "core/turn.h"
+#include "core/waits.h"
 
 #include <pthread.h>
 #include <time.h>
 
 enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };
-#define SLOW_PAUSE_NS 50000l
-#define SLOW_WAIT_MAX_NS 20000000l
-
-/* One decision at a time in this process; the record lock sees only processes. Bounded like every wait here. */
-static pthread_mutex_t slow_lock = PTHREAD_MUTEX_INITIALIZER;
-
-void memory_after_fork(void)
-{
-    slow_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
+#define PAUSE_NS 50000l
 
 struct sums {
     uint64_t granted, fast, slow;
@@ -28,16 +20,30 @@ static uint64_t add_clipped(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* fast and slow before total: a request that turns into a grant meanwhile is counted twice, never missed. */
+/*
+ * fast and slow before total: a request that turns into a grant meanwhile is counted twice, never missed. Who leaves moves its total
+ * the other way, so of those the announced is read once more: it is granted, and stays so until they are gone.
+ */
+static void add_slot(const struct region_map *map, int slot, int device, struct sums *sums)
+{
+    const struct ext_slot *ours = &map->ext->slots[slot];
+    const struct ext_pending *pending = &ours->pending[device];
+    uint64_t fast = shared_get(&pending->fast), slow = shared_get(&pending->slow);
+    uint64_t granted = shared_get(&map->region->procs[slot].used[device].total);
+    if (__builtin_expect((shared_get(&ours->flags) & EXT_SLOT_LEAVING) != 0, 0)) {
+        granted = add_clipped(granted, shared_get(&pending->fast));
+        fast = slow = 0;
+    }
+    sums->fast = add_clipped(sums->fast, fast);
+    sums->slow = add_clipped(sums->slow, slow);
+    sums->granted = add_clipped(sums->granted, granted);
+}
+
 static struct sums sum_slots(const struct region_map *map, int device)
 {
     struct sums sums = {0, 0, 0};
-    for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
-        struct ext_pending *pending = &map->ext->slots[slot].pending[device];
-        sums.fast = add_clipped(sums.fast, shared_get(&pending->fast));
-        sums.slow = add_clipped(sums.slow, shared_get(&pending->slow));
-        sums.granted = add_clipped(sums.granted, shared_get(&map->region->procs[slot].used[device].total));
-    }
+    for (int slot = 0, count = slots_in_use(map); slot < count; slot++)
+        add_slot(map, slot, device, &sums);
     return sums;
 }
 
@@ -61,51 +67,75 @@ static bool fits(uint64_t used, uint64_t bytes, uint64_t limit)
 
 static void pause_briefly(void)
 {
-    struct timespec span = {0, SLOW_PAUSE_NS};
+    struct timespec span = {0, PAUSE_NS};
     nanosleep(&span, NULL);
 }
 
-/*
- * Under the lock only fast requests of others can be in the air. They are over within nanoseconds, unless their owner lost
- * the processor or its life: hence the pause, and another look for the dead now and then.
- */
-static enum grant decide_slowly(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
+enum look { FITS, NEVER_FITS, UNDECIDED };
+
+/* What others ask for on the fast path, and nobody knows yet whether they get it, is counted as theirs for a grant only. */
+static enum look look_at(const struct region_map *map, int device, uint64_t bytes)
 {
-    for (int look = 0; look * SLOW_PAUSE_NS < SLOW_WAIT_MAX_NS; look++) {
-        uint64_t limit = memory_limit(map, device);
-        struct sums sums = sum_slots(map, device);
-        if (fits(add_clipped(sums.granted, sums.fast), bytes, limit)) {
-            book(map, device, type, bytes);
-            return GRANTED;
+    uint64_t limit = memory_limit(map, device);
+    struct sums sums = sum_slots(map, device);
+    if (fits(add_clipped(sums.granted, sums.fast), bytes, limit))
+        return FITS;
+    return fits(sums.granted, bytes, limit) ? UNDECIDED : NEVER_FITS;
+}
+
+/* One at a time, for of two that fit alone only one may be granted. What has changed meanwhile is looked at again. */
+static bool grant_in_turn(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait)
+{
+    uint32_t *turn = &map->ext->turns[device];
+    if (!turn_take(map, turn, wait))
+        return false;
+    bool fit = look_at(map, device, bytes) == FITS;
+    if (fit)
+        book(map, device, type, bytes);
+    turn_give(turn);
+    return fit;
+}
+
+/*
+ * Others may be about to get what is left, on the fast path. They are done within nanoseconds, unless their owner lost the
+ * processor or its life: hence the pauses, in which nobody's turn is held up, and another look for the dead now and then.
+ */
+static bool decide(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait, enum grant *grant)
+{
+    bool swept = false;
+    for (int round = 0; wait->begun_ns == 0 || !wait_is_over(wait); round++) {
+        enum look found = look_at(map, device, bytes);
+        bool granted = found == FITS && grant_in_turn(map, device, type, bytes, wait);
+        if (granted || (found == NEVER_FITS && swept)) {
+            *grant = granted ? GRANTED : REFUSED;
+            return true;
         }
-        if (look > 0 && !fits(sums.granted, bytes, limit))
-            return REFUSED;
-        if (look % SWEEP_EVERY == 0)
+        if (found == NEVER_FITS || (found == UNDECIDED && round % SWEEP_EVERY == SWEEP_EVERY - 1)) {
             slots_sweep(map);
-        else
+            swept = true;
+        } else if (found == UNDECIDED) {
+            if (wait->begun_ns == 0)
+                *wait = wait_begin();
             pause_briefly();
+        }
     }
-    return REFUSED;
+    return false;
 }
 
 static enum grant reserve_slowly(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
     struct ext_pending *pending = &map->ext->slots[map->slot].pending[device];
+    struct wait wait = {0, 0};
+    enum grant grant = REFUSED;
+    int cancellation;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation); /* a thread that ended here would take the turn with it */
     shared_add(&pending->slow, bytes);
     shared_sub(&pending->fast, bytes);
-
-    enum grant grant = REFUSED;
-    pthread_mutex_lock(&slow_lock);
-    int fd = region_fd(map);
-    enum lock_verdict verdict = fd >= 0 ? lock_wait(fd, LOCK_SLOTS, 1) : LOCK_TAKEN;
-    shared_set(&map->ext->slots[map->slot].lock_wait_ns, lock_longest_wait_ns());
-    if (verdict == LOCK_TAKEN)
-        grant = decide_slowly(map, device, type, bytes);
-    if (verdict == LOCK_TAKEN && fd >= 0)
-        lock_release(fd, LOCK_SLOTS, 1);
-    pthread_mutex_unlock(&slow_lock);
-
+    bool decided = decide(map, device, type, bytes, &wait, &grant);
     shared_sub(&pending->slow, bytes);
+    if (wait.begun_ns != 0)
+        wait_end(&wait, !decided);
+    pthread_setcancelstate(cancellation, NULL);
     return grant;
 }
 
@@ -133,8 +163,8 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
 {
     if (bytes > INT64_MAX)
         return REFUSED;
-    if (!region_has_books(map)) /* the process ends */
-        return GRANTED;
+    if (!region_has_books(map)) /* the process ends: what it holds stays booked until it is gone, and it gets no more */
+        return REFUSED;
     if (map->shared && !map->ext_shared)
         return reserve_unshared(map, device, type, bytes);
 
@@ -189,9 +219,10 @@ uint64_t memory_used_shown(const struct region_map *map, int device)
 {
     uint64_t sum = 0;
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
-        const struct region_slot *held = &map->region->procs[slot];
-        uint64_t booked = shared_get(&held->used[device].total), measured = shared_get(&held->monitorused[device]);
-        sum = add_clipped(sum, booked > measured ? booked : measured);
+        struct sums booked = {0, 0, 0};
+        add_slot(map, slot, device, &booked);
+        uint64_t measured = shared_get(&map->region->procs[slot].monitorused[device]);
+        sum = add_clipped(sum, booked.granted > measured ? booked.granted : measured);
     }
     return sum;
 }

@@ -12,9 +12,6 @@
 
 enum grant { GRANTED, REFUSED };
 
-/* In a forked child: the parent's threads are gone and with them the holder of our mutex. */
-void memory_after_fork(void);
-
 /* Books bytes on the device for this process, or refuses and leaves no trace. */
 enum grant memory_reserve(struct region_map *map, int device, enum memory_type type, uint64_t bytes);
 

@@ -1,0 +1,113 @@
+#include "core/waits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAP_NS 10000000l
+
+static struct ext_waits own;
+static struct ext_waits *waits = &own;
+
+static void add(struct ext_waits *to, const struct ext_waits *more)
+{
+    shared_add(&to->count, more->count);
+    shared_add(&to->total_ns, more->total_ns);
+    shared_add(&to->late, more->late);
+    uint64_t longest = shared_get(&to->longest_ns);
+    while (more->longest_ns > longest && !shared_swap_if(&to->longest_ns, &longest, more->longest_ns))
+        ;
+}
+
+void waits_go_to(struct ext_waits *shared)
+{
+    if (shared != NULL)
+        add(shared, &own); /* what was waited for before there was a region */
+    own = (struct ext_waits){0};
+    __atomic_store_n(&waits, shared != NULL ? shared : &own, __ATOMIC_RELEASE);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+/* How long this thread could have run so far and had no processor; 0 where the kernel does not tell. */
+static uint64_t starved_ns(void)
+{
+    char text[96];
+    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    const char *second = strchr(text, ' ');
+    return second != NULL ? strtoull(second, NULL, 10) : 0;
+}
+
+/* Both of one moment: a thread that lost the processor between the two reads begins again. */
+struct wait wait_begin(void)
+{
+    int saved = errno;
+    struct wait moment;
+    uint64_t again = starved_ns();
+    do {
+        moment.starved_ns = again;
+        moment.begun_ns = now_ns();
+        again = starved_ns();
+    } while (again != moment.starved_ns);
+    errno = saved;
+    return moment;
+}
+
+uint64_t wait_ns(const struct wait *wait)
+{
+    struct wait now = wait_begin();
+    uint64_t span = now.begun_ns - wait->begun_ns, starved = now.starved_ns - wait->starved_ns;
+    return starved < span ? span - starved : 0;
+}
+
+bool wait_is_over(const struct wait *wait)
+{
+    return now_ns() - wait->begun_ns >= LOCK_WAIT_MAX_NS && wait_ns(wait) >= LOCK_WAIT_MAX_NS;
+}
+
+void wait_end(const struct wait *wait, bool late)
+{
+    uint64_t ns = wait_ns(wait);
+    const struct ext_waits one = {ns, ns, 1, late};
+    add(__atomic_load_n(&waits, __ATOMIC_ACQUIRE), &one);
+}
+
+void mutex_take(pthread_mutex_t *mutex)
+{
+    if (pthread_mutex_trylock(mutex) == 0)
+        return;
+    struct wait wait = wait_begin();
+    pthread_mutex_lock(mutex);
+    wait_end(&wait, false);
+}
+
+/* In naps, because a deadline by the clock would be missed by whoever had no processor. */
+bool mutex_take_in_time(pthread_mutex_t *mutex)
+{
+    if (pthread_mutex_trylock(mutex) == 0)
+        return true;
+    struct wait wait = wait_begin();
+    bool taken = false;
+    while (!taken && !wait_is_over(&wait)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += NAP_NS;
+        if (until.tv_nsec >= 1000000000l)
+            until.tv_sec++, until.tv_nsec -= 1000000000l;
+        taken = pthread_mutex_timedlock(mutex, &until) == 0;
+    }
+    wait_end(&wait, !taken);
+    return taken;
+}

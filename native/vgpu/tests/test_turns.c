@@ -1,0 +1,167 @@
+/* Whose turn it is to decide: taken from the dead at once, never from the living, and every wait is counted. */
+#include "check.h"
+#include "core/slots.h"
+#include "core/turn.h"
+#include "policy/memory.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct config config;
+#define LIMIT 1000ull
+
+static uint32_t *turn_of(struct region_map *map)
+{
+    return &map->ext->turns[0];
+}
+
+static bool take(struct region_map *map)
+{
+    struct wait wait = {0, 0};
+    return turn_take(map, turn_of(map), &wait);
+}
+
+
+static void *take_in_thread(void *map)
+{
+    return take(map) ? map : NULL;
+}
+
+/* A process of which a thread takes the turn, and that is there until it is killed. */
+static pid_t owner(bool thread_takes)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct region_map map;
+        pthread_t thread;
+        void *taken = &map;
+        region_attach(&map, &config);
+        if (thread_takes && pthread_create(&thread, NULL, take_in_thread, &map) == 0)
+            pthread_join(thread, &taken);
+        else if (!take(&map))
+            taken = NULL;
+        if (write(ends[1], taken != NULL ? "y" : "n", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    char answer = 0;
+    close(ends[1]);
+    CHECK(read(ends[0], &answer, 1) == 1 && answer == 'y');
+    close(ends[0]);
+    return pid;
+}
+
+static void the_turn_of_the_dead_is_over_at_once(void)
+{
+    struct region_map map;
+    region_attach(&map, &config);
+    for (int round = 0; round < 50; round++) {
+        pid_t pid = owner(round % 2 == 1);
+        kill(pid, SIGKILL);
+        siginfo_t info;
+        waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT); /* a zombie, and nobody has swept */
+        CHECK(take(&map));
+        turn_give(turn_of(&map));
+        waitpid(pid, NULL, 0);
+        CHECK(memory_reserve(&map, 0, MEMORY_DATA, LIMIT + 1) == REFUSED); /* sweeps */
+    }
+    CHECK_EQUAL(map.ext->waits.late, 0);
+    CHECK(map.ext->waits.longest_ns < LOCK_WAIT_MAX_NS / 2);
+    region_forget(&map);
+}
+
+static void the_turn_of_the_living_is_waited_for_until_the_bound_and_the_wait_is_counted(void)
+{
+    struct region_map map;
+    region_attach(&map, &config);
+    struct ext_waits before = map.ext->waits;
+    pid_t pid = owner(false);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, LIMIT) == GRANTED); /* the fast path needs nobody's turn */
+    memory_release(&map, 0, MEMORY_DATA, LIMIT);
+    map.ext->slots[map.slot].pending[0].fast = LIMIT; /* another thread asks for everything, and never gets to know */
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1) == REFUSED);
+    map.ext->slots[map.slot].pending[0].fast = 0;
+    CHECK_EQUAL(map.ext->waits.late, before.late + 1);
+    map.ext->slots[map.slot].pending[0].slow = LIMIT;
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1) == REFUSED);
+    map.ext->slots[map.slot].pending[0].slow = 0;
+    CHECK_EQUAL(map.ext->waits.late, before.late + 2);
+    CHECK(map.ext->waits.longest_ns >= LOCK_WAIT_MAX_NS);
+    CHECK(map.ext->waits.total_ns - before.total_ns >= 2 * LOCK_WAIT_MAX_NS);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, LIMIT) == GRANTED);
+    region_forget(&map);
+}
+
+static void a_word_that_names_nobody_is_nobodys_turn(void)
+{
+    struct region_map map;
+    region_attach(&map, &config);
+    static const uint32_t damage[] = {0xffff, 0x1ffff, 1025, 1024, 0xdead0002, 0x10000, 0x80000000};
+    uint64_t late = map.ext->waits.late;
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        *turn_of(&map) = damage[i];
+        CHECK(take(&map));
+        turn_give(turn_of(&map));
+        CHECK_EQUAL(*turn_of(&map), 0);
+    }
+    CHECK_EQUAL(map.ext->waits.late, late);
+    region_forget(&map);
+}
+
+/* One of 64 processes each, all at the limit of their container: nobody waits beyond the bound, nobody gives up. */
+static void a_crowd_decides_in_time(void)
+{
+    enum { CROWD = 64, ROUNDS = 200 };
+    pid_t pids[CROWD];
+    unlink(config.region_path);
+    for (int i = 0; i < CROWD; i++)
+        if ((pids[i] = fork()) == 0) {
+            struct region_map map;
+            unsigned seed = (unsigned)i;
+            region_attach(&map, &config);
+            for (int round = 0; map.shared && round < ROUNDS; round++) {
+                uint64_t bytes = 1 + (uint64_t)rand_r(&seed) % LIMIT;
+                if (memory_reserve(&map, 0, MEMORY_DATA, bytes) == GRANTED)
+                    memory_release(&map, 0, MEMORY_DATA, bytes);
+            }
+            _exit(map.shared ? 0 : 1);
+        }
+    for (int i = 0; i < CROWD; i++) {
+        int status;
+        waitpid(pids[i], &status, 0);
+        CHECK_EQUAL(status, 0);
+    }
+    struct region_map map;
+    region_attach(&map, &config);
+    CHECK_EQUAL(map.ext->waits.late, 0);
+    CHECK(map.ext->waits.longest_ns <= LOCK_WAIT_MAX_NS);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, LIMIT) == GRANTED);
+    printf("     %llu waits of 64 processes, the longest %llu us\n", (unsigned long long)map.ext->waits.count,
+           (unsigned long long)map.ext->waits.longest_ns / 1000);
+    region_forget(&map);
+}
+
+int main(void)
+{
+    char path[] = "/tmp/vgpu-test-XXXXXX";
+    if (mkdtemp(path) == NULL)
+        return 1;
+    snprintf(config.region_path, sizeof config.region_path, "%s/r.cache", path);
+    for (int i = 0; i < REGION_DEVICES; i++)
+        config.memory_limit[i] = LIMIT;
+    the_turn_of_the_dead_is_over_at_once();
+    the_turn_of_the_living_is_waited_for_until_the_bound_and_the_wait_is_counted();
+    a_word_that_names_nobody_is_nobodys_turn();
+    a_crowd_decides_in_time();
+    unlink(config.region_path);
+    rmdir(path);
+    return check_result("turns");
+}
