@@ -1,4 +1,4 @@
-"""``pumice lint`` on the mistakes of ``tests/golden/lint_mistakes.yaml``: each is found, on its line, with what would be right."""
+"""``pumice lint`` on the mistakes of ``tests/golden/lint_mistakes.yaml``: each is told on its line, with what would be right."""
 
 from __future__ import annotations
 
