@@ -8,7 +8,6 @@ with several nodes each agent is a process of its own: ``python -m pumice.cluste
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -23,6 +22,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps import device_plugin, gpushare_plugin, monitor
+from pumice.apps.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import PumiceError
@@ -58,22 +58,19 @@ class AgentSettings:
 
 async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
               ready: asyncio.Event | None = None) -> None:
-    """Serve until ``stop``. ``ready`` is set when the first plugin's cards are known to kubelet and API server."""
+    """Serve until ``stop``. ``ready`` is set when the first plugin's cards are known to kubelet and API server.
+
+    Raises what ended the following of the configuration or of the plugin: without either, a node waits for ever."""
     if settings.machine:
         os.environ["PUMICE_MACHINE"] = settings.machine  # the emulated driver libraries read it when they are loaded
     modes: asyncio.Queue[str] = asyncio.Queue()
-    jobs = [
-        asyncio.create_task(_follow(cluster, modes)),
-        asyncio.create_task(_serve_plugin(settings, modes, cluster, clock, dice, ready)),
-        asyncio.create_task(supervised("monitor", lambda: monitor.run(
-            _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log)),
-    ]  # fmt: skip
-    try:
-        await stop.wait()
-    finally:
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
+    await run_until(
+        stop,
+        _follow(cluster, modes),
+        _serve_plugin(settings, modes, cluster, clock, dice, ready),
+        supervised("monitor", lambda: monitor.run(
+            _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log),
+    )  # fmt: skip
 
 
 async def _follow(cluster: Cluster, modes: asyncio.Queue[str]) -> None:
@@ -118,8 +115,7 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
         finally:
             stop.set()
             job.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await job
+            await asyncio.gather(job, return_exceptions=True)  # awaited alone, it would swallow a cancellation of ours
 
 
 def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,

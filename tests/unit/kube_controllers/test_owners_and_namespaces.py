@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+from tests.kit.direct_cluster import memory_cluster
+from tests.kit.virtual_time import VirtualClock, run_virtually
 from tests.unit.kube_controllers.conftest import Cluster, template
 
+from pumice.cluster.controllers import shell
 from pumice.cluster.controllers.common import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS
 from pumice.ports.cluster import Json, Resource
 
@@ -141,3 +147,57 @@ def test_every_namespace_has_a_default_service_account(with_controllers: With) -
         assert await cluster.names(ACCOUNTS, "team") == ["default"]
 
     with_controllers(work)
+
+
+def test_a_kind_that_was_removed_and_comes_again_is_followed_again(with_controllers: With) -> None:
+    crds, pearls = (Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False),
+                    Resource("sea.example", "v1", "pearls"))  # fmt: skip
+    kind = {
+        "metadata": {"name": "pearls.sea.example"},
+        "spec": {
+            "group": "sea.example", "scope": "Namespaced", "names": {"kind": "Pearl", "plural": "pearls"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {
+                "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}],
+        },
+    }  # fmt: skip
+
+    async def work(cluster: Cluster) -> None:
+        for _ in range(2):
+            await cluster.kube.create(crds, kind)
+            await cluster.settle()
+            owner = await config_map(cluster, "shell")
+            await cluster.make(pearls, "Pearl", "p", {}, ownerReferences=[
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "shell", "uid": owner["metadata"]["uid"]}])  # fmt: skip
+            await cluster.settle()
+            await cluster.kube.delete(MAPS, "shell", "default")
+            await cluster.settle(5)
+            assert await cluster.names(pearls) == []
+            await cluster.kube.delete(crds, "pearls.sea.example")
+            await cluster.settle(700)  # the watch ends, and is told that there is no such kind
+
+    with_controllers(work)
+
+
+def test_a_watch_that_ends_for_good_ends_the_controllers_too() -> None:
+    """Else they would decide by what was long ago, and nobody would start them again."""
+
+    class Refused(ValueError):
+        pass
+
+    async def story() -> None:
+        clock = VirtualClock()
+        kube, ready = await memory_cluster(clock), asyncio.Event()
+        stream = kube.stream
+
+        async def refuse_secrets(path: str, *more: Any, **options: Any) -> Any:
+            if path.endswith("/secrets") and ready.is_set():
+                raise Refused
+            return await stream(path, *more, **options)
+
+        kube.stream = refuse_secrets  # type: ignore[method-assign]
+        running = shell.run(shell.ControllersSettings(), cluster=kube, clock=clock, dice=random.Random(1),
+                            stop=asyncio.Event(), ready=ready)  # fmt: skip
+        with pytest.raises(Refused):
+            await asyncio.wait_for(running, 3600)
+
+    run_virtually(story())

@@ -33,23 +33,35 @@ class Caches:
         self.by_namespace: dict[str, set[str]] = {}
         self.synced: set[Resource] = set()
         self.all_synced = asyncio.Event()
-        self._expected: set[Resource] = set()
+        self._expected: dict[Resource, None] = {}
         self._dropped: OrderedDict[str, None] = OrderedDict()
         self._tasks: dict[Resource, asyncio.Task[None]] = {}
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Raises what ended a watch for good: the objects here are out of date from then on."""
 
     def watch(self, resource: Resource) -> None:
         if resource not in self._tasks:
-            self._expected.add(resource)
+            self._expected[resource] = None
             self.all_synced.clear()
-            self._tasks[resource] = asyncio.create_task(self._follow(resource), name=f"watch {resource.plural}")
+            self._tasks[resource] = task = asyncio.create_task(self._follow(resource), name=f"watch {resource.plural}")
+            task.add_done_callback(lambda task: self._ended(resource, task))
 
     def watched(self) -> list[Resource]:
-        return list(self._tasks)
+        """Every kind that ever was, also those that are served no more: what they owned has to go."""
+        return list(self._expected)
 
     async def close(self) -> None:
-        for task in self._tasks.values():
+        tasks = list(self._tasks.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.broken.cancel()
+
+    def _ended(self, resource: Resource, task: asyncio.Task[None]) -> None:
+        """A kind that is not served may be later (a CustomResourceDefinition that comes again): who asks again is heard."""
+        self._tasks.pop(resource, None)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.broken.done():
+            self.broken.set_exception(error)
 
     async def _follow(self, resource: Resource) -> None:
         try:
@@ -67,7 +79,7 @@ class Caches:
 
     def _is_synced(self, resource: Resource) -> None:
         self.synced.add(resource)
-        if self._expected <= self.synced:
+        if self._expected.keys() <= self.synced:
             self.all_synced.set()
 
     def _take(self, resource: Resource, raw: bytes) -> None:

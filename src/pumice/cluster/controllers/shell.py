@@ -84,10 +84,11 @@ class Controllers:
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._work(ready)), asyncio.create_task(self.events.run())]
         stopping = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
+            work: list[asyncio.Future[Any]] = [self.caches.broken, *tasks]
+            await asyncio.wait([stopping, *work], return_when=asyncio.FIRST_COMPLETED)
+            for part in work:
+                if part.done():
+                    part.result()
         finally:
             timers = [task for _, task in self._timers.values()]
             everything = [stopping, *tasks, *timers, *self._busy.values()]
@@ -202,7 +203,7 @@ class Controllers:
             elif error.code != 404:
                 log.warning("not done kind=%s uid=%s cause=%s", controller.plural, uid, error)
                 self._later(key, _RETRY)
-        except (KeyError, TypeError, ValueError) as error:  # an object that nobody can act on harms only itself
+        except Exception as error:  # an object that nobody can act on harms only itself
             log.error("cannot reconcile kind=%s uid=%s cause=%r", controller.plural, uid, error)
 
     async def _decide(self, controller: Resource, uid: str) -> Sequence[Action]:
