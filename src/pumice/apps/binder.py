@@ -28,6 +28,7 @@ GANG_PATIENCE = 5.0
 """Seconds for which a gang's Binding is repeated before the gang is given up as a whole."""
 LONGEST_PAUSE = 5.0
 """Seconds between two looks at a pod of which nobody knows whether it is bound."""
+UNTIL_ALLOWED = 0.5
 CAUTIOUS = frozenset({0, 408, 409, 410, 429, 500, 502, 503, 504})
 """Answers after which the pod is looked at: it may be bound in spite of them."""
 
@@ -59,15 +60,22 @@ class Binder:
     """Told of each Binding right before it is sent for the first time."""
     took: Callable[[str, float], None] = lambda stage, seconds: None
     """Told how long PreBind (volumes, locks) and Bind (the call) took."""
+    allowed: Callable[[], bool] = lambda: True
+    """Whether Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore | None = None
+    _one_less: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, effect: Bind) -> None:
         """Bind that pod. The members of a gang are sent in one go: the event loop has no turn between them."""
         self.volumes.expect(effect)
         task = asyncio.get_running_loop().create_task(self._run(effect))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._one_less.set()
 
     @property
     def in_flight(self) -> int:
@@ -77,11 +85,24 @@ class Binder:
     async def drain(self) -> None:
         """Wait until every Binding on its way is answered. Those that still wait for volumes are not sent any more."""
         while self.in_flight:
-            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-        for task in self._running:
+            self._one_less.clear()
+            await self._one_less.wait()
+
+    async def abandon(self) -> None:
+        """Send nothing any more. What was sent and is not answered is for a successor to find out."""
+        tasks = list(self._running)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, effect: Bind) -> None:
+        try:
+            await self._carry_out(effect)
+        except Exception:  # nobody waits for this task: its pod would keep its place, unbound, for ever
+            log.exception("binding failed pod=%s/%s", effect.namespace, effect.name)
+            self.done(effect, Outcome.FAILED, "an error of the scheduler's own; its log says more")
+
+    async def _carry_out(self, effect: Bind) -> None:
         if self._room is None:
             self._room = asyncio.Semaphore(self.concurrency)
         locks = self.locks()
@@ -106,6 +127,8 @@ class Binder:
         pause = 0.1
         while True:
             async with self._room:
+                while not self.allowed():
+                    await self.clock.sleep(UNTIL_ALLOWED)
                 began = self.clock.monotonic()
                 outcome, error = await self._once(effect)
                 self.took("Bind", self.clock.monotonic() - began)
@@ -117,7 +140,7 @@ class Binder:
 
     async def _once(self, effect: Bind) -> tuple[Outcome, str]:
         try:
-            await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
+            await self._send(effect)
         except ApiError as error:
             log.info("binding refused pod=%s/%s node=%s cause=%s", effect.namespace, effect.name, effect.node, error)
             if error.code == 404:
@@ -126,6 +149,17 @@ class Binder:
                 return await self._look(effect, error)
             return Outcome.FAILED, error.message
         return Outcome.BOUND, ""
+
+    async def _send(self, effect: Bind) -> None:
+        """Raises ApiError. A gang cannot wait as long as a request may last, or as a busy server asks for."""
+        if not effect.gang:
+            await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
+            return
+        try:
+            async with asyncio.timeout(GANG_PATIENCE):
+                await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
+        except TimeoutError as error:
+            raise ApiError(0, "Timeout", f"no answer within {GANG_PATIENCE:g} s") from error
 
     async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
         """What the API server holds of the pod after an answer that may be wrong. Asked until it answers: as long as

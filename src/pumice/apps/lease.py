@@ -66,9 +66,10 @@ class Election:
             return
         self._lease["spec"].update(holderIdentity="", leaseDurationSeconds=1)
         try:
-            await self.cluster.update(LEASES, self._lease)
-        except ApiError as error:
-            log.info("lease not released: %s", error)
+            async with asyncio.timeout(self.renew_deadline / 2):
+                await self.cluster.update(LEASES, self._lease)
+        except (ApiError, TimeoutError) as error:
+            log.info("lease not released: %s", error or "no answer")
 
     async def _try_in_time(self) -> bool:
         """One attempt; a connection that answers nothing must not outlast the lease."""

@@ -145,6 +145,7 @@ class Scheduler:
             cluster, clock, dice, outcomes.take,
             VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, outcomes.sent, self.metrics.took,
+            allowed=lambda: self._election is None or self._election.held,
         )  # fmt: skip
 
     # -- the daemon ---------------------------------------------------------------------------------------------
@@ -178,16 +179,20 @@ class Scheduler:
         ]
 
     async def _finish(self) -> None:
-        """No new decision is made any more: wait for the Bindings on their way, then give the lease up."""
+        """No new decision is made any more: wait for the Bindings on their way, then give the lease up. Without the lease all
+        that is left belongs to the next leader."""
+        if self._lost_lease:
+            await self.binder.abandon()
+            return
         if self.binder.in_flight:
             log.info("finishing bindings in_flight=%d", self.binder.in_flight)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.binder.drain(), LAST_BINDINGS)
+        await self.binder.abandon()
         await self.writer.flush(LAST_WRITES)
         if self._keeper is not None and self._election is not None:
             self._keeper.cancel()
-            if not self._lost_lease:
-                await self._election.release()
+            await self._election.release()
 
     async def _loop(self) -> None:
         gc.disable()

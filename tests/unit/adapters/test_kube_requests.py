@@ -228,6 +228,33 @@ def test_a_server_that_dribbles_has_the_whole_time_and_no_more() -> None:
     asyncio.run(scenario())
 
 
+def test_after_a_timeout_no_other_kept_connection_is_trusted() -> None:
+    """Where a way is cut without a word, all of them are; each would cost a timeout of its own."""
+
+    async def scenario() -> None:
+        cut = asyncio.Event()
+
+        async def talk(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            number = server.connections
+            while True:
+                await server.hear(reader)
+                await asyncio.sleep(0.02)  # so that each of several has a connection of its own
+                if number <= 4 and cut.is_set():
+                    await asyncio.Event().wait()
+                writer.write(ok())
+
+        async with client_of(talk, timeout=0.4) as (kube, server):
+            await asyncio.gather(*(kube.bind("default", "a", b"{}") for _ in range(4)))
+            assert server.connections == 4
+            cut.set()
+            with pytest.raises(ApiError):
+                await kube.bind("default", "a", b"{}")
+            await kube.bind("default", "a", b"{}")
+            assert server.connections == 5
+
+    asyncio.run(scenario())
+
+
 def test_a_redirect_is_a_refusal_and_not_an_answer() -> None:
     async def talk(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.hear(reader)

@@ -157,6 +157,96 @@ def test_what_goes_between_a_broken_list_and_the_next_one_is_told_as_deleted() -
     asyncio.run(scenario())
 
 
+def test_a_list_whose_next_page_is_forgotten_is_begun_again() -> None:
+    lists = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" in request.query:
+            return await stream(request, hold=True)
+        if "continue" in request.query:
+            return web.json_response({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}, status=410)
+        lists += 1
+        if lists == 1:
+            return web.json_response({"metadata": {"resourceVersion": "7", "continue": "x"}, "items": [pod("a", 1), pod("b", 1)]})
+        return page(pod("b", 1), pod("c", 9), version=9)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 5) == [
+                ("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c"), ("DELETED", "a"), ("SYNCED", "")]  # fmt: skip
+        assert lists == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("nonsense", [b'{"type":"ADDED","obj', b"<html>502 Bad Gateway</html>\n", b"\xff\xfe\n", b"[1]\n"])
+def test_a_watch_that_breaks_off_or_says_nonsense_goes_on_after_the_last_word_that_was_understood(nonsense: bytes) -> None:
+    resumed: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return page(version=5)
+        resumed.append(request.query["resourceVersion"])
+        if len(resumed) > 2:
+            return await stream(request, ("ADDED", pod("b", 7)), hold=True)
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        if len(resumed) == 1:
+            await answer.write(json.dumps({"type": "ADDED", "object": pod("a", 6)}).encode() + b"\n")
+        await answer.write(nonsense)
+        return answer
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 3) == [("SYNCED", ""), ("ADDED", "a"), ("ADDED", "b")]
+        assert resumed == ["5", "6", "6"]
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_whose_line_does_not_end_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LONGEST_LINE", 50_000)
+    watches = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal watches
+        if "watch" not in request.query:
+            return page(version=5)
+        watches += 1
+        if watches > 1:
+            return await stream(request, ("ADDED", pod("a", 6)), hold=True)
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while True:
+            await answer.write(b"x" * 10_000)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_is_too_busy_for_a_watch_is_left_alone_as_long_as_it_says() -> None:
+    asked: list[float] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return page(version=5)
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) == 1:
+            return web.json_response({"reason": "TooManyRequests"}, status=429, headers={"Retry-After": "1"})
+        return await stream(request, ("ADDED", pod("a", 6)), hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
+        assert asked[1] - asked[0] >= 1.0
+
+    asyncio.run(scenario())
+
+
 def test_objects_of_a_named_kind_come_decoded_from_list_and_watch() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:

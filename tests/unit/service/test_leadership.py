@@ -125,6 +125,82 @@ def test_a_process_that_was_frozen_decides_nothing_on_its_old_lease() -> None:
     run_virtually(story())
 
 
+def test_without_the_lease_bindings_that_were_decided_wait_and_are_sent_once_it_is_renewed() -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        first = candidate(cluster, clock, "first", bind_concurrency=1)
+        await asyncio.wait_for(first.ready.wait(), 5)
+        gate, request = asyncio.Event(), cluster.request
+
+        async def slow(verb: str, path: str, **options: Any) -> bytes:
+            if path.endswith("/binding"):
+                await gate.wait()
+            return await request(verb, path, **options)
+
+        cluster.request = slow  # type: ignore[method-assign]
+        await create(cluster, pod("a", mib=4000), pod("b", mib=4000))
+        await clock.sleep(0.5)
+        away = True
+        cluster.fault = lambda verb, path: ApiError(0, "Timeout", "no answer") if away and "/leases" in path else None
+        first.scheduler._election._renewed -= 60  # type: ignore[union-attr] # a minute of SIGSTOP, as the clock tells it
+        gate.set()
+        await clock.sleep(1)
+        assert sorted([await first.bound("a"), await first.bound("b")]) == [False, True], "only the one that was on its way"
+        away = False
+        await first.until(lambda: first.bound("a", "b"), 5)
+        await first.close()
+
+    run_virtually(story())
+
+
+def test_a_leader_whose_lease_was_taken_sends_nothing_more() -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        first = candidate(cluster, clock, "first", bind_concurrency=1)
+        await asyncio.wait_for(first.ready.wait(), 5)
+        gate, request = asyncio.Event(), cluster.request
+
+        async def slow(verb: str, path: str, **options: Any) -> bytes:
+            if path.endswith("/binding"):
+                await gate.wait()
+            return await request(verb, path, **options)
+
+        cluster.request = slow  # type: ignore[method-assign]
+        await create(cluster, pod("a", mib=4000), pod("b", mib=4000))
+        await clock.sleep(0.5)
+        taken = {"spec": {"holderIdentity": "upstream_1", "leaseDurationSeconds": 15, "renewTime": "2031-01-01T00:00:00.000000Z"}}
+        await cluster.patch(volcano.LEASES, "volcano", taken, "volcano-system")
+        with pytest.raises(Unavailable, match="the lease was lost"):
+            await asyncio.wait_for(first.task, 10)
+        gate.set()
+        await clock.sleep(10)
+        assert not await first.bound("a")
+        assert not await first.bound("b")
+        assert await holder(cluster) == "upstream_1"
+
+    run_virtually(story())
+
+
+def test_a_stop_does_not_wait_long_for_a_lease_that_nobody_takes_back() -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        first = candidate(cluster, clock, "first")
+        await asyncio.wait_for(first.ready.wait(), 5)
+        request = cluster.request
+
+        async def hang(verb: str, path: str, **options: Any) -> bytes:
+            if "/leases/" in path:
+                await asyncio.Event().wait()
+            return await request(verb, path, **options)
+
+        cluster.request = hang  # type: ignore[method-assign]
+        began = clock.monotonic()
+        await first.close()
+        assert clock.monotonic() - began < 10
+
+    run_virtually(story())
+
+
 @pytest.mark.parametrize(("names", "lease"), [(("volcano",), "volcano"), (("team",), "team"), (("a", "b"), "volcano")])
 def test_the_lease_is_named_after_the_only_scheduler_name(names: tuple[str, ...], lease: str) -> None:
     async def story() -> None:

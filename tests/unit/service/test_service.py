@@ -13,10 +13,11 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
-from tests.kit.objects import node, pod
+from tests.kit.objects import group, node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
+from pumice.apps.scheduler import Settings
 from pumice.cli.log_options import JsonFormatter
 from pumice.engine.effects import PodCondition
 from pumice.ports.cluster import ApiError
@@ -230,6 +231,61 @@ def test_a_stop_does_not_wait_for_ever() -> None:
             assert running.clock.monotonic() - began < 10
 
     run_virtually(story())
+
+
+def test_what_a_stop_did_not_wait_for_is_not_sent_afterwards() -> None:
+    """The lease is given back: whoever leads next may place others there."""
+
+    async def story() -> None:
+        async with daemon(node("n1", cards=4), settings=Settings(bind_concurrency=1)) as running:
+            released = hold_back(running, lambda verb, path: path.endswith("/binding"))
+            await create(running.cluster, *(pod(f"p{i}", mib=1000) for i in range(4)))
+            await running.clock.sleep(1)
+            running.stop.set()
+            await running.task
+            released.set()
+            await running.clock.sleep(10)
+            pods = (await running.cluster.pods()).values()
+            assert not [p for p in pods if p["spec"].get("nodeName")]
+
+    run_virtually(story())
+
+
+def test_a_gang_does_not_wait_as_long_for_one_answer_as_a_request_may_last() -> None:
+    """Neither for a half-open connection nor for a server that asks for patience."""
+
+    async def story() -> None:
+        async with daemon(node("n1", cards=4)) as running:
+            hold_back(running, lambda verb, path: path.endswith("/g-1/binding"))
+            await create(running.cluster, group("g", minimum=4), *(pod(f"g-{i}", mib=1000, group="g") for i in range(4)))
+            await running.clock.sleep(1)
+            assert await running.bound("g-0", "g-2", "g-3")
+            await running.clock.sleep(9)
+            pods = (await running.cluster.pods()).values()
+            standing = [p for p in pods if p["spec"].get("nodeName") and not p["metadata"].get("deletionTimestamp")]
+            assert not standing
+
+    run_virtually(story())
+
+
+def test_an_error_of_our_own_in_a_binding_keeps_no_pod_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1)) as running:
+            bind, broken = running.cluster.bind, [True]
+
+            async def once(namespace: str, name: str, body: bytes) -> None:
+                if broken.pop() if broken else False:
+                    raise KeyError("a mistake of ours")
+                await bind(namespace, name, body)
+
+            running.cluster.bind = once  # type: ignore[method-assign]
+            await create(running.cluster, pod("a", mib=8000))
+            await running.bind_all("a")
+            await running.audit()
+
+    with caplog.at_level(logging.ERROR):
+        run_virtually(story())
+    assert "binding failed pod=default/a" in caplog.text
 
 
 def test_a_log_line_in_json_is_one_object() -> None:
