@@ -106,6 +106,11 @@ def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> Non
     story = here.pumice("vgpu", "status", share["region"]).stdout
     assert re.search(rf"{used} of 4000 MiB \(contexts 150, modules \d+, data 1000\)", story)
     assert "limiter at work" in story
+    by_pid = here.pumice("vgpu", "status", str(program.pid), env={"PUMICE_MACHINE": str(here.directory)})
+    assert by_pid.stdout.splitlines()[0] == story.splitlines()[0]
+    stranger = here.pumice("vgpu", "status", "r99", env={"PUMICE_MACHINE": str(here.directory)})
+    assert stranger.returncode == 2
+    assert f"running now: r1 (pid {program.pid})" in stranger.stderr
 
 
 def arbiters(directory: Path) -> list[int]:

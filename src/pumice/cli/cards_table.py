@@ -77,14 +77,14 @@ def cards_table(rows: Sequence[CardRow], width: int = 120) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("Node", no_wrap=True)
     table.add_column("Card", justify="right", no_wrap=True)
-    table.add_column("Type", no_wrap=True, overflow="ellipsis", max_width=18)
+    table.add_column("Type", no_wrap=True, overflow="ellipsis", max_width=20)
     table.add_column("Memory (MiB)", no_wrap=True)
     table.add_column("Cores", no_wrap=True)
     table.add_column("Pods", overflow="fold", min_width=20)
     for row in rows:
         health = "" if row.healthy else " [red]unhealthy[/red]"
         memory, cores = (bar(row.memory, row.total), bar(row.cores, 100)) if width >= 110 else ("", "")
-        table.add_row(row.node, str(row.index), row.type.removeprefix("NVIDIA-") + health,
+        table.add_row(row.node, str(row.index), row.type.removeprefix("NVIDIA-").removeprefix("NVIDIA ") + health,
                       f"{memory} {row.memory}/{row.total}".strip(), f"{cores} {row.cores} %".strip(),
                       "\n".join(row.holders) or "[dim]free[/dim]")  # fmt: skip
     return table

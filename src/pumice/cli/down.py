@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from pumice.cli.up import data_dir_option
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.model.refusal import BadInput
 
@@ -33,4 +34,4 @@ def down(data_dir: Annotated[Path | None, typer.Option(help="The data dir given 
         if time.monotonic() > deadline:
             raise BadInput(f"the cluster (pid {pid}) did not stop within {STOP_SECONDS:.0f} s; see {data.logs / 'up.log'}")
         time.sleep(0.05)
-    print(f"stopped; `pumice up --data-dir {data.root}` starts it again with every object there")
+    print(f"stopped; `pumice up{data_dir_option(data)}` starts it again with every object there")

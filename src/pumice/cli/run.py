@@ -135,7 +135,7 @@ def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str
 
     if emulated is None and not present.get("PUMICE_MACHINE"):
         place = places.of_cards(present)
-        if place.note:
+        if place.note and not place.used:  # once, until the directory goes with the next boot
             print(f"pumice run: {place.note}", file=sys.stderr)
         return present, place, None
     from pumice.cli.emulated import machine_environment, the_machine

@@ -20,6 +20,7 @@ from pumice.model.refusal import BadInput, PumiceError
 
 app = typer.Typer(add_completion=False)
 START_SECONDS = 90.0
+STOP = "Stop it with Ctrl-C or: "
 
 
 @app.command(epilog="Example: pumice up -d --nodes 4 --cards 8 --model A100-SXM4-80GB")
@@ -87,18 +88,25 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
 def welcome(facts: dict[str, object], data: DataDir, seconds: float) -> str:
     if "scheduler" in facts:
         what_to_try = [
-            "  kubectl apply -f examples/vgpu-user-guide/hami-pod.yaml     # 3000 MiB and half of one card",
-            f"  curl http://{facts['scheduler']}/metrics                    # who holds what",
+            ("kubectl apply -f examples/vgpu-user-guide/hami-pod.yaml", "3000 MiB and half of one card"),
+            (f"curl http://{facts['scheduler']}/metrics", "who holds what"),
         ]
     else:
-        what_to_try = ["  kubectl create -f deploy/manifests/volcano.yml,deploy/manifests/volcano-vgpu-device-plugin.yml"]
+        what_to_try = [("kubectl create -f deploy/manifests/volcano.yml,deploy/manifests/volcano-vgpu-device-plugin.yml", "")]
+    what_to_try.append((f"pumice status{data_dir_option(data)}", "what runs, and who is on which card"))
+    longest = max(len(line) for line, _ in what_to_try)
     return "\n".join((
         f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",
         f"  export KUBECONFIG={data.kubeconfig}",
         "  kubectl get nodes -o wide",
-        *what_to_try,
-        f"Stop it with Ctrl-C or: pumice down --data-dir {data.root}",
+        *(f"  {line:<{longest}}   # {words}" if words else f"  {line}" for line, words in what_to_try),
+        f"{STOP}pumice down{data_dir_option(data)}",
     ))  # fmt: skip
+
+
+def data_dir_option(data: DataDir) -> str:
+    """What a person has to add to name this data dir; nothing for the default one."""
+    return "" if data.root == default_data_dir().expanduser().absolute() else f" --data-dir {data.root}"
 
 
 def _log_to(path: Path) -> None:
@@ -125,7 +133,7 @@ def _detached(data: DataDir, arguments: list[str]) -> None:
         while time.monotonic() < deadline:
             text = out.read_text(errors="replace")
             if "The cluster is ready" in text and "pumice down" in text:
-                print(text.strip())
+                print(text.strip().replace(STOP, "Stop it with: "))
                 return
             if child.poll() is not None:
                 raise _Said(text.strip().splitlines()[-1].removeprefix("pumice: ") if text.strip() else "pumice up ended at once")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,7 +19,9 @@ from rich.markup import escape
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import Extension, live_slots, read_extension
 from pumice.cli.cards_table import bar
+from pumice.cli.local_view import places
 from pumice.local.region_story import DeviceStory, gate, policy_of, stories
+from pumice.local.shares import find
 from pumice.model.refusal import BadInput
 from pumice.node.sharing import MIB
 from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot
@@ -27,7 +30,7 @@ MANY = 256
 """Regions of one folder that are told of."""
 STATES = {1: "running", 2: "suspended"}
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look into the shared region of a container.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look into the shared region of a program or container.")
 
 
 class Output(StrEnum):
@@ -48,15 +51,17 @@ class Look:
 
 @app.callback()
 def several() -> None:
-    """Look into the shared region of a container."""
+    """Look into the shared region of a program or container."""
 
 
-@app.command(epilog="Example: pumice vgpu status /usr/local/vgpu/vgpu/containers -o json")
+@app.command(epilog="Examples: pumice vgpu status r1;  pumice vgpu status /usr/local/vgpu/vgpu/containers -o json")
 def status(
-    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A region, or a folder with regions in it.")],
+    what: Annotated[str, typer.Argument(metavar="FILE|DIR|ID", help="A region, a folder with regions in it, or the id or a pid "
+                                        "of a program of `pumice run`.")],
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TEXT,
 ) -> None:
-    """Explain a region: limits, use per process, who is let through, and why the limiter is idle."""
+    """Explain a region: limits, use, and why the limiter is idle."""
+    path = _region(what)
     looks, troubles = [], []
     for file in _files(path):
         try:
@@ -82,6 +87,13 @@ def look(path: Path, now: float | None = None) -> Look:
     policies = {pid: policy_of(pid) for pid in alive.values()}
     budgets = extension.devices if extension else ()
     return Look(path, region, extension, alive, stories(region, alive, budgets, policies, time.time() if now is None else now))
+
+
+def _region(what: str) -> Path:
+    """The file or folder of that name, else the region of the program of `pumice run` that it names."""
+    if re.fullmatch(r"r?[0-9]+", what) and not Path(what).exists():
+        return Path(find(places(None), what)[0].region)
+    return Path(what)
 
 
 def _files(path: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pumice.adapters.bookings.book import BOOK
 from pumice.model.refusal import Unavailable
 
 SHARED = (Path("/run/pumice"), Path("/var/lib/pumice"))
@@ -29,6 +30,11 @@ class Place:
     def neighbours(self) -> Path:
         """Where the library's activity files lie."""
         return self.directory / "activity"
+
+    @property
+    def used(self) -> bool:
+        """Whether anybody has booked here before."""
+        return (self.directory / BOOK).exists()
 
     def prepare(self) -> None:
         """Make what is missing. A directory that everybody may write passes that on to what lies in it.

@@ -272,6 +272,10 @@ def test_without_a_shared_directory_the_user_has_one_alone_and_is_told(tmp_path:
     place = of_cards({"XDG_RUNTIME_DIR": str(tmp_path)}, shared=[tmp_path / "no" / "pumice"], user=os.getuid())
     assert place.directory == tmp_path / "pumice"
     assert "programs of other users are not seen" in place.note
+    assert not place.used
+    place.prepare()
+    put(place.directory, booking())
+    assert place.used  # by which the sentence is said once
 
 
 def test_a_directory_for_everybody_is_made_where_that_is_allowed(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pytest
 from pumice import machine as machines
 from pumice.cli.emulated import made_machines
 from pumice.cli.main import COMMANDS, main, overview, with_bare_options
+from pumice.cli.up import welcome
+from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.machine import machine_of
 from pumice.model.refusal import PumiceError
 
@@ -104,6 +106,17 @@ def test_a_beginner_who_does_not_name_the_command_is_told(tmp_path: Path, argume
     assert done.returncode in (2, 127)
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
+
+
+def test_what_to_try_names_an_unusual_data_dir_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    facts: dict[str, object] = {"scheduler": "127.0.0.1:8080", "summary": "1 node"}
+    usual = welcome(facts, DataDir(default_data_dir()), 1.0)
+    assert usual.endswith("pumice down")
+    assert len({line.index("  # ") for line in usual.splitlines() if "  # " in line}) == 1
+    other = welcome(facts, DataDir(tmp_path / "other"), 1.0)
+    assert other.endswith(f"pumice down --data-dir {tmp_path}/other")
+    assert f"pumice status --data-dir {tmp_path}/other" in other
 
 
 SLOW = {

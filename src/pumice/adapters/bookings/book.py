@@ -23,6 +23,7 @@ from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
 
 LOCK_SECONDS = 10.0
+BOOK = "bookings.json"
 REGION_FILE = "vgpu.cache"
 
 
@@ -142,7 +143,7 @@ class Bookings:
                 out.write(msgspec.json.format(msgspec.json.encode(self._content), indent=1))
                 out.flush()
                 os.fchmod(out.fileno(), 0o666 if shared(self._directory) else 0o600)
-            os.rename(draft, self._directory / "bookings.json")
+            os.rename(draft, self._directory / BOOK)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(draft)
@@ -194,7 +195,7 @@ def holders(booking: Booking) -> tuple[int, ...]:
 
 
 def _load(directory: Path) -> _File:
-    path = directory / "bookings.json"
+    path = directory / BOOK
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
