@@ -50,7 +50,7 @@ $(MT)/create: $(M)/tests/create.c $(M)/include/machine/state.h
 	@mkdir -p $(@D)
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $<
 ALL += $(MT)/create
-M_TESTS := test_time test_memory test_api test_nvml
+M_TESTS := test_time test_memory test_kinds_of_memory test_contexts test_graphs test_nvml
 $(MT)/%: $(M)/tests/%.c $(M)/tests/check.h $(M_LIBS) $(MT)/create
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $< $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(MT)/create: SANITIZE :=

@@ -148,4 +148,12 @@ static inline CUresult run(CUfunction f, CUstream stream)
     return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
 }
 
+/* What the card still has, as the driver tells. */
+static inline uint64_t free_now(void)
+{
+    size_t free_bytes, total;
+    OK(cuMemGetInfo_v2(&free_bytes, &total));
+    return free_bytes;
+}
+
 #endif

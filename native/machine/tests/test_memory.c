@@ -5,13 +5,6 @@
 
 #define MIB (1ull << 20)
 
-static uint64_t free_now(void)
-{
-    size_t free_bytes, total;
-    OK(cuMemGetInfo_v2(&free_bytes, &total));
-    return free_bytes;
-}
-
 static void the_last_byte_can_be_had_and_no_more(void)
 {
     fresh_machine("memory_mib=8192 context_mib=300");

@@ -42,7 +42,7 @@ nvmlReturn_t nvml_text(char *out, unsigned length, const char *text); /* INSUFFI
 uint64_t nvml_busy_percent(const uint64_t *buckets, uint64_t epoch, uint64_t now);
 bool nvml_card_busy(unsigned card, int gi, int ci); /* some process uses it */
 
-/* ---- mig.c ---- */
+/* ---- mig_compute.c ---- */
 struct machine_gpu_instance *mig_instance(nvmlGpuInstance_t handle, unsigned *card, unsigned *slot, nvmlReturn_t *rc);
 nvmlGpuInstance_t mig_instance_handle(unsigned card, unsigned gi);
 const struct machine_profile *mig_profile_of(const struct machine_card *c, const struct machine_gpu_instance *gi);

@@ -1,0 +1,142 @@
+/* Devices and contexts: which cards a program sees, and what being on one costs. */
+#include "check.h"
+
+#define MIB (1ull << 20)
+
+CUresult cuCtxPushCurrent_v2(CUcontext);
+CUresult cuCtxPopCurrent_v2(CUcontext *);
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
+CUresult cuDeviceGetPCIBusId(char *, int, CUdevice);
+CUresult cuDeviceGetByPCIBusId(CUdevice *, const char *);
+
+static void contexts_cost_memory_and_stack_up(void)
+{
+    fresh_machine("cards=2 memory_mib=8192 context_mib=300");
+    OK(cuInit(0));
+    CUcontext a, b, seen;
+    unsigned flags;
+    int active;
+    size_t n, total;
+    EQUAL(cuMemGetInfo_v2(&n, &total), 201);
+    OK(cuDevicePrimaryCtxRetain(&a, 0));
+    OK(cuDevicePrimaryCtxRetain(&b, 0));
+    CHECK(a == b);
+    OK(cuCtxSetCurrent(a));
+    EQUAL(free_now(), 7892 * MIB);
+    OK(cuCtxCreate_v2(&b, 0, 0));
+    EQUAL(free_now(), 7592 * MIB);
+    OK(cuCtxGetCurrent(&seen));
+    CHECK(seen == b);
+    OK(cuCtxPopCurrent_v2(&seen));
+    CHECK(seen == b);
+    OK(cuCtxDestroy_v2(b));
+    EQUAL(cuCtxPushCurrent_v2(b), 201);
+    EQUAL(free_now(), 7892 * MIB);
+    OK(cuDevicePrimaryCtxRelease_v2(0));
+    OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    EQUAL(active, 1);
+    OK(cuDevicePrimaryCtxRelease_v2(0));
+    OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    EQUAL(active, 0);
+    EQUAL(cuMemGetInfo_v2(&n, &total), 709);
+    EQUAL(cuDevicePrimaryCtxRelease_v2(0), 201);
+    EQUAL(pumice_machine_state()->card[0].lanes[0].used_bytes, 0);
+    drop_machine();
+}
+
+static void a_context_takes_its_memory_with_it(void)
+{
+    fresh_machine("memory_mib=8192 context_mib=300");
+    CUcontext context = begin(0);
+    CUdeviceptr p;
+    for (int i = 0; i < 100; i++)
+        OK(cuMemAlloc_v2(&p, 1000 + (size_t)i * 100000));
+    OK(cuCtxDestroy_v2(context));
+    EQUAL(pumice_machine_state()->card[0].lanes[0].used_bytes, 0);
+    EQUAL(pumice_machine_state()->processes[0].accounts[0].requested_bytes, 0);
+    drop_machine();
+}
+
+static void devices_are_those_that_the_environment_names(void)
+{
+    fresh_machine("cards=3");
+    setenv("CUDA_VISIBLE_DEVICES", "GPU-0000abc2,0,7,1", 1); /* an item that names nothing ends the list */
+    int count;
+    char bus[32];
+    CUdevice device;
+    OK(cuInit(0));
+    OK(cuDeviceGetCount(&count));
+    EQUAL(count, 2);
+    OK(cuDeviceGetPCIBusId(bus, sizeof bus, 0));
+    CHECK(strcmp(bus, "0000:09:00.0") == 0);
+    OK(cuDeviceGetByPCIBusId(&device, "0000:07:00.0"));
+    EQUAL(device, 1);
+    EQUAL(cuDeviceGetByPCIBusId(&device, "0000:08:00.0"), 101);
+    drop_machine();
+}
+
+static void the_fastest_card_comes_first_unless_the_bus_is_asked_for(void)
+{
+    fresh_machine("cards=2");
+    pumice_machine_state()->card[0].sm_count = 28;
+    char bus[32];
+    for (int by_bus = 0; by_bus < 2; by_bus++) {
+        if (child() == 0) {
+            if (by_bus)
+                setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+            OK(cuInit(0));
+            OK(cuDeviceGetPCIBusId(bus, sizeof bus, 0));
+            CHECK(strcmp(bus, by_bus ? "0000:07:00.0" : "0000:08:00.0") == 0);
+            exit(0);
+        }
+        children_end(1);
+    }
+    drop_machine();
+}
+
+static void an_exclusive_card_serves_one_process(void)
+{
+    fresh_machine("cards=2");
+    struct machine_state *m = pumice_machine_state();
+    m->card[0].compute_mode = 3;
+    m->card[1].compute_mode = 2; /* prohibited */
+    CUcontext c;
+    int taken[2];
+    char byte;
+    CHECK(pipe(taken) == 0);
+    if (child() == 0) {
+        CHECK(read(taken[0], &byte, 1) == 1);
+        OK(cuInit(0));
+        EQUAL(cuCtxCreate_v2(&c, 0, 0), 46);
+        m->card[0].compute_mode = 0;
+        OK(cuCtxCreate_v2(&c, 0, 0));
+        exit(0);
+    }
+    begin(0);
+    EQUAL(cuCtxCreate_v2(&c, 0, 1), 46);
+    CHECK(write(taken[1], "t", 1) == 1);
+    children_end(1);
+    drop_machine();
+}
+
+static void no_machine_is_no_device(void)
+{
+    setenv("PUMICE_MACHINE", "/nonexistent", 1);
+    int version = -1;
+    CUcontext c;
+    EQUAL(cuInit(0), 100);
+    OK(cuDriverGetVersion(&version));
+    EQUAL(version, 0);
+    EQUAL(cuCtxCreate_v2(&c, 0, 0), 3);
+}
+
+int main(void)
+{
+    apart(contexts_cost_memory_and_stack_up);
+    apart(a_context_takes_its_memory_with_it);
+    apart(devices_are_those_that_the_environment_names);
+    apart(the_fastest_card_comes_first_unless_the_bus_is_asked_for);
+    apart(an_exclusive_card_serves_one_process);
+    apart(no_machine_is_no_device);
+    return 0;
+}
