@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,11 +20,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from pumice.model.refusal import BadInput
 
 app = typer.Typer(add_completion=False)
 ROOT = Path(__file__).parents[3]
+SHORT = 3
+"""Exit code of a benchmark whose result is right and whose figures miss a goal (benchmarks/report.py)."""
+LEAST_LIMIT = 20.0
+"""Minutes that each may take at least; those that say how long they take may take four times as long."""
+FAREWELL = 30.0
+"""Seconds in which a benchmark that is ended takes its servers down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +84,8 @@ def main(
 ) -> None:
     """Run benchmarks; each checks its own result and prints JSON and a table. Further flags go to the benchmark named.
 
-    With KUBEBUILDER_ASSETS those over an API server use the real kube-apiserver and etcd. All are run even when one falls short;
-    then the exit code is 1.
+    With KUBEBUILDER_ASSETS those over an API server use the real kube-apiserver and etcd. All are run even when one falls short
+    or fails; a table at the end says which, and the exit code is 1.
     """
     if not (ROOT / "benchmarks" / "report.py").exists():
         raise BadInput("the benchmarks are part of the source tree, not of the installed package: run this in a checkout")
@@ -91,21 +100,72 @@ def main(
         raise BadInput(f"there is no benchmark {name!r}; " + (f"did you mean {near[0]}?" if near else "see pumice bench --list"))
     if name == "all" and context.args:
         raise BadInput(f"{context.args[0]}: flags of a single benchmark need its name in place of all")
+    if quick and save:
+        raise BadInput("--quick and --save: the figures of a short run would replace those of a whole one; leave one of them out")
     chosen = [one for one in found.values() if one.in_all] if name == "all" else [found[name]]
     flags = [flag for flag, given in (("--quick", quick), ("--save", save)) if given]
-    failed = [one.name for number, one in enumerate(chosen, 1) if not _run(one, f"{number}/{len(chosen)}", flags, context.args)]
+    if name == "all" and not quick:
+        typer.echo(f"# {len(chosen)} benchmarks; those that say so take {sum(one.minutes for one in chosen):.0f} min", err=True)
+    verdicts: list[Verdict] = []
+    for number, one in enumerate(chosen, 1):
+        verdicts.append(_run(one, f"{number}/{len(chosen)}", flags, context.args))
+        if verdicts[-1].words == INTERRUPTED:
+            break
+    if name == "all":
+        _summary(verdicts)
+    failed = [verdict.name for verdict in verdicts if verdict.words != GOOD]
     if failed:
         typer.echo(f"fell short or failed: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
 
 
-def _run(one: Benchmark, place: str, flags: Sequence[str], further: Sequence[str]) -> bool:
-    """Run it, say so before and after on stderr, and return whether it is content with itself."""
-    expected = f" (about {one.minutes:g} min)" if one.minutes else ""
+GOOD, INTERRUPTED = "good", "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one went."""
+
+    name: str
+    words: str
+    seconds: float
+
+
+def _run(one: Benchmark, place: str, flags: Sequence[str], further: Sequence[str]) -> Verdict:
+    """Run it, and say so before and after on stderr."""
+    expected = f" (about {one.minutes:g} min)" if one.minutes and "--quick" not in flags else ""
     typer.echo(f"# {place} {one.name}: {one.title}{expected}", err=True)
     began = time.monotonic()
-    words = [sys.executable, "-m", one.module, *(flag for flag in flags if flag in one.flags), *further]
-    code = subprocess.run(words, cwd=ROOT, check=False).returncode
-    verdict = "good" if code == 0 else f"exit code {code}"
-    typer.echo(f"# {place} {one.name}: {verdict} after {time.monotonic() - began:.0f} s", err=True)
-    return code == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", one.module, *(flag for flag in flags if flag in one.flags), *further], cwd=ROOT
+    )
+    limit = max(LEAST_LIMIT, 4 * one.minutes)
+    try:
+        code = process.wait(60 * limit)
+        words = {0: GOOD, SHORT: "short of a goal"}.get(code, f"failed, exit code {code}")
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        _end(process)
+        words = f"ended after {limit:g} min"
+    except KeyboardInterrupt:  # the terminal has told the benchmark as well
+        _end(process)
+        words = INTERRUPTED
+    verdict = Verdict(one.name, words, time.monotonic() - began)
+    typer.echo(f"# {place} {one.name}: {words} after {verdict.seconds:.0f} s", err=True)
+    return verdict
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for one that was told to end, and end it."""
+    try:
+        process.wait(FAREWELL)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        process.wait()
+
+
+def _summary(verdicts: Sequence[Verdict]) -> None:
+    table = Table("benchmark", "verdict", "seconds")
+    for verdict in verdicts:
+        table.add_row(verdict.name, verdict.words, f"{verdict.seconds:.0f}")
+    Console(stderr=True, width=None if sys.stderr.isatty() else 100).print(table)

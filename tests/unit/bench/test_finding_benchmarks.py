@@ -53,8 +53,38 @@ def test_all_goes_on_when_one_falls_short_and_the_exit_code_tells(tree: Path, ca
     assert ended.value.code == 1
     assert (tree / "log").read_text() == "The first --quick\nThe second --quick\n"
     said = capfd.readouterr().err
-    assert "# 1/2 first: The first (about 3 min)" in said
+    assert "# 1/2 first: The first" in said
+    table = {cells[1]: cells[2] for line in said.splitlines() if len(cells := [cell.strip() for cell in line.split("│")]) > 3}
+    assert table == {"first": "failed, exit code 1", "second-thing": "good"}
     assert said.splitlines()[-1] == "fell short or failed: first"
+
+
+def test_a_figure_that_misses_its_goal_is_told_apart_from_a_wrong_result(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    first = tree / "benchmarks" / "bs1_first.py"
+    first.write_text(first.read_text().replace("return 1", f"return {bench.SHORT}"))
+    main_ends_with(1, ["bench", "all"])
+    said = capfd.readouterr().err
+    assert "# 1/2 first: short of a goal after" in said
+    assert "# 2/2 second-thing: The second (about 3 min)" in said
+
+
+def test_one_that_does_not_come_to_its_end_is_ended_and_the_others_still_run(
+    tree: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tree / "benchmarks" / "bs1_first.py"
+    first.write_text(first.read_text().replace("    return 1", "    import threading\n    threading.Event().wait()")
+                     .replace("MINUTES = 3", "MINUTES = 0"))  # fmt: skip
+    monkeypatch.setattr(bench, "LEAST_LIMIT", 0.02)
+    main_ends_with(1, ["bench", "all"])
+    said = capfd.readouterr().err
+    assert "# 1/2 first: ended after 0.02 min" in said
+    assert (tree / "log").read_text().endswith("The second\n")
+
+
+def test_a_short_run_is_not_kept_in_place_of_a_whole_one(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main_ends_with(2, ["bench", "all", "--quick", "--save"])
+    assert capfd.readouterr().err.startswith("pumice: --quick and --save:")
+    assert not (tree / "log").exists()
 
 
 def test_further_flags_go_to_the_benchmark_that_is_named(tree: Path) -> None:
