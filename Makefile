@@ -19,6 +19,7 @@ $(VENV)/.installed: pyproject.toml setup.py constraints.txt
 setup: $(VENV)/.installed native ## install everything into .venv (leaves .venv/bin/pumice)
 
 native: ## build libvgpu.so and the emulated machine's libraries
+	@command -v $(CC) >/dev/null || { echo "Pumice needs a C compiler, and $(CC) is not there; install gcc, or name one with make CC=..." >&2; exit 2; }
 	@$(MAKE) --no-print-directory -C native install
 
 test: setup ## run every test that needs no hardware; prints what was skipped and why

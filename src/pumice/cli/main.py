@@ -62,6 +62,12 @@ def main(argv: list[str] | None = None) -> None:
         _main(arguments)
     except KeyboardInterrupt:
         _end_interrupted()
+    except ModuleNotFoundError as error:
+        if (error.name or "pumice").partition(".")[0] == "pumice":
+            raise
+        print(f"pumice: the Python package {error.name} is missing; `make setup` or pip installs what this version needs",
+              file=sys.stderr)  # fmt: skip
+        raise SystemExit(2) from error
 
 
 def _main(arguments: list[str]) -> None:

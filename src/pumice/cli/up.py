@@ -94,7 +94,7 @@ def welcome(facts: dict[str, object], data: DataDir, seconds: float) -> str:
     else:
         what_to_try = [("kubectl create -f deploy/manifests/volcano.yml,deploy/manifests/volcano-vgpu-device-plugin.yml", "")]
     what_to_try.append((f"pumice status{data_dir_option(data)}", "what runs, and who is on which card"))
-    longest = max(len(line) for line, _ in what_to_try)
+    longest = max(len(line) for line, words in what_to_try if words)
     return "\n".join((
         f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",
         f"  export KUBECONFIG={data.kubeconfig}",

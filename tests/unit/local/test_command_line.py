@@ -119,6 +119,17 @@ def test_what_to_try_names_an_unusual_data_dir_only(tmp_path: Path, monkeypatch:
     assert f"pumice status --data-dir {tmp_path}/other" in other
 
 
+def test_a_package_that_is_not_installed_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "outdated.py").write_text("import no_such_package.inner")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "outdated", ("outdated", ""))
+    assert said_of(["outdated"], capsys) == (
+        2, "", "pumice: the Python package no_such_package is missing; `make setup` or pip installs what this version needs\n"
+    )  # fmt: skip
+
+
 SLOW = {
     "while it is being loaded": "import time\nprint(flush=True)\ntime.sleep(60)\n",
     "while it works": "import time\nPLAIN = True\ndef main(rest):\n    print(flush=True)\n    time.sleep(60)\n",
