@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from itertools import permutations
 from typing import Any
 
-from tests.kit.engine_world import World
+import pytest
+from tests.kit.engine_world import DEVICES_ONLY, World
 from tests.kit.objects import group, node, pod, queue
 
 
@@ -108,6 +110,38 @@ def test_where_the_better_card_is_too_dear_for_the_queue_the_cheaper_one_is_take
     world.settle()
     assert world.node_of("mine") == "small"
     assert charged(world) == 8000
+
+
+def unlike(name: str, *sizes: int) -> dict[str, Any]:
+    """A node whose cards have these amounts of memory."""
+    entries = [f"GPU-{name}-{i},10,{mib},NVIDIA-{mib},true,hami-core:" for i, mib in enumerate(sizes)]
+    made = node(name, register="".join(entries))
+    made["status"]["allocatable"] |= {NUMBER: str(10 * len(sizes)), MEMORY: str(sum(sizes)),
+                                      "volcano.sh/vgpu-cores": str(100 * len(sizes))}  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("sizes", list(permutations((32000, 16000, 8000))))
+@pytest.mark.parametrize("policy", ["binpack", "spread"])
+@pytest.mark.parametrize("limit", [40000, 20000, 10000, 7000])
+def test_of_unlike_cards_of_one_node_those_are_taken_that_the_queue_can_pay(
+    sizes: tuple[int, ...], policy: str, limit: int
+) -> None:
+    """Whole cards, one after the other, until the queue can pay for none that is left."""
+    world = World(DEVICES_ONLY % policy + "  - name: proportion\n")
+    world.add(unlike("n1", *sizes), queue("team", capability={MEMORY: str(limit)}))
+    world.add(*(whole(name) for name in ("one", "two", "three")))
+    world.settle()
+    free = [mib for card, mib in enumerate(sizes) if f"n1/{card}" not in world.placements().values()]
+    assert charged(world) == sum(sizes) - sum(free) <= limit
+    assert min(free) > limit - charged(world)
+
+
+def test_of_two_cards_that_a_pod_wants_only_the_dear_one_is_exchanged() -> None:
+    world = World()
+    world.add(unlike("n1", 32000, 8000, 8000), queue("team", capability={MEMORY: "16000"}), whole("pair", 2))
+    world.settle()
+    assert (world.card_of("pair"), charged(world)) == ("n1/1+2", 16000)
 
 
 def test_a_queue_without_memory_gets_no_whole_card() -> None:

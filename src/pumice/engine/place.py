@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ class Placer:
         if only:
             row = self.state.ledger.table.row_of.get(only, -1)
             choice = self._settle(cls, kept, row) if row >= 0 and masked[row] > -np.inf else None
-            return choice if choice is None or accept is None or accept(choice) else None
+            return choice if choice is None or accept is None else self._agreed(cls, choice, accept)
         scores = None if relative is None else masked + relative  # None: those of the class
         declined = False
         while True:
@@ -119,18 +119,43 @@ class Placer:
                 self._kept.pop(cls, None)
                 return None
             choice = self._settle(cls, kept, row)
-            if choice is not None and (accept is None or accept(choice)):
-                return choice
             if choice is None:
                 masked[row] = -np.inf
                 kept.changed([row])
                 if scores is not None:
                     scores[row] = -np.inf
                 continue
+            agreed = choice if accept is None else self._agreed(cls, choice, accept)
+            if agreed is not None:
+                return agreed
             if scores is None:
                 scores = masked.copy()
             scores[self._like(cls, row)] = -np.inf
             declined = True
+
+    def _agreed(self, cls: PodClass, choice: Choice, accept: Callable[[Choice], bool]) -> Choice | None:
+        """The choice, or where it is declined the next cards of the same node that are not: the dearest are left out one by one.
+        Among alike cards there is nothing to look for."""
+        if accept(choice):
+            return choice
+        for ask in cls.vague:
+            book = self.state.ledger.books[ask.family]
+            view = book.view(choice.node)
+            if len(book.family.kinds(view.inventory)) < 2:
+                continue
+            dear: dict[int, str] = {}
+            grant = next(grant for grant in choice.grants if grant.family == ask.family)
+            while len(dear) < len(view.inventory.cards):
+                dearest = max(grant.pieces, key=lambda piece: piece.memory)
+                dear[dearest.card] = "too dear for the queue"
+                fit = book.family.fit(ask, replace(view, quarantined={**view.quarantined, **dear}))
+                if isinstance(fit, Misfit):
+                    break
+                grant = fit.grant
+                grants = tuple(grant if mine.family == ask.family else mine for mine in choice.grants)
+                if accept(replace(choice, grants=grants)):
+                    return replace(choice, grants=grants)
+        return None
 
     def _like(self, cls: PodClass, row: int) -> NDArray[np.bool_]:
         """Rows on which a pod of this class would get cards of the same amounts as there."""
