@@ -44,22 +44,23 @@ def digests(directory: Path) -> dict[str, str]:
 
 
 def install_files(files: Iterable[InstallFile]) -> None:
-    """Write each file beside its place, sync it, and rename it there: who has the old one mapped keeps it."""
+    """Write each file beside its place, sync it, and rename it there: who has the old one mapped keeps it, and a disk that is
+    full leaves the old one. Raises BadInput."""
     for file in files:
         path = Path(file.path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                with os.fdopen(descriptor, "wb") as out:
+                    out.write(file.content)
+                    out.flush()
+                    os.fchmod(out.fileno(), file.mode)
+                    os.fsync(out.fileno())
+                os.rename(draft, path)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(draft)
+                raise
         except OSError as error:
             raise BadInput(f"cannot write {path}: {error.strerror}") from error
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(file.content)
-                out.flush()
-                os.fchmod(out.fileno(), file.mode)
-                os.fsync(out.fileno())
-            os.rename(name, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-            raise

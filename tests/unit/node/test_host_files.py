@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +65,33 @@ def test_only_changed_files_are_written_and_no_scrap_is_left(tmp_path):
     assert (tmp_path / "ld.so.preload").read_text() == "/usr/local/vgpu/libvgpu.so"
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"libvgpu.so": 0o755, "ld.so.preload": 0o644}
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from pumice.apps.files import digests, install_files
+from pumice.model.refusal import BadInput
+from pumice.node.library import install
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    install_files(install(sys.argv[1], b"new" * 4096, digests(Path(sys.argv[1]))))
+except BadInput as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_is_full_leaves_the_old_library_and_no_scrap(tmp_path):
+    install_files(install(str(tmp_path), b"old", {}))
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"cannot write {tmp_path}/libvgpu.so: File too large\n", done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ld.so.preload", "libvgpu.so"]
+    assert (tmp_path / "libvgpu.so").read_bytes() == b"old"
+
+
+def test_a_process_that_has_the_old_library_mapped_keeps_it(tmp_path):
+    install_files(install(str(tmp_path), b"old" * 4096, {}))
+    with (tmp_path / "libvgpu.so").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        install_files(install(str(tmp_path), b"new", digests(tmp_path)))
+        assert mapped[:] == b"old" * 4096
+    assert (tmp_path / "libvgpu.so").read_bytes() == b"new"
