@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.kit.one_machine import MIB, PUMICE, OneMachine
+from tests.kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
 from pumice.adapters.bookings import book as booking
 
@@ -96,6 +96,27 @@ def test_a_share_lives_as_long_as_any_process_in_it(here: OneMachine) -> None:
     deadline = time.monotonic() + 10
     while here.ps() and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+DAEMON = """
+import subprocess
+left = subprocess.Popen(["sleep", "60"], env={}, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print("memory: ready", left.pid, flush=True)
+"""
+
+
+def test_a_daemon_keeps_the_share_although_it_left_files_session_and_environment_behind(here: OneMachine) -> None:
+    leader = here.start("--memory", "100%", "--", sys.executable, "-c", DAEMON)
+    assert leader.stdout is not None
+    daemon = int(leader.stdout.readline().split()[-1])
+    assert leader.wait(timeout=10) == 0
+    try:
+        assert [(share["pid"], share["pids"]) for share in here.ps()] == [(leader.pid, [daemon])]
+        assert here.run("--memory", "1", "--", "true").returncode == 2
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: here.ps() == [])
     assert here.run("--memory", "100%", "--", "true").returncode == 0
 
 

@@ -211,12 +211,17 @@ def _rounds(driver: Driver, spin: ctypes.c_void_p, stream: ctypes.c_void_p, ns: 
 # ---- command line
 
 
-ABOUT = "Load a card: take memory, launch kernels, print what was got. Exit code 1: the driver refused."
+ABOUT = """\
+Load a card: take memory, launch kernels, print what was got.
+Exit code 1: the driver refused."""
 EXAMPLES = """\
 examples:
-  pumice burn                                         kernels until Ctrl-C
-  pumice burn --memory 2000 --kernel-ms 10 --seconds 5
-  pumice run --emulated --memory 40% -- pumice burn   without a card: on an emulated one"""
+  kernels until Ctrl-C
+    pumice burn
+  memory and long kernels for a while
+    pumice burn --memory 2000 --kernel-ms 10 --seconds 5
+  without a card: on an emulated one
+    pumice run --emulated --memory 40% -- pumice burn"""
 
 
 class _Parser(argparse.ArgumentParser):

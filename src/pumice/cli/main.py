@@ -47,10 +47,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
 
 EXAMPLES = (
-    ("pumice run --memory 3000 --cores 50 -- python train.py", "3000 MiB and half of a card"),
-    ("pumice run --emulated --memory 40% -- pumice burn", "the same without a card"),
-    ("pumice up -d", "a cluster on this machine"),
-    ("pumice explain pod my-pod", "why it waits, and what would help"),
+    ("pumice run --memory 3000 --cores 50 -- python train.py", "half of a card"),
+    ("pumice run --emulated --memory 40% -- pumice burn", "without a card"),
+    ("pumice up -d", "a cluster, here"),
+    ("pumice explain pod my-pod", "why it waits"),
 )
 INTERRUPTED = 130
 

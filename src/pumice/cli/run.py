@@ -34,11 +34,16 @@ program and everything that it started have ended. Exit code and signals are the
 program's own; 2: the share cannot be had."""
 EXAMPLES = """\
 examples:
-  pumice run --memory 3000 --cores 50 -- python train.py   3000 MiB and half of the compute of card 0
-  pumice run --memory 25% --gpu auto -- python train.py    a quarter of the card where most is free
-  pumice run --gpus 2 --cores 100 -- torchrun train.py     two cards, to itself
-  pumice run --priority 0 --memory 8000 -- python serve.py it goes first; low ones on its card wait meanwhile
-  pumice run --emulated --memory 40% -- pumice burn        without a card: on an emulated one"""
+  3000 MiB and half of the compute of card 0
+    pumice run --memory 3000 --cores 50 -- python train.py
+  a quarter of the card where most is free
+    pumice run --memory 25% --gpu auto -- python train.py
+  two cards, to itself
+    pumice run --gpus 2 --cores 100 -- torchrun train.py
+  goes first: low ones on its card wait meanwhile
+    pumice run --priority 0 --memory 8000 -- python serve.py
+  without a card: on an emulated one
+    pumice run --emulated --memory 40% -- pumice burn"""
 
 
 class _Parser(argparse.ArgumentParser):
