@@ -17,11 +17,10 @@ REPEATED = frozenset({"GET", "PUT", "DELETE"})
 class Lane(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = ("_answer", "_loop", "_reader", "_since", "_transport", "pool", "used")
+    __slots__ = ("_answer", "_loop", "_reader", "_since", "_transport", "pool")
 
     def __init__(self, pool: Lanes) -> None:
         self.pool = pool
-        self.used = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
@@ -92,7 +91,8 @@ class Lane(asyncio.Protocol):
     # -- what follows
 
     def _take(self, answer: Answer) -> None:
-        self.used, self._since = True, self._loop.time()
+        self._since = self._loop.time()
+        self._reader.begin()  # lets go of the body: this lane may rest for long
         if answer.last:
             self.abort()
         if self._answer is not None and not self._answer.done():
