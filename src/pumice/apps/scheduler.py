@@ -121,6 +121,8 @@ class Scheduler:
     _keeper: asyncio.Task[None] | None = None
     _election: Election | None = None
     _lost_lease: bool = False
+    _told: dict[str, str] = field(default_factory=dict)
+    """What was last said to be wrong with which object."""
 
     def __post_init__(self) -> None:
         settings, cluster, clock, dice = self.settings, self.cluster, self.clock, self.dice
@@ -254,6 +256,7 @@ class Scheduler:
             return
         plan = self.engine.cycle(now, self.dice, budget=self.settings.budget)
         self.metrics.observe(plan)
+        self._tell_problems()
         for effect in plan.effects:
             if isinstance(effect, Bind):
                 self.writer.forget(effect.namespace, effect.name)
@@ -262,6 +265,16 @@ class Scheduler:
                 self.writer.put(effect)
         if plan.more:
             self._wake.set()
+
+    def _tell_problems(self) -> None:
+        """Say once of each object why it, or what part of it, is not heeded."""
+        problems = self.engine.state.problems
+        if problems == self._told:
+            return
+        for about, text in problems.items():
+            if self._told.get(about) != text:
+                log.warning("not heeded object=%s cause=%s", about, text)
+        self._told = dict(problems)
 
     # -- start-up -----------------------------------------------------------------------------------------------
 

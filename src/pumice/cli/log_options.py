@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from enum import StrEnum
 
 from pumice.model.refusal import BadInput
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+from pumice.wire.duration import parse_duration
 
 
 class LogFormat(StrEnum):
@@ -47,7 +45,7 @@ def setup_logging(log_format: LogFormat, verbosity: int = 3) -> None:
 
 def duration(flag: str, text: str) -> float:
     """Seconds of a Go duration such as ``1h2m3s`` or ``500ms``. Raises BadInput that names the flag."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", text)
-    if not parts or "".join(f"{number}{unit}" for number, unit in parts) != text.strip():
-        raise BadInput(f"{flag}: {text!r} is no duration; write for example 1s, 500ms or 1m30s")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadInput(f"{flag}: {error}") from None

@@ -57,6 +57,7 @@ class Groups(Waiting):
     def drop_group(self, group: PodGroup) -> None:
         key = f"{group.metadata.namespace}/{group.metadata.name}"
         self._versions.pop(group.metadata.uid, None)
+        self.problems.pop(f"PodGroup {key}", None)
         job = self.jobs.get(key)
         if job is not None:
             drop_group(job)  # a successor of the same name starts anew
@@ -161,6 +162,10 @@ class Groups(Waiting):
         job.problem = "" if cls is not None or not name else f"priority class {name!r} does not exist; {usual} is used"
         if group.spec.min_member < 0:
             job.problem = "minMember is negative; it counts as 0"
+        if job.problem:
+            self.problems[f"PodGroup {job.key}"] = job.problem
+        else:
+            self.problems.pop(f"PodGroup {job.key}", None)
         return usual if cls is None else cls.value
 
     # -- jobs -----------------------------------------------------------------------------------------------------

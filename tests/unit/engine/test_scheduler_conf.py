@@ -82,12 +82,12 @@ def test_what_is_no_configuration_is_refused_in_one_line(text: str) -> None:
 
 
 def test_accepted_names_without_effect_are_said_once() -> None:
-    text = 'actions: "allocate, preempt"\ntiers:\n- plugins:\n  - name: sla\n  - name: tdm\n'
+    text = 'actions: "allocate, preempt"\ntiers:\n- plugins:\n  - name: cdp\n  - name: tdm\n'
     engine = Engine()
     remarks = engine.configure(parse_scheduler_conf(text))
     assert remarks == [
         "action preempt is accepted and has no effect",
-        "plugin sla is accepted and has no effect",
+        "plugin cdp is accepted and has no effect",
         "plugin tdm is accepted and has no effect",
     ]
 

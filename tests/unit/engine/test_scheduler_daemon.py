@@ -192,3 +192,17 @@ def test_a_forgotten_resource_version_makes_a_relist_and_nothing_is_lost() -> No
             await running.audit()
 
     run_virtually(story())
+
+
+def test_what_is_not_heeded_of_an_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with daemon(node("n1")) as running:
+            await create(running.cluster, group("g", minimum=1, priority_class="vanished"), pod("a", cpu="1", group="g"))
+            await running.bind_all("a")
+            await create(running.cluster, pod("b", cpu="1"))
+            await running.bind_all("b")
+
+    with caplog.at_level("WARNING", "pumice.scheduler"):
+        run_virtually(story())
+    said = [record.getMessage() for record in caplog.records if "not heeded" in record.getMessage()]
+    assert said == ["not heeded object=PodGroup default/g cause=priority class 'vanished' does not exist; 0 is used"]

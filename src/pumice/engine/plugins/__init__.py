@@ -15,12 +15,13 @@ from pumice.engine.plugins.overcommit import Overcommit
 from pumice.engine.plugins.predicates import Predicates
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.plugins.proportion import Proportion
+from pumice.engine.plugins.sla import Sla
 from pumice.wire.scheduler_conf import PluginConf
 
 PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
-        Priority, Gang, Conformance, Drf, Predicates, Proportion, NodeOrder, Binpack, Overcommit, DeviceShare,
+        Priority, Gang, Conformance, Drf, Predicates, Proportion, NodeOrder, Binpack, Overcommit, DeviceShare, Sla,
     )
 }  # fmt: skip
 
