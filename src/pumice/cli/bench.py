@@ -85,7 +85,8 @@ def main(
     """Run benchmarks; each checks its own result and prints JSON and a table. Further flags go to the benchmark named.
 
     With KUBEBUILDER_ASSETS those over an API server use the real kube-apiserver and etcd. All are run even when one falls short
-    or fails; a table at the end says which, and the exit code is 1.
+    or fails; a table at the end says which, and the exit code is 1. A quick run shows the figures that miss their goals and
+    fails only where a result is wrong.
     """
     if not (ROOT / "benchmarks" / "report.py").exists():
         raise BadInput("the benchmarks are part of the source tree, not of the installed package: run this in a checkout")
@@ -113,13 +114,14 @@ def main(
             break
     if name == "all":
         _summary(verdicts)
-    failed = [verdict.name for verdict in verdicts if verdict.words != GOOD]
+    pardoned = {GOOD, MISSED} if quick else {GOOD}  # a second's rate on a busy machine says little
+    failed = [verdict.name for verdict in verdicts if verdict.words not in pardoned]
     if failed:
         typer.echo(f"fell short or failed: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
 
 
-GOOD, INTERRUPTED = "good", "interrupted"
+GOOD, MISSED, INTERRUPTED = "good", "short of a goal", "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def _run(one: Benchmark, place: str, flags: Sequence[str], further: Sequence[str
     limit = max(LEAST_LIMIT, 4 * one.minutes)
     try:
         code = process.wait(60 * limit)
-        words = {0: GOOD, SHORT: "short of a goal"}.get(code, f"failed, exit code {code}")
+        words = {0: GOOD, SHORT: MISSED}.get(code, f"failed, exit code {code}")
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
         _end(process)

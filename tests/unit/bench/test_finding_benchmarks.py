@@ -66,6 +66,8 @@ def test_a_figure_that_misses_its_goal_is_told_apart_from_a_wrong_result(tree: P
     said = capfd.readouterr().err
     assert "# 1/2 first: short of a goal after" in said
     assert "# 2/2 second-thing: The second (about 3 min)" in said
+    main_ends_with(0, ["bench", "all", "--quick"])
+    assert "# 1/2 first: short of a goal after" in capfd.readouterr().err
 
 
 def test_one_that_does_not_come_to_its_end_is_ended_and_the_others_still_run(
