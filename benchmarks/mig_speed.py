@@ -19,8 +19,9 @@ from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
 from benchmarks.report import save
 from pumice.engine.engine import Engine
-from pumice.engine.explain import EngineOracle, explain
+from pumice.engine.explain import explain
 from pumice.engine.ledger import Holding
+from pumice.engine.oracle import EngineOracle
 from pumice.families.explain import changes
 from pumice.wire import names, volcano
 from pumice.wire.objects import Pod, convert

@@ -27,6 +27,7 @@ tiers:
 - plugins:
   - name: gang
   - name: predicates
+  - name: proportion
   - name: deviceshare
     arguments:
       deviceshare.VGPUEnable: true
@@ -66,8 +67,20 @@ def random_world(dice: random.Random) -> tuple[list[Node], list[Pod]]:
     return nodes, bound
 
 
-def random_question(dice: random.Random) -> Pod:
-    notes: dict[str, str] = {}
+def random_queue(dice: random.Random, bound: list[Pod]) -> list[dict[str, Any]]:
+    """Now and then some of the bound pods are of a queue with limits, of which they may use more than it has."""
+    if dice.random() > 0.4:
+        return []
+    for pod in bound:
+        if dice.random() < 0.5:
+            pod.metadata.annotations[names.QUEUE_NAME] = "team"
+    limits_of = {names.VGPU_MEMORY: (4000, 12000, 30000), names.VGPU_CORES: (60, 150), names.VGPU_NUMBER: (1, 2, 4)}
+    chosen = {name: str(dice.choice(values)) for name, values in limits_of.items() if dice.random() < 0.5}
+    return [{"metadata": {"name": "team", "uid": "team"}, "spec": {"weight": 1, "capability": chosen}}]
+
+
+def random_question(dice: random.Random, queues: list[dict[str, Any]]) -> Pod:
+    notes: dict[str, str] = {names.QUEUE_NAME: "team"} if queues and dice.random() < 0.7 else {}
     match dice.choice(("plain", "plain", "mode", "mode", "type", "uuid")):
         case "mode":
             notes[names.VGPU_MODE] = dice.choice(("mig", "hami-core"))
@@ -87,28 +100,33 @@ def random_question(dice: random.Random) -> Pod:
     return pod
 
 
-def case_of(nodes: list[Node], pods: list[Pod]) -> Case:
+def case_of(nodes: list[Node], pods: list[Pod], queues: list[dict[str, Any]]) -> Case:
     def plain(obj: Any, kind: type[Any]) -> dict[str, Any]:
         return trimmed(msgspec.to_builtins(obj), kind)
 
-    objects = {"nodes": [plain(n, Node) for n in nodes], "pods": [plain(p, Pod) for p in pods]}
+    objects = {"nodes": [plain(n, Node) for n in nodes], "pods": [plain(p, Pod) for p in pods], "queues": queues}
     return Case(now=1000.0, scheduler_conf=CONF, objects=objects)
 
 
-def is_bound(nodes: list[Node], pods: list[Pod], pod: Pod) -> bool:
+World = tuple[list[Node], list[Pod], list[dict[str, Any]]]
+
+
+def is_bound(world: World, pods: list[Pod], pod: Pod) -> bool:
     """Whether a scheduler that never heard of the question binds the pod in its first cycle."""
-    plan = engine_of(case_of(nodes, [*pods, pod])).cycle(1000.0)
+    nodes, _, queues = world
+    plan = engine_of(case_of(nodes, [*pods, pod], queues)).cycle(1000.0)
     return any(isinstance(effect, Bind) and effect.uid == pod.metadata.uid for effect in plan.effects)
 
 
-def verify(change: Change, nodes: list[Node], bound: list[Pod], pod: Pod) -> None:
+def verify(change: Change, world: World, pod: Pod) -> None:
+    bound = world[1]
     staying = [p for p in bound if p.metadata.uid not in change.evict]
-    assert is_bound(nodes, staying, change.pod), f"not true: {change.text}"
+    assert is_bound(world, staying, change.pod), f"not true: {change.text}"
     for smaller in change.smaller:
-        assert not is_bound(nodes, bound, smaller), f"not minimal: {change.text}"
+        assert not is_bound(world, bound, smaller), f"not minimal: {change.text}"
     for spared in change.evict:
         fewer = [p for p in bound if p.metadata.uid not in change.evict or p.metadata.uid == spared]
-        assert not is_bound(nodes, fewer, pod), f"not minimal: {change.text} without {spared}"
+        assert not is_bound(world, fewer, pod), f"not minimal: {change.text} without {spared}"
 
 
 def run_worlds(count: int, seed: int, questions: int = 1) -> Counter[str]:
@@ -116,19 +134,21 @@ def run_worlds(count: int, seed: int, questions: int = 1) -> Counter[str]:
     for number in range(count):
         dice = random.Random(f"{seed}-{number}")
         nodes, bound = random_world(dice)
+        queues = random_queue(dice, bound)
         for _ in range(questions):
-            kinds.update(ask(nodes, bound, random_question(dice)))
+            kinds.update(ask((nodes, bound, queues), random_question(dice, queues)))
     return kinds
 
 
-def ask(nodes: list[Node], bound: list[Pod], pod: Pod) -> list[str]:
+def ask(world: World, pod: Pod) -> list[str]:
     """The kinds of changes that were offered for the pod, each of them tried."""
-    found = explain(engine_of(case_of(nodes, [*bound, pod])), pod, now=1000.0)
-    placed = is_bound(nodes, bound, pod)
-    assert bool(found.node) == placed, found.summary
+    nodes, bound, queues = world
+    found = explain(engine_of(case_of(nodes, [*bound, pod], queues)), pod, now=1000.0)
+    placed = is_bound(world, bound, pod)
+    assert bool(found.node and not found.gates) == placed, (found.summary, found.gates)
     for change in found.changes:
-        verify(change, nodes, bound, pod)
-    kinds = [change.kind for change in found.changes]
+        verify(change, world, pod)
+    kinds = [f"{change.kind} for the queue" if found.gates else change.kind for change in found.changes]
     return [*kinds, "fits"] if placed else [*(kinds or ["nothing helps"]), "refused"]
 
 
@@ -151,11 +171,11 @@ def test_every_kind_of_change_a_hundred_times_on_a_thousand_worlds() -> None:
 def test_explaining_changes_nothing() -> None:
     dice = random.Random(7)
     nodes, bound = random_world(dice)
-    case = case_of(nodes, [*bound, random_question(dice)])
+    case = case_of(nodes, [*bound, random_question(dice, [])], [])
     engine = engine_of(case)
     before = engine.state.ledger.fingerprint()
     for number in range(20):
-        question = random_question(random.Random(number))
+        question = random_question(random.Random(number), [])
         explain(engine, replace_uid(question, number), gates=False)
     assert engine.state.ledger.fingerprint() == before
 

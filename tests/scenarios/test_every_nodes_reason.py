@@ -1,13 +1,13 @@
-"""What explain says of each node is about that node: its own cards, and its own reasons, however alike the nodes are."""
+"""What explain says: of each node its own cards and reasons, however alike the nodes are; and what queue and gang say."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.kit.engine_world import World
-from tests.kit.objects import node, pod
+from tests.kit.objects import group, node, pod, queue
 
-from pumice.engine.explain import Explanation, explain
+from pumice.engine.explain import Explanation, explain, explain_known
 from pumice.model.refusal import Short
 from pumice.wire.objects import Pod, convert
 
@@ -77,3 +77,87 @@ def test_an_ended_pod_repeats_what_the_kubelet_said_of_its_end() -> None:
     ended["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Pod was rejected: no card"}
     found = explain(world.engine, convert(Pod, ended))
     assert "(UnexpectedAdmissionError: Pod was rejected: no card)" in found.summary
+
+
+# -- queue and gang -------------------------------------------------------------------------------------------------
+
+
+def waiting(world: World, name: str) -> Explanation:
+    """The answer for a pod that waits, twice told: what its condition says already must not be missing here."""
+    world.settle()
+    found = explain_known(world.engine, "default", name, now=world.now)
+    assert found is not None
+    return found
+
+
+def test_a_queue_that_does_not_exist_is_told_to_the_pod_and_by_explain_until_it_does() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=1000, queue="nope"))
+    assert waiting(world, "a").gates == ("queue nope does not exist",)
+    assert world.condition("a")["message"] == "queue nope does not exist"
+    world.add(queue("nope"))
+    world.settle()
+    assert world.node_of("a") == "n1"
+
+
+def test_a_gang_that_lacks_members_is_told_again_whenever_it_is_asked() -> None:
+    world = World()
+    world.add(node("n1", cards=1), group("g", minimum=3), pod("a", mib=1000, group="g"))
+    said = "Not enough valid tasks for gang-scheduling, valid: 1, min: 3"
+    assert waiting(world, "a").gates == (said,)
+    assert waiting(world, "a").gates == (said,)
+    assert world.condition("a")["message"] == said
+
+
+def test_a_group_that_is_not_there_and_gates_of_the_pod_itself_are_told() -> None:
+    world = World()
+    world.add(node("n1", cards=1), pod("a", mib=1000, group="none"), pod("b", mib=1000, gated=True))
+    assert waiting(world, "a").gates == ("PodGroup default/none does not exist",)
+    assert waiting(world, "b").gates == ("it is held by its scheduling gates: example.com/wait",)
+
+
+def test_what_is_offered_to_a_pod_of_a_full_queue_is_what_the_queue_can_pay() -> None:
+    world = World()
+    world.add(node("n1", cards=2, mib=8000), queue("team", capability={"volcano.sh/vgpu-memory": "10000"}))
+    world.add(pod("first", mib=7000, queue="team"))
+    world.settle()
+    world.add(pod("late", mib=6000, queue="team"))
+    found = waiting(world, "late")
+    assert found.node == "n1"
+    assert found.gates == ("queue team has no room left for it (volcano.sh/vgpu-memory: 6000 wanted, 7000 of 10000 in use)",)
+    assert [change.text for change in found.changes] == ["ask for memory 3000 instead of 6000 (volcano.sh/vgpu-memory: 3000)"]
+
+
+def test_a_pod_that_neither_node_nor_queue_takes_hears_of_both() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), queue("team", capability={"volcano.sh/vgpu-memory": "10000"}))
+    world.add(pod("first", mib=7000, queue="team"))
+    world.settle()
+    world.add(pod("late", mib=6000, queue="team"))
+    found = waiting(world, "late")
+    assert found.node == ""
+    assert [misfit.node for misfit in found.misfits] == ["n1"]
+    assert found.gates == ("queue team has no room left for it (volcano.sh/vgpu-memory: 6000 wanted, 7000 of 10000 in use)",)
+    leaving = [change for change in found.changes if change.kind == "evict"]
+    assert [change.text for change in leaving] == ["let this pod leave n1: default/first"]
+
+
+def test_a_full_cluster_is_no_limit_of_the_queue() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), pod("first", mib=7000))
+    world.settle()
+    world.add(pod("late", mib=6000))
+    assert waiting(world, "late").gates == ()
+
+
+def test_questions_about_a_queue_leave_its_books_as_they_were() -> None:
+    world = World()
+    world.add(node("n1", cards=2, mib=8000), queue("team", capability={"volcano.sh/vgpu-memory": "10000"}))
+    world.add(pod("first", mib=7000, queue="team"))
+    world.settle()
+    world.add(pod("late", cards=1, queue="team"), pod("other", mib=9000, queue="team"))
+    world.settle()
+    team = world.engine.state.queues["team"]
+    before = dict(team.allocated), dict(team.pending), dict(team.vague)
+    assert waiting(world, "late").changes
+    assert (dict(team.allocated), dict(team.pending), dict(team.vague)) == before

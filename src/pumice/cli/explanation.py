@@ -9,7 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from pumice.engine.explain import Explanation, as_json
+from pumice.engine.explain import OVERTAKEN, Explanation, as_json
+from pumice.engine.oracle import NO_ROOM
 from pumice.families.explain import Change
 from pumice.model.cards import Grant
 from pumice.model.refusal import BadInput, Misfit
@@ -36,16 +37,25 @@ def rendered(found: Explanation, *, wide: bool) -> list[Any]:
     """The parts of the text: the sentence, the cards it would get, each node's reason, what would help."""
     parts: list[Any] = [f"[bold]{escape(found.pod)}[/bold]: {escape(found.summary)}"]
     parts += [f"  {line}" for grant in found.grants for line in cards_of(grant)]
-    parts += [f"  queue: {escape(text)}" for text in found.gates]
+    parts += [f"  kept back: {escape(text)}" for text in found.gates]
     if found.misfits:
         parts += node_lines(found.misfits, wide)
     parts += [f"  {escape(text)}" for text in found.hints]
     if found.changes:
-        parts.append("What would let it in, one of:")
+        parts.append(f"{_what_for(found)}, one of:")
         parts += [f"  - {escape(change.text)}{_where(change)}" for change in found.changes]
     elif not found.node and found.nodes:
         parts.append("No single change of the request, and no leaving of pods, would let it in.")
     return parts
+
+
+def _what_for(found: Explanation) -> str:
+    """What the changes would do: they are changes of this one pod, and cannot help against what is not up to it."""
+    if any(text != OVERTAKEN and NO_ROOM not in text for text in found.gates):
+        return "What would find it a node (what keeps it back stays)"
+    if found.gang:
+        return f"What would find it a node (its gang of {found.gang} starts as a whole)"
+    return "What would let it in"
 
 
 def _where(change: Change) -> str:

@@ -11,7 +11,7 @@ import typer
 from pumice.cli.casefile import Source, engine_of, picture
 from pumice.cli.explanation import show
 from pumice.cli.lint import read
-from pumice.engine.explain import explain
+from pumice.engine.explain import OVERTAKEN, explain
 from pumice.families.lint import lint_files
 from pumice.model.refusal import BadInput
 from pumice.wire.objects import Pod, convert
@@ -41,9 +41,11 @@ def fits(
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True
     for pod in pods:
-        found = explain(engine_of(case), pod, now=case.now, gates=False)
+        engine = engine_of(case)
+        engine.state.put_pod(pod, case.now)
+        found = explain(engine, pod, now=case.now)
         show(found, output)
-        taken = taken and bool(found.node)
+        taken = taken and bool(found.node) and found.gates in ((), (OVERTAKEN,))
     if not taken:
         raise SystemExit(1)
 

@@ -250,6 +250,11 @@ class Cycle:
 
     def candidates(self, queue: QueueState) -> list[Job]:
         """Jobs of a queue that may be tried now; a bare pod's job whose group is awaited steps aside until then."""
+        if not queue.present:
+            for job in queue.active:
+                job.refusal = self.blocked[job] = queue.missing_text
+                self.tried[job] = None
+            return []
         found = [job for job in queue.active if self.present(job)]
         if len(found) < len(queue.active) and queue.present:
             for job in [job for job in queue.active if not self.present(job)]:

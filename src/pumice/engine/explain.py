@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pumice.engine.classes import PodClass
-from pumice.engine.effects import Bind, PodCondition
+from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.families.explain import Change, Holder, changes
+from pumice.engine.oracle import EngineOracle, Payer
+from pumice.engine.status import pod_message
+from pumice.families.explain import Change, changes
 from pumice.model.cards import Grant
-from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
+from pumice.model.refusal import CardMisfit, Misfit, Refusal
 from pumice.wire import names
 from pumice.wire.device_config import nearest
 from pumice.wire.objects import Pod
@@ -26,7 +28,7 @@ from pumice.wire.objects import Pod
 class Explanation:
     """``summary`` is one sentence. ``node`` is where it runs or would go next; ``misfits`` say why each other node
     refuses; ``hints`` what may have been meant by a resource that no node has; ``gates`` are the words of queue and group,
-    which the pod must pass before any node is asked."""
+    which the pod must pass before any node is asked; ``gang`` how many pods must find a place together with it."""
 
     pod: str
     summary: str
@@ -40,6 +42,7 @@ class Explanation:
     counts: dict[str, int] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    gang: int = 0
 
 
 def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -> Explanation:
@@ -53,19 +56,24 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
         return Explanation(pod.key, f"has ended: {pod.status.phase}{_because(pod)}; an ended pod is never placed again")
     cls = state.classes.of(pod)
     why = engine.placer.why(cls, per_node=True)
+    payer = Payer.of(engine, pod, now) if gates else None
     if cls.refusals:
         text = "; ".join(f"{refusal.field}: {refusal.text}" for refusal in cls.refusals)
         return Explanation(pod.key, f"can never run: {text}", refusals=cls.refusals, nodes=why.nodes,
-                           changes=changes(pod, engine.families, EngineOracle(engine)))  # fmt: skip
+                           changes=changes(pod, engine.families, EngineOracle(engine, None, payer)))  # fmt: skip
     refused = {misfit.node for misfit in why.misfits}
     table = state.ledger.table
     fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
     choice = engine.placer.choose(cls)
-    offers = () if choice is not None else changes(pod, engine.families, EngineOracle(engine, why.misfits))
+    oracle = EngineOracle(engine, why.misfits, payer)
+    offers = changes(pod, engine.families, oracle) if choice is None or gates else ()
     engine.placer.still_holds(cls, why)
+    short, gang = (payer.short(), payer.gang) if payer else ("", 0)
     words = (*own_gates(engine, pod), *queue_words(engine, pod, now)) if gates else ()
     if choice is None:
         words = tuple(text for text in words if text != OVERTAKEN)
+        if short and short not in words:
+            words = (*words, short)
     node, grants = (choice.node, choice.grants) if choice is not None else ("", ())
     if choice is None:
         summary = why.text
@@ -76,7 +84,7 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     else:
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
-                       dict(why.counts), _hints(engine, cls), offers)  # fmt: skip
+                       dict(why.counts), _hints(engine, cls), offers, gang)  # fmt: skip
 
 
 def _hints(engine: Engine, cls: PodClass) -> tuple[str, ...]:
@@ -125,61 +133,22 @@ def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
 
 def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
     """What a cycle says about the pod when no node is to blame: queue limits, the group's size, gates."""
+    task = engine.state.tasks.get(pod.metadata.uid)
+    if task is None or task.job is None:
+        return ()
+    job = task.job
+    if not job.queue.present:
+        return (job.queue.missing_text,)
+    if job.group is None and not job.implicit:
+        return (f"PodGroup {job.key} does not exist",)
     plan = engine.cycle(now)
-    for effect in plan.effects:
-        if isinstance(effect, Bind) and effect.uid == pod.metadata.uid:
-            return ()
-    found = [e.message for e in plan.effects if isinstance(e, PodCondition) and e.uid == pod.metadata.uid]
-    return tuple(OVERTAKEN if "nodes are unavailable" in text else text for text in found)
+    if task.gated or any(isinstance(effect, Bind) and effect.uid == task.uid for effect in plan.effects):
+        return ()
+    text = pod_message(job, task)
+    return (OVERTAKEN if "nodes are unavailable" in text else text,)
 
 
 OVERTAKEN = "pods ahead of it take the room in the next cycle"
-
-
-class EngineOracle:
-    """The placer's whole filter: resources, node constraints and cards."""
-
-    def __init__(self, engine: Engine, misfits: Sequence[Misfit] | None = None) -> None:
-        """``misfits`` are the refusals of the pod in question, when they have been worked out before."""
-        self.engine = engine
-        self.state = engine.state
-        self._misfits = misfits
-
-    def fits(self, pod: Pod) -> str:
-        choice = self.engine.placer.choose(self.state.classes.of(pod))
-        return "" if choice is None else choice.node
-
-    def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
-        ledger = self.state.ledger
-        taken = [(ledger.holdings[uid], ledger.holdings[uid].state) for uid in gone if uid in ledger.holdings]
-        for holding, _ in taken:
-            ledger.release(holding.uid)
-        try:
-            return self.engine.placer.choose(self.state.classes.of(pod), only=node) is not None
-        finally:
-            for holding, hold in taken:
-                ledger.confirm(holding)
-                holding.state = hold
-
-    def crowded(self, pod: Pod) -> Sequence[str]:
-        """Nodes whose refusal is not final, those with the smallest shortage first."""
-        found = self._misfits
-        if found is None:
-            found = self.engine.placer.why(self.state.classes.of(pod), per_node=True).misfits
-        misfits = [m for m in found if not m.final]
-        ours = [m for m in misfits if m.short is not Short.REQUEST or "Insufficient" in m.text]
-        return [m.node for m in sorted(ours, key=lambda m: (m.wanted - m.best, m.node))]
-
-    def holders(self, node: str) -> Sequence[Holder]:
-        found = []
-        for uid, holding in self.state.ledger.by_node.get(node, {}).items():
-            task = self.state.tasks.get(uid)
-            size = sum(piece.memory for grant in holding.grants for piece in grant.pieces)
-            found.append(Holder(uid, task.key if task else uid, task.priority if task else 0, size))
-        return found
-
-    def largest(self) -> int:
-        return max((book.largest() for book in self.state.ledger.books.values()), default=0)
 
 
 def as_json(found: Explanation) -> bytes:

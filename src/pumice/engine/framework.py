@@ -197,6 +197,12 @@ class Framework:
         for tell in self._enqueued:
             tell(job)
 
+    def open_queues(self, cycle: Cycle) -> None:
+        """Let the plugins that have a say in what queues may take look at the queues anew."""
+        for plugin in self.plugins:
+            if type(plugin).allocatable is not Plugin.allocatable:
+                plugin.open(cycle)
+
     def overused(self, queue: QueueState) -> bool:
         return any(over(queue) for over in self._overused)
 

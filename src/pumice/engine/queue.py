@@ -58,6 +58,10 @@ class QueueState:
     def closed_text(self) -> str:
         return f"queue {self.name} is {self.state}"
 
+    @property
+    def missing_text(self) -> str:
+        return f"queue {self.name} does not exist"
+
     def expect(self, cls: PodClass, number: int) -> None:
         """So many pending pods of a vague class more or less."""
         left = self.vague.get(cls, 0) + number
