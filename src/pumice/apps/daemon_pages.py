@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from pumice.apps.http import Handler
+from pumice.apps.process_series import process_lines
 from pumice.metrics.exposition import CONTENT_TYPE
 
 
@@ -14,7 +15,8 @@ def pages(metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], lis
     """Handlers by path. ``waiting_for`` names what is missing until decisions may be made; empty: ready."""
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=await metrics(), headers={"Content-Type": CONTENT_TYPE})
+        own = "".join(f"{line}\n" for line in process_lines()).encode()
+        return web.Response(body=own + await metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import time
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,6 +15,7 @@ from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.virtual_time import run_virtually
 
 from pumice.apps import scheduler_metrics
+from pumice.apps.process_series import process_lines
 from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
@@ -116,6 +120,22 @@ def test_the_stages_of_a_pods_way_are_told_apart(page: str) -> None:
 
 def test_the_backlog_is_shown_by_queue_and_reason(page: str) -> None:
     assert 'pumice_pending_pods{queue_name="default",reason="unschedulable"} 1' in page
+
+
+def test_the_process_tells_of_itself_by_the_usual_names(page: str) -> None:
+    found = {s.name: s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name.startswith("process_")}
+    assert found.keys() == {f"process_{name}" for name in (
+        "cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "start_time_seconds", "open_fds", "max_fds")}
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    assert 0 < found["process_cpu_seconds_total"] <= usage.ru_utime + usage.ru_stime + 0.1
+    assert 2**20 < found["process_resident_memory_bytes"] <= 1.1 * usage.ru_maxrss * 1024
+    assert found["process_resident_memory_bytes"] < found["process_virtual_memory_bytes"]
+    assert 0 < found["process_open_fds"] < found["process_max_fds"]
+    assert time.time() - 3600 < found["process_start_time_seconds"] < time.time()
+
+
+def test_where_the_system_does_not_tell_the_page_goes_without(tmp_path: Path) -> None:
+    assert list(process_lines(tmp_path)) == []
 
 
 def test_no_series_stands_twice(page: str) -> None:

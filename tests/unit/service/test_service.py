@@ -294,9 +294,11 @@ def test_a_log_line_in_json_is_one_object() -> None:
     except ValueError as error:
         caught = (type(error), error, error.__traceback__)
     record = logging.LogRecord("pumice.scheduler", logging.WARNING, "f", 1, "object set aside kind=%s", ("pods",), caught)
+    record.created = 1_800_000_000.25
     line = JsonFormatter().format(record)
     assert "\n" not in line
     entry = json.loads(line)
+    assert entry["time"] == "2027-01-15T08:00:00.250Z", "whatever zone the machine is in"
     assert (entry["level"], entry["logger"], entry["message"]) == ("warning", "pumice.scheduler", "object set aside kind=pods")
     assert 'a "quoted"\nword' in entry["error"]
 
