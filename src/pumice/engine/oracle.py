@@ -99,14 +99,21 @@ class Payer:
         self._exchange(self.task.cls, cls)
         for task in left:
             subtract(queue.allocated, task.amounts.items())
-        self._open()
+        opened = False
+
+        def pays(choice: Choice) -> bool:
+            nonlocal opened
+            if not opened:  # only where a node takes the pod at all: with many queues this is the dear part
+                self._open()
+                opened = True
+            return self._pays(cls, choice)
+
         try:
-            yield lambda choice: self._pays(cls, choice)
+            yield pays
         finally:
             self._exchange(cls, self.task.cls)
             for task in left:
                 add(queue.allocated, task.amounts.items())
-            self._open()
 
     def short(self) -> str:
         """By which of its own limits the queue cannot take the pod as it is, whatever its cards; empty where it can."""
