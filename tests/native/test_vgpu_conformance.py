@@ -85,8 +85,8 @@ def test_many_processes_of_many_threads_never_hold_more_than_the_limit(container
 
 
 def used_by_the_living(emulated: machine.Machine, limit: int) -> int:
-    """The one word in which the machine counts the card. The dead are taken out of it when somebody asks, so it is asked for again
-    where somebody died between the two."""
+    """The one word in which the machine counts the card. The dead are taken out of it when somebody asks, so it is asked for
+    again where somebody died between the two."""
     for _ in range(3):
         emulated.call("pumice_machine_reap")
         used: int = emulated.card(0).lanes[0].used_bytes

@@ -45,6 +45,7 @@ BOOKS: dict[str, list[int | bool]] = {
     "cuDevicePrimaryCtxRelease_v2": CHARGED_AND_GONE,
     "cuDevicePrimaryCtxReset": CHARGED_AND_GONE,
     "cuDevicePrimaryCtxReset_v2": CHARGED_AND_GONE,
+    "cuCtxSetLimit": GIVEN_BACK,
     "cuModuleUnload": GIVEN_BACK,
     "cuModuleGetFunction": [0, BLOCK, 0],  # code is loaded when it is first asked for
     "cuLibraryLoadData": [0, 0],

@@ -1,7 +1,8 @@
 """What takes device memory without asking for it: modules, and what grows inside the driver.
 
-A module is measured when it is loaded and refused like an allocation; the rest is noticed by comparing the books with NVML's
-figure for the process. All of it is in the region as memory of modules, apart from data and contexts.
+A module's image says what it needs, so one that does not fit is refused before it is loaded; the rest is noticed by comparing the
+books with NVML's figure for the process or, where NVML shows none, with what the card lost. All of it is in the region as memory
+of modules, apart from data and contexts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.native.vgpu_talk import Holder
 LIMIT, CONTEXT = 3000, 414
 OUT_OF_MEMORY = 2
 BLOCK = 2 * MIB
-MALLOC_HEAP, DEFAULT_HEAP = 2, 8 * MIB
+STACK, MALLOC_HEAP, DEFAULT_HEAP = 0, 2, 8 * MIB
 OFTEN = {"PUMICE_VGPU_RECONCILE_MS": "20"}
 NEVER = {"PUMICE_VGPU_RECONCILE_MS": "0"}
 
@@ -59,7 +60,19 @@ def eventually(true: Callable[[], bool], patience: float = 20.0) -> bool:
 
 
 def variable(size: int) -> str:
+    return f".version,8.0,.target,sm_80,.address_size,64,.visible,.global,.align,16,.b8,g[{size}];"
+
+
+def silent_variable(size: int) -> str:
+    """An image of a format that the library does not know."""
     return f"pumice-global,name=g,bytes={size}"
+
+
+def peak(container: Container, holder: Holder) -> int:
+    """The most that the process ever held, by the machine's own account."""
+    share = machine.open_machine(container.machine).witness().of(holder.pid)
+    assert share is not None
+    return share.peak
 
 
 def test_a_module_is_charged_when_it_is_loaded_and_given_back_when_it_is_unloaded(container: Container) -> None:
@@ -72,14 +85,56 @@ def test_a_module_is_charged_when_it_is_loaded_and_given_back_when_it_is_unloade
         assert booked(container) == (CONTEXT * MIB, 0, 0)
 
 
-def test_a_module_above_the_limit_is_refused_and_leaves_no_trace(container: Container) -> None:
+@pytest.mark.parametrize("image", [variable, silent_variable])
+def test_a_module_above_the_limit_is_refused_and_leaves_no_trace(
+    container: Container, image: Callable[[int], str]
+) -> None:
     with Holder(container, **NEVER) as holder:
         free, _ = holder.ask("info")
-        assert holder.ask(f"module {variable(free + BLOCK)}") == OUT_OF_MEMORY
+        assert holder.ask(f"module {image(free + BLOCK)}") == OUT_OF_MEMORY
         assert holder.ask("info")[0] == free
         assert seen_by_machine(container, holder) == CONTEXT * MIB
-        assert holder.ask(f"module {variable(free)}") == 0
+        assert holder.ask(f"module {image(free)}") == 0
         assert holder.ask("alloc 1") == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("over", [1, BLOCK, 1 << 40])
+def test_a_module_above_the_limit_is_never_on_the_card(container: Container, over: int) -> None:
+    with Holder(container, **NEVER) as holder:
+        free, _ = holder.ask("info")
+        assert holder.ask(f"module {variable(free + over)}") == OUT_OF_MEMORY
+        assert peak(container, holder) == CONTEXT * MIB
+        assert holder.ask(f"module {variable(free)}") == 0
+        assert peak(container, holder) == LIMIT * MIB
+
+
+def test_a_module_that_takes_less_than_its_image_said_costs_what_it_takes(container: Container) -> None:
+    """Its second small variable shares the block of the first."""
+    with Holder(container, **NEVER) as holder:
+        for _ in range(2):
+            assert holder.ask(f"module {variable(MIB // 2)}") == 0
+        assert booked(container) == (CONTEXT * MIB, BLOCK, 0)
+        assert seen_by_machine(container, holder) == read_region(container.region).total()
+
+
+def test_a_module_that_the_driver_refuses_costs_nothing(container: Container) -> None:
+    with Holder(container, **NEVER) as holder, machine.open_machine(container.machine) as emulated:
+        emulated.set_fault(machine.FaultModel(call="cuModuleLoadData", code=200, count=1))
+        assert holder.ask(f"module {variable(100 * MIB)}") == 200
+        emulated.clear_faults()
+        assert booked(container) == (CONTEXT * MIB, 0, 0)
+
+
+def test_code_that_is_loaded_at_once_has_its_room_before(container: Container) -> None:
+    kernel = ".version,8.0,.target,sm_80,.address_size,64,.entry,k(){ret;}"
+    with Holder(container, CUDA_MODULE_LOADING="EAGER", **NEVER) as holder:
+        free, _ = holder.ask("info")
+        assert holder.ask(f"alloc {free - MIB}") == 0
+        assert holder.ask(f"module {kernel}") == OUT_OF_MEMORY
+        assert peak(container, holder) <= LIMIT * MIB
+        assert holder.ask("free") == 0
+        assert holder.ask(f"module {kernel}") == 0
+        assert booked(container)[1] == BLOCK
 
 
 def test_modules_of_two_processes_share_one_limit(container: Container) -> None:
@@ -117,13 +172,35 @@ def test_a_context_takes_its_modules_with_it(container: Container) -> None:
         assert booked(container) == (0, 0, 0)
 
 
-def test_what_grows_inside_the_driver_is_noticed_and_what_shrinks_too(container: Container) -> None:
-    with Holder(container, **OFTEN) as holder:
+def test_a_larger_heap_is_charged_at_once_and_a_smaller_one_too(container: Container) -> None:
+    with Holder(container, **NEVER) as holder:
         assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 500 * MIB}") == 0
-        assert eventually(lambda: booked(container) == (CONTEXT * MIB, 500 * MIB, 0))
+        assert booked(container) == (CONTEXT * MIB, 500 * MIB, 0)
         assert holder.ask("info")[0] == (LIMIT - CONTEXT - 500) * MIB
         assert seen_by_machine(container, holder) == read_region(container.region).total()
         assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP}") == 0
+        assert booked(container) == (CONTEXT * MIB, 0, 0)
+
+
+@pytest.mark.parametrize(("limit", "value"), [(MALLOC_HEAP, 1 << 32), (STACK, 1 << 20), (MALLOC_HEAP, (1 << 64) - 1)])
+def test_a_heap_or_stacks_above_the_limit_are_refused_and_never_on_the_card(
+    container: Container, limit: int, value: int
+) -> None:
+    with Holder(container, **NEVER) as holder:
+        assert holder.ask(f"setlimit {limit} {value}") == OUT_OF_MEMORY
+        assert booked(container) == (CONTEXT * MIB, 0, 0)
+        assert peak(container, holder) == CONTEXT * MIB
+
+
+def test_what_grows_inside_the_driver_unasked_is_noticed_and_what_shrinks_too(container: Container) -> None:
+    """Half a block and a byte take a whole one, which no call says."""
+    with Holder(container, **OFTEN) as holder:
+        for _ in range(50):
+            assert holder.ask(f"alloc {BLOCK // 2 + 1}") == 0
+        assert eventually(lambda: read_region(container.region).total() == CONTEXT * MIB + 50 * BLOCK)
+        assert seen_by_machine(container, holder) == read_region(container.region).total()
+        for _ in range(50):
+            assert holder.ask("free") == 0
         assert eventually(lambda: booked(container) == (CONTEXT * MIB, 0, 0))
 
 
@@ -153,16 +230,55 @@ def test_blocks_that_the_driver_rounds_up_are_charged_as_they_are(container: Con
         assert holder.ask("info")[0] == (LIMIT - CONTEXT) * MIB
 
 
-def test_where_nvml_hides_processes_nothing_is_guessed(tmp_path: Path) -> None:
+# ---- where NVML shows no process ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> Container:
+    """As in a container without a monitor that tells the host's pids."""
     build()
     machine.create(machine.machine_of("A100-SXM4-40GB"), tmp_path / "m")
     with machine.open_machine(tmp_path / "m") as emulated:
         emulated.state.pid_mode = 2
-    container = Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": f"{LIMIT}m", **OFTEN})
-    with Holder(container) as holder:
-        assert holder.ask(f"module {variable(100 * MIB)}") == 0
+    return Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": f"{LIMIT}m", **OFTEN})
+
+
+@pytest.mark.parametrize("image", [variable, silent_variable])
+def test_where_nvml_shows_no_process_the_card_tells_what_was_taken(
+    hidden: Container, image: Callable[[int], str]
+) -> None:
+    with Holder(hidden) as holder:
+        assert booked(hidden) == (CONTEXT * MIB, 0, 0)
+        assert holder.ask(f"module {image(100 * MIB)}") == 0
         assert holder.ask(f"alloc {10 * MIB}") == 0
-        assert booked(container) == (300 * MIB, 0, 10 * MIB)
+        assert booked(hidden) == (CONTEXT * MIB, 100 * MIB, 10 * MIB)
+        assert seen_by_machine(hidden, holder) == read_region(hidden.region).total()
+        free, _ = holder.ask("info")
+        assert holder.ask(f"module {image(free + BLOCK)}") == OUT_OF_MEMORY
+        assert holder.ask("unload") == 0
+        assert booked(hidden) == (CONTEXT * MIB, 0, 10 * MIB)
+
+
+def test_where_nvml_shows_no_process_code_and_heaps_are_charged_too(hidden: Container) -> None:
+    with Holder(hidden) as holder:
+        assert holder.ask(f"module pumice-kernel,name=k,ns=1000,code={5 * MIB}") == 0
+        assert holder.ask("function k") == 0
+        assert booked(hidden) == (CONTEXT * MIB, 3 * BLOCK, 0)
+        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 500 * MIB}") == 0
+        assert booked(hidden) == (CONTEXT * MIB, 3 * BLOCK + 500 * MIB, 0)
+        assert holder.ask("unload") == 0
+        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP}") == 0
+        assert booked(hidden) == (CONTEXT * MIB, 0, 0)
+
+
+def test_where_nvml_shows_no_process_two_of_them_stay_within_one_limit(hidden: Container) -> None:
+    with Holder(hidden) as first, Holder(hidden) as second:
+        free, _ = first.ask("info")
+        assert first.ask(f"module {variable(free - 100 * MIB)}") == 0
+        assert second.ask(f"module {variable(200 * MIB)}") == OUT_OF_MEMORY
+        assert second.ask(f"module {variable(100 * MIB)}") == 0
+        assert first.ask("alloc 1") == second.ask("alloc 1") == OUT_OF_MEMORY
+        assert seen_by_machine(hidden, first, second) == LIMIT * MIB
 
 
 # ---- ACTIVE_OOM_KILLER ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from structures import Array3D, PoolProps, Prop
 
 MIB = 1 << 20
 BLOCK = 64 * MIB
+MALLOC_HEAP = 2
 
 
 class MemAllocNode(c.Structure):
@@ -334,6 +335,15 @@ def function_asked_for():
     yield used()
 
 
+def heap_resized():
+    before = size_t()
+    must("cuCtxGetLimit", c.byref(before), MALLOC_HEAP)
+    must("cuCtxSetLimit", MALLOC_HEAP, size_t(before.value + BLOCK))
+    yield used()
+    must("cuCtxSetLimit", MALLOC_HEAP, before)
+    yield used()
+
+
 def library(image, *entries):
     """Loads it from memory or a file, calls each of the entries that look something up in it, and unloads it."""
 
@@ -392,6 +402,7 @@ ENTRIES = {
     "cuDevicePrimaryCtxReset": primary("cuDevicePrimaryCtxReset"),
     "cuDevicePrimaryCtxReset_v2": primary("cuDevicePrimaryCtxReset_v2"),
     "cuModuleUnload": module_unloaded,
+    "cuCtxSetLimit": heap_resized,
     "cuModuleGetFunction": function_asked_for,
     "cuLibraryLoadData": library(VARIABLE),
     "cuLibraryLoadFromFile": library(VARIABLE, "cuLibraryLoadFromFile"),

@@ -129,10 +129,10 @@ def from_pool(name, release):
 
 
 def module(name, *more, path=False):
-    """A module whose one variable is as large as asked: what it takes is known when it is there."""
+    """A module whose one variable is as large as asked."""
 
     def ask(size):
-        handle, text = ptr(), f"pumice-global name=g bytes={size}\n".encode()
+        handle, text = ptr(), f".version 8.0\n.target sm_80\n.global .b8 g[{size}];\n".encode()
         with tempfile.NamedTemporaryFile() as file:
             file.write(text)
             file.flush()

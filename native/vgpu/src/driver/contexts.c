@@ -3,13 +3,17 @@
 #include "core/log.h"
 #include "driver/guest.h"
 #include "driver/launching.h"
+#include "driver/outlook.h"
 #include "driver/pools.h"
 #include "driver/slip.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define MEASURED_MAX (2ull << 30) /* more than any context takes: somebody's data, not a context */
+#define MEASURED_MIN (16ll << 20)
+#define MEASURED_MAX (2ll << 30) /* more than any context takes: somebody's data, not a context */
+
+static const struct outlook nothing_seen = {.device = -1};
 
 /* Primary contexts of this process by region index. bytes is zero while there is none. */
 static struct primary {
@@ -30,18 +34,25 @@ static uint64_t booked_by_us(int device)
     return !region_has_books(&guest.map) ? 0 : shared_get(&guest.map.region->procs[guest.map.slot].used[device].total);
 }
 
-static uint64_t context_cost(int device)
+/* Where NVML does not tell what this process has: what the card lost meanwhile, if that can have been a context. */
+static uint64_t context_cost_by_card(const struct outlook *before)
+{
+    int64_t taken = outlook_taken(before);
+    return taken >= MEASURED_MIN && taken <= MEASURED_MAX ? (uint64_t)taken : guest.config.context_bytes;
+}
+
+static uint64_t context_cost(int device, const struct outlook *before)
 {
     uint64_t measured = slip_measured(device), booked = booked_by_us(device);
     if (measured <= booked)
-        return measured == 0 ? guest.config.context_bytes : 0;
-    return measured - booked < MEASURED_MAX ? measured - booked : MEASURED_MAX;
+        return measured == 0 ? context_cost_by_card(before) : 0;
+    return measured - booked < (uint64_t)MEASURED_MAX ? measured - booked : (uint64_t)MEASURED_MAX;
 }
 
-static uint64_t charge(int device)
+static uint64_t charge(int device, const struct outlook *before)
 {
     bool alone = slip_lock(); /* what is measured here is not to be taken for something that slipped past */
-    uint64_t bytes = context_cost(device);
+    uint64_t bytes = context_cost(device, before);
     backend->charge(&guest.map, device, MEMORY_CONTEXT, bytes);
     __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
     if (alone)
@@ -66,13 +77,13 @@ bool contexts_any(int device)
 
 enum { MEASURING = 1 }; /* stands for the bytes while one thread finds out */
 
-static void primary_began(int device, CUcontext context)
+static void primary_began(int device, CUcontext context, const struct outlook *before)
 {
     uint64_t none = 0;
     if (!__atomic_compare_exchange_n(&primaries[device].bytes, &none, MEASURING, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         return;
     int saved = errno;
-    uint64_t bytes = charge(device);
+    uint64_t bytes = charge(device, before);
     primaries[device].context = (uint64_t)(uintptr_t)context;
     __atomic_store_n(&primaries[device].bytes, bytes > MEASURING ? bytes : MEASURING + 1, __ATOMIC_SEQ_CST);
     errno = saved;
@@ -123,18 +134,29 @@ void contexts_notice(int device)
         return;
     if (real->cuCtxGetCurrent != NULL)
         INSIDE(real->cuCtxGetCurrent(&current));
-    primary_began(device, current);
+    primary_began(device, current, &nothing_seen); /* it has been there for who knows how long */
 }
 
 /* ---- hooks ----------------------------------------------------------------------------------------------------- */
 
+/* There need not be a context yet in which to ask the driver. */
+static struct outlook look_before(int device)
+{
+    int saved = errno;
+    struct outlook before = device < 0 ? nothing_seen : outlook_by_nvml(device);
+    errno = saved;
+    return before;
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
     const struct real *real = real_cuda();
+    int device = guest_serves() ? guest_device(ordinal) : -1;
+    bool known = device < 0 || __atomic_load_n(&primaries[device].bytes, __ATOMIC_RELAXED) != 0;
+    struct outlook before = known ? nothing_seen : look_before(device);
     CUresult rc = INSIDE(real->cuDevicePrimaryCtxRetain(context, ordinal));
-    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
-    if (device >= 0)
-        primary_began(device, *context);
+    if (rc == CUDA_SUCCESS && !known)
+        primary_began(device, *context, &before);
     return rc;
 }
 
@@ -180,41 +202,42 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
     return after_reset(real, INSIDE(real->cuDevicePrimaryCtxReset_v2(device)), device);
 }
 
-static CUresult after_create(CUresult rc, const CUcontext *context, CUdevice ordinal)
+static CUresult after_create(CUresult rc, const CUcontext *context, int device, const struct outlook *before)
 {
-    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
-    if (device < 0)
+    if (rc != CUDA_SUCCESS || device < 0)
         return rc;
     int saved = errno;
-    struct record record = {.key = (uint64_t)(uintptr_t)*context, .bytes = charge(device), .device = (int16_t)device,
+    struct record record = {.key = (uint64_t)(uintptr_t)*context, .bytes = charge(device, before), .device = (int16_t)device,
                             .kind = RECORD_CONTEXT, .charged = 1, .references = 1};
     records_insert(&record);
     errno = saved;
     return rc;
 }
 
-CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
+#define CREATE(context, ordinal, call) \
+    const struct real *real = real_cuda(); \
+    int device = guest_serves() ? guest_device(ordinal) : -1; \
+    struct outlook before = look_before(device); \
+    return after_create(INSIDE(real->call), context, device, &before)
+
+CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal)
 {
-    const struct real *real = real_cuda();
-    return after_create(INSIDE(real->cuCtxCreate(context, flags, device)), context, device);
+    CREATE(context, ordinal, cuCtxCreate(context, flags, ordinal));
 }
 
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal)
 {
-    const struct real *real = real_cuda();
-    return after_create(INSIDE(real->cuCtxCreate_v2(context, flags, device)), context, device);
+    CREATE(context, ordinal, cuCtxCreate_v2(context, flags, ordinal));
 }
 
-CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device)
+CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice ordinal)
 {
-    const struct real *real = real_cuda();
-    return after_create(INSIDE(real->cuCtxCreate_v3(context, affinity, count, flags, device)), context, device);
+    CREATE(context, ordinal, cuCtxCreate_v3(context, affinity, count, flags, ordinal));
 }
 
-CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device)
+CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice ordinal)
 {
-    const struct real *real = real_cuda();
-    return after_create(INSIDE(real->cuCtxCreate_v4(context, parameters, flags, device)), context, device);
+    CREATE(context, ordinal, cuCtxCreate_v4(context, parameters, flags, ordinal));
 }
 
 static CUresult after_destroy(CUresult rc, CUcontext context)

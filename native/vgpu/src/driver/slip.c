@@ -154,29 +154,68 @@ void slip_settle(int device, bool forced)
     slip_unlock();
 }
 
-void slip_settle_residue(int device)
-{
-    if (__atomic_load_n(&slips[device].residue, __ATOMIC_RELAXED) > 0)
-        slip_settle(device, true);
-}
-
-bool slip_claim(int device, uint64_t *bytes)
+void slip_changed(int device, int64_t by)
 {
     struct region_slot *own = own_slot();
-    uint64_t slipped, known;
-    bool fits = true;
-    *bytes = 0;
+    uint64_t slipped, residue;
     if (own == NULL || !slip_lock())
+        return;
+    if (look(device, own, &slipped))
+        residue = slipped > slips[device].modules ? slipped - slips[device].modules : 0;
+    else
+        residue = by >= 0 || slips[device].residue > (uint64_t)-by ? slips[device].residue + (uint64_t)by : 0;
+    set_residue(device, own, residue);
+    slip_unlock();
+}
+
+bool slip_has_residue(int device)
+{
+    return __atomic_load_n(&slips[device].residue, __ATOMIC_RELAXED) > 0;
+}
+
+static bool reserve(int device, uint64_t bytes)
+{
+    return backend->reserve(&guest.map, device, MEMORY_MODULE, bytes) == GRANTED;
+}
+
+bool slip_expect(int device, uint64_t bytes)
+{
+    return bytes == 0 || reserve(device, bytes) || (pools_settle(device, true) && reserve(device, bytes));
+}
+
+void slip_expected(int device, uint64_t bytes)
+{
+    if (bytes > 0)
+        backend->release(&guest.map, device, MEMORY_MODULE, bytes);
+}
+
+/* The reserved becomes what it turned out to be. Under the lock. */
+static bool adjust(int device, uint64_t reserved, uint64_t actual)
+{
+    if (actual > reserved)
+        return reserve(device, actual - reserved);
+    slip_expected(device, reserved - actual);
+    return true;
+}
+
+bool slip_claim(int device, uint64_t expected, uint64_t taken, uint64_t *bytes)
+{
+    struct region_slot *own = own_slot();
+    uint64_t slipped, stamp, known;
+    *bytes = 0;
+    if (own == NULL || !slip_lock()) {
+        slip_expected(device, expected); /* it becomes residue at the next settling */
         return true;
+    }
     known = slips[device].modules + slips[device].residue;
-    if (look(device, own, &slipped) && slipped > known) {
-        uint64_t stamp = shared_get(&own->seqlock);
-        fits = backend->reserve(&guest.map, device, MEMORY_MODULE, slipped - known) == GRANTED;
-        if (fits) {
-            *bytes = slipped - known;
-            slips[device].modules += *bytes;
-            changed(device, own, stamp);
-        }
+    if (look(device, own, &slipped))
+        taken = slipped > known ? slipped - known : 0;
+    stamp = shared_get(&own->seqlock);
+    bool fits = adjust(device, expected, taken);
+    if (fits) {
+        *bytes = taken;
+        slips[device].modules += taken;
+        changed(device, own, stamp);
     }
     slip_unlock();
     return fits;

@@ -4,7 +4,8 @@
  * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private
  * paths, the rounding of small blocks. It is booked as memory of modules, apart from data and contexts: what a module took when
  * it was loaded belongs to the module and is given back with it, the rest is the residue and follows NVML, up and down.
- * While NVML does not tell this process's memory, because it shows other pids, nothing is booked.
+ * Where NVML does not tell this process's memory, because it shows other pids, the callers' own figure counts: what the card as a
+ * whole lost, within the bounds of what the call can have taken (driver/outlook.h).
  *
  * NVML is asked at loads of modules and by the library's own thread, never on the way of a launch or an allocation.
  */
@@ -20,11 +21,20 @@ uint64_t slip_measured(int device);
 /* Brings the residue in line with NVML. Unless forced, only where something was booked since the last time. */
 void slip_settle(int device, bool forced);
 
-/* The same where there is a residue that may have become smaller. */
-void slip_settle_residue(int device);
+/* The same after something that changed it; where NVML does not tell, it changed by so much. */
+void slip_changed(int device, int64_t by);
 
-/* What slipped past since the last time, reserved for a module: false when the limit has no room for it. */
-bool slip_claim(int device, uint64_t *bytes);
+bool slip_has_residue(int device);
+
+/* Room for what is about to be taken, reserved before it is: false when the limit has none. Given back when it is over. */
+bool slip_expect(int device, uint64_t bytes);
+void slip_expected(int device, uint64_t bytes);
+
+/*
+ * What slipped past since the last time belongs to a module, for which so much was expected; where NVML does not tell, it took
+ * so much. False when the limit has no room for it, and what was expected stays reserved.
+ */
+bool slip_claim(int device, uint64_t expected, uint64_t taken, uint64_t *bytes);
 
 /* A module's claim is over. */
 void slip_return(int device, uint64_t bytes);
