@@ -14,6 +14,7 @@ from pumice.cli.lint import read
 from pumice.engine.explain import OVERTAKEN, explain
 from pumice.families.lint import lint_files
 from pumice.model.refusal import BadInput
+from pumice.wire import names
 from pumice.wire.objects import Pod, convert
 from pumice.wire.yaml_lines import load_all_lined
 
@@ -74,7 +75,10 @@ def templates(obj: Any) -> list[dict[str, Any]]:
     found = []
     for number, task in enumerate(spec.get("tasks") or ()):
         if isinstance(task, dict) and isinstance(task.get("template"), dict):
-            found.append(named(task["template"], meta, f"-{task.get('name') or number}"))
+            pod = named(task["template"], meta, f"-{task.get('name') or number}")
+            if isinstance(spec.get("queue"), str):
+                pod["metadata"]["annotations"] = {names.QUEUE_NAME: spec["queue"], **(pod["metadata"].get("annotations") or {})}
+            found.append(pod)
     template = spec.get("template")
     if isinstance(template, dict):
         found.append(named(template, meta, ""))

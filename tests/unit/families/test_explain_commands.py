@@ -134,6 +134,23 @@ def test_what_may_have_been_meant_is_said(
     assert (code, answer in text) == (1, True), text
 
 
+def test_the_templates_of_a_volcano_job_are_asked_about_in_its_queue(
+    case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = load(case_file)
+    case.scheduler_conf = CONF.replace("  - name: predicates", "  - name: predicates\n  - name: proportion")
+    case.objects["queues"] = [{"metadata": {"name": "team"}, "spec": {"capability": {names.VGPU_MEMORY: "2000"}}}]
+    case_file.write_text(save(case))
+    template = {"spec": {"containers": [{"resources": {"limits": {names.VGPU_MEMORY: 3000}}}]}}
+    job = {"kind": "Job", "metadata": {"name": "j"},
+           "spec": {"schedulerName": "volcano", "queue": "team", "tasks": [{"name": "w", "template": template}]}}  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    code, text = run(capsys, "fits", "-f", tmp_path / "job.json", "--from", case_file)
+    assert code == 1
+    assert "kept back: queue team has no room left for it" in text
+    assert "What would let it in, one of:\n  - ask for memory 2000 instead of 3000" in text
+
+
 @pytest.mark.parametrize("wrong", ["null", "[3000]", "{a: 1}"])
 def test_a_manifest_that_the_api_server_would_not_take_is_refused_with_the_line_of_the_amount(
     wrong: str, case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
