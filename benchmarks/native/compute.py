@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.native.experiments import accuracy
+from benchmarks.native.experiments.rig import open_rig
 from benchmarks.native.harness import MS, Figures, conduct, on, run, share, under
 
 KERNELS_NS = (10_000, 100_000, MS, 10 * MS, 50 * MS)
@@ -87,6 +89,17 @@ def tenants(figures: Figures, folder: Path) -> None:
                 figures.most(name, worst, 3.0, "points")
             else:
                 figures.tell(f"{name}, points", round(worst, 2))
+
+
+def shapes(figures: Figures, folder: Path) -> None:
+    """E5 in virtual time: what a limiter cannot know beforehand (lengths, streams that meet) without what a computer adds."""
+    directory = folder / "shapes"
+    directory.mkdir()
+    report = accuracy.shapes(open_rig(directory, quick=False, virtual=True))
+    figures.tell("shares by shape of launch, virtual time", report.figures["shares"])
+    for goal in report.goals:
+        sign, limit = goal["goal"].split()
+        (figures.most if sign == "<=" else figures.least)(goal["what"], goal["value"], float(limit), goal["unit"])
 
 
 def live_change(figures: Figures, folder: Path) -> None:

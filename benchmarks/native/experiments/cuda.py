@@ -7,6 +7,8 @@ library sees the calls as it sees any program's. A driver that lacks a function 
 from __future__ import annotations
 
 import ctypes
+import time
+from collections.abc import Callable
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_ushort, c_void_p
 from typing import Any
 
@@ -146,6 +148,14 @@ class Cuda:
                 self._functions[name] = function
         self("cuInit", 0)
         self.emulated = getattr(self._library, "pumice_machine_now_ns", None) is not None
+        self.now = self._machine_clock() if self.emulated else time.perf_counter
+
+    def _machine_clock(self) -> Callable[[], float]:
+        """Seconds by the emulated machine; in virtual time they stand still while a thread that has joined works on the host."""
+        clock = self._library.pumice_machine_now_ns
+        clock.restype = c_uint64
+        self._library.pumice_machine_join()
+        return lambda: clock() / 1e9
 
     def code(self, name: str, *arguments: Any) -> int:
         function = self._functions.get(name)

@@ -206,11 +206,11 @@ def real_card() -> str:
     return listed.stdout.splitlines()[0].strip() if listed.returncode == 0 and listed.stdout.strip() else ""
 
 
-def open_rig(folder: Path, quick: bool) -> Rig:
-    """The real card where there is one, else a new emulated one; calibrated."""
-    card = real_card()
+def open_rig(folder: Path, quick: bool, virtual: bool = False) -> Rig:
+    """The real card where there is one, else a new emulated one; calibrated. ``virtual``: emulated, and in virtual time."""
+    card = "" if virtual else real_card()
     rig = Rig(folder, card or CARD, emulated=not card, quick=quick)
     if rig.emulated:
-        machine.create(machine.machine_of(CARD), folder / "machine")
+        machine.create(machine.machine_of(CARD, virtual_time=virtual), folder / "machine")
     rig.rounds_per_us = float(rig.run("calibrate")["rounds_per_us"])
     return rig

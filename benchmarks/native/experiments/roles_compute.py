@@ -31,17 +31,18 @@ def calibrate(_: dict[str, Any], go: Go) -> Any:
 class Tally:
     """Work done by windows of 50 ms, in ns of kernel time as the idle card would take it."""
 
-    def __init__(self, seconds: float) -> None:
-        self.begun = time.perf_counter()
+    def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
+        self.now = now
+        self.begun = now()
         self.end = self.begun + seconds
         self.windows = [0] * (math.ceil(seconds / WINDOW_S) + 1)
 
     @property
     def over(self) -> bool:
-        return time.perf_counter() >= self.end
+        return self.now() >= self.end
 
     def credit(self, ns: int) -> None:
-        at = int((time.perf_counter() - self.begun) / WINDOW_S)
+        at = int((self.now() - self.begun) / WINDOW_S)
         self.windows[min(at, len(self.windows) - 1)] += ns
 
     def result(self) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def keep_busy(config: dict[str, Any], go: Go) -> Any:
     kernel.shape(ns)
     unit, unit_ns = _unit(cuda, kernel, streams, shape, ns, config)
     go()
-    tally = Tally(config["seconds"])
+    tally = Tally(config["seconds"], cuda.now)
     if shape == "sync":
         while not tally.over:
             cuda("cuStreamSynchronize", _launched(unit, streams[0]))

@@ -59,13 +59,36 @@ static void what_was_longer_is_paid_and_what_was_shorter_given_back(void)
     overlap_ask(&overlap, A, t, 5 * MS, &a, &wait);
     overlap_open(&overlap, A, t, 5 * MS, &a);
     overlap_ask(&overlap, B, t, 5 * MS, &b, &wait);
-    CHECK_EQUAL(overlap_measured(&overlap, &a, 5 * MS), 0);
-    CHECK_EQUAL(overlap_measured(&overlap, &b, 10 * MS), 5 * MS); /* it waited for the first: the card was full */
+    CHECK_EQUAL(overlap_measured(&overlap, &a, 5 * MS, t + 5 * MS), 0);
+    CHECK_EQUAL(overlap_measured(&overlap, &b, 10 * MS, t + 10 * MS), 5 * MS); /* it waited for the first: the card was full */
 
     struct overlap alone = fresh();
     overlap_ask(&alone, A, t, 5 * MS, &a, &wait);
     overlap_open(&alone, A, t, 5 * MS, &a);
-    CHECK_EQUAL(overlap_measured(&alone, &a, 3 * MS), -2 * (long)MS);
+    CHECK_EQUAL(overlap_measured(&alone, &a, 3 * MS, t + 3 * MS), -2 * (long)MS);
+}
+
+static void kernels_that_are_all_measured_are_charged_exactly_what_they_cover(void)
+{
+    struct overlap overlap = fresh();
+    struct overlap_place place;
+    uint64_t wait, t = 1000 * MS;
+    int64_t charged = 0;
+    /* Taken to last 3 ms, four streams in turn on a card that does one after the other, 1 ms each: answers come in any order. */
+    struct overlap_place places[16];
+    for (uint64_t i = 0; i < 16; i++) {
+        uint64_t now = t + i / 4 * 40 * MS, stream = A + i % 4;
+        if (overlap_ask(&overlap, stream, now, 3 * MS, &place, &wait) == OVERLAP_LEAD)
+            overlap_open(&overlap, stream, now, 3 * MS, &place);
+        place.all_measured = true;
+        places[i] = place;
+        charged += place.extension;
+    }
+    for (uint64_t i = 0; i < 16; i++) {
+        uint64_t at = i * 5 % 16, begun = t + at / 4 * 40 * MS; /* each begins when it is launched and waits for those before */
+        charged += overlap_measured(&overlap, &places[at], (at % 4 + 1) * MS, begun + (at % 4 + 1) * MS);
+    }
+    CHECK_EQUAL(charged, 16 * MS);
 }
 
 static void work_that_ends_in_a_pause_is_paid_later(void)
@@ -78,7 +101,7 @@ static void work_that_ends_in_a_pause_is_paid_later(void)
     overlap_ask(&overlap, B, t, 2 * MS, &b, &wait);
     overlap_ask(&overlap, A, t + 20 * MS, 2 * MS, &later, &wait);
     overlap_open(&overlap, A, t + 20 * MS, 2 * MS, &later);
-    CHECK_EQUAL(overlap_measured(&overlap, &b, 4 * MS), 2 * MS); /* known only after the next slice began */
+    CHECK_EQUAL(overlap_measured(&overlap, &b, 4 * MS, t + 4 * MS), 2 * MS); /* known only after the next slice began */
 }
 
 static void a_leader_that_is_gone_holds_nobody_up_for_ever(void)
@@ -109,6 +132,7 @@ int main(void)
     one_opens_and_the_others_go_with_it();
     short_kernels_fill_a_slice();
     what_was_longer_is_paid_and_what_was_shorter_given_back();
+    kernels_that_are_all_measured_are_charged_exactly_what_they_cover();
     work_that_ends_in_a_pause_is_paid_later();
     a_leader_that_is_gone_holds_nobody_up_for_ever();
     one_stream_is_not_several();

@@ -1,9 +1,8 @@
-/* Budget, cost, gate and arbiter in a time of the test's own. */
+/* Budget, gate and arbiter in a time of the test's own. */
 #include "check.h"
 #include "policy/arbiter.h"
 #include "policy/budget.h"
 #include "policy/clock.h"
-#include "policy/cost.h"
 #include "policy/gate.h"
 
 #include <stdbool.h>
@@ -136,56 +135,6 @@ static void the_right_to_probe_is_exclusive_and_lapses(void)
     CHECK(budget_probe_begin(&device, time_ns + 102 * MS, 100 * MS));
 }
 
-static void costs_are_learned_from_clean_samples(void)
-{
-    struct cost *cost = cost_of(cost_key(&time_ns, 132, 256, 0));
-    CHECK(cost == cost_of(cost_key(&time_ns, 132, 256, 0)));
-    CHECK(cost != cost_of(cost_key(&time_ns, 132, 512, 0)));
-    CHECK_EQUAL(cost_estimate(cost), COST_UNKNOWN_NS);
-    CHECK_EQUAL(cost_learn(cost, 20 * MS, 2), 20 * MS); /* beside another: too long, but never too short */
-    CHECK_EQUAL(cost_learn(cost, 14 * MS, 2), 14 * MS);
-    CHECK_EQUAL(cost_learn(cost, 30 * MS, 3), 14 * MS);
-    CHECK_EQUAL(cost_learn(cost, 10 * MS, 1), 10 * MS); /* alone: that is the truth */
-    CHECK_EQUAL(cost_estimate(cost), 10 * MS);
-    CHECK_EQUAL(cost_learn(cost, 25 * MS, 2), 10 * MS);
-    CHECK_EQUAL(cost_estimate(cost), 10 * MS);
-    CHECK_EQUAL(cost_learn(cost, 12 * MS, 1), 12 * MS); /* this one really was longer */
-    CHECK_EQUAL(cost_estimate(cost), 11 * MS);
-}
-
-static void the_first_launches_are_measured_and_then_one_in_thirty_two(void)
-{
-    struct cost *cost = cost_of(cost_key(&time_ns, 7, 7, 7));
-    int measured = 0;
-    for (int i = 0; i < 3; i++) {
-        CHECK(cost_wants_sample(cost, SHAPE_KERNEL, time_ns));
-        cost_learn(cost, 1000, 1);
-    }
-    for (int i = 0; i < 3200; i++)
-        measured += cost_wants_sample(cost, SHAPE_KERNEL, time_ns);
-    CHECK_EQUAL(measured, 100);
-    pass(11 * MS);
-    CHECK(cost_wants_sample(cost, SHAPE_KERNEL, time_ns)); /* and one in 10 ms */
-}
-
-static void grids_of_about_one_size_share_a_key(void)
-{
-    CHECK(cost_key(&time_ns, 1000, 1, 0) == cost_key(&time_ns, 1010, 1, 0));
-    CHECK(cost_key(&time_ns, 1000, 1, 0) != cost_key(&time_ns, 1500, 1, 0));
-    CHECK(cost_key(&time_ns, 3, 1, 0) != cost_key(&time_ns, 4, 1, 0));
-    CHECK(cost_key(&time_ns, 1ull << 62, 1, 0) != cost_key(&time_ns, 1ull << 32, 1, 0)); /* products beyond 32 bits */
-}
-
-static void more_kernels_than_the_table_holds_are_no_trouble(void)
-{
-    for (uintptr_t i = 1; i < 100000; i++) {
-        struct cost *cost = cost_of(cost_key((void *)(i * 64), 1, 1, 0));
-        cost_learn(cost, i, 1);
-        CHECK(cost_estimate(cost) > 0);
-    }
-    cost_forget_all();
-}
-
 static struct region *new_region(void)
 {
     struct region *region = calloc(1, sizeof *region);
@@ -316,10 +265,6 @@ int main(void)
     a_damaged_balance_stops_nobody();
     a_refund_leaves_no_ticket_behind();
     the_right_to_probe_is_exclusive_and_lapses();
-    costs_are_learned_from_clean_samples();
-    the_first_launches_are_measured_and_then_one_in_thirty_two();
-    grids_of_about_one_size_share_a_key();
-    more_kernels_than_the_table_holds_are_no_trouble();
     the_gate_follows_limit_policy_and_switch();
     activity_is_told_without_undoing_a_block();
     a_closed_gate_is_looked_at_every_5_ms();

@@ -99,7 +99,7 @@ static void show(int device, uint64_t now, uint64_t until)
         arbiter_publish(node, now, until, (uint32_t)shared_peek(&guest.map.region->sm_limit[device]), guest.config.arbiter);
 }
 
-void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown)
+void activity_publish(int device, uint64_t now, uint64_t queued_ns, uint64_t ahead_ns, bool unknown)
 {
     if (!region_has_books(&guest.map))
         return;
@@ -107,9 +107,9 @@ void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown)
     if (end < now)
         end = now;
     /* With others on the device it takes turns with them and ends later. */
-    end += cost_ns * activity_sharers(device, now, now);
+    end += queued_ns * activity_sharers(device, now, now);
     __atomic_store_n(&queue_end_ns, end, __ATOMIC_RELAXED);
-    show(device, now, unknown && end < now + UNKNOWN_BUSY_NS ? now + UNKNOWN_BUSY_NS : end);
+    show(device, now, unknown && end < now + UNKNOWN_BUSY_NS ? now + UNKNOWN_BUSY_NS : end + ahead_ns);
 }
 
 void activity_answered(int device, uint64_t now)

@@ -73,7 +73,7 @@ void launch_tick(uint64_t now)
     gate_record(&guest.map, guest.config.record_interval_s, now);
     int index = any ? -1 : device_of_launch();
     if (index >= 0) /* unlimited, but neighbours want to know when they were alone */
-        activity_publish(index, policy_clock.now(), TICK_NS, false);
+        activity_publish(index, policy_clock.now(), 0, TICK_NS, false);
     if (region_has_books(&guest.map))
         __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
     __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
@@ -82,7 +82,7 @@ void launch_tick(uint64_t now)
 
 /*
  * What takes a clock, an event or a look at others: for launches that are measured, that are long, or that take turns. Short
- * ones speak for the thirty-two until the next sample. False: the stream captures, so nothing runs now.
+ * ones tell others of those since the last sample and announce those until the next. False: the stream captures, so nothing runs now.
  */
 static bool admit_carefully(struct launch *launch, const struct shape *shape, uint64_t limit, bool sampled, bool unknown)
 {
@@ -98,8 +98,9 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
     }
     if (unknown)
         budget_probe_renew(&guest.map.ext->devices[launch->device], launch->sample != NULL ? now + PROBE_NS : 0);
-    bool speaks_for_more = estimate < LONG_NS && shape->kind == SHAPE_KERNEL && !guest.config.arbiter;
-    activity_publish(launch->device, now, speaks_for_more ? estimate * COST_SAMPLE_RATE : estimate, unknown);
+    bool speaks_for_more = estimate < COST_LONG_NS && shape->kind == SHAPE_KERNEL && !guest.config.arbiter;
+    uint64_t before = speaks_for_more ? launch->others.charged_ns : 0; /* else each has told of itself */
+    activity_publish(launch->device, now, before + estimate, speaks_for_more ? estimate * COST_SAMPLE_RATE : 0, unknown);
     watch_start();
     return true;
 }
@@ -137,7 +138,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
         if (launch_capturing(stream, per_thread))
             return false;
         first = await_probe(device, cost);
-    } else if (cost_estimate(cost) >= LONG_NS && budget_probe_runs(device, policy_clock.now()) &&
+    } else if (cost_estimate(cost) >= COST_LONG_NS && budget_probe_runs(device, policy_clock.now()) &&
                !launch_capturing(stream, per_thread)) {
         yield_to_probe(device, (int64_t)cost_estimate(cost));
     }
@@ -149,13 +150,15 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     if (together_applies(index, stream, per_thread, coarse) && !unknown) {
         if (!together_admit(launch, (uint64_t)estimate))
             return false;
+        launch->place.all_measured = estimate >= COST_LONG_NS;
     } else if (!admit_alone(launch, estimate, first)) {
         return false; /* never sleep on a thread that captures; the graph pays when it runs */
     }
 
-    bool sampled = launch->together ? cost_wants_sample_anywhere(cost, LONG_NS) : cost_wants_sample(cost, shape->kind, coarse);
+    bool sampled = launch->together ? cost_wants_sample_anywhere(cost)
+                                    : cost_wants_sample(cost, shape->kind, coarse, (uint64_t)estimate, &launch->others);
     bool launches = true;
-    if (sampled || unknown || estimate >= LONG_NS || guest.config.arbiter)
+    if (sampled || unknown || estimate >= COST_LONG_NS || guest.config.arbiter)
         launches = admit_carefully(launch, shape, limit, sampled, unknown);
     if (!launches)
         budget_correct(device, -launch->charged);

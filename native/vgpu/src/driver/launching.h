@@ -21,6 +21,7 @@ struct launch {
     struct cost *cost;
     int64_t charged;
     struct sample *sample;
+    struct cost_others others; /* for whom the sample speaks */
     bool together; /* beside others of this process: it has a place among them */
     struct overlap_place place;
 };
@@ -63,10 +64,11 @@ void sampler_harvest(uint64_t now);
 /* together.c: launches of a process that uses several streams. admit charges; false: the stream captures. */
 bool together_applies(int device, CUstream stream, bool per_thread, uint64_t coarse);
 bool together_admit(struct launch *launch, uint64_t cost);
-int64_t together_measured(int device, const struct overlap_place *place, uint64_t duration); /* to be charged on top */
+/* By the device's clock; to be charged on top. */
+int64_t together_measured(int device, const struct overlap_place *place, uint64_t duration, uint64_t end_ns);
 
-/* activity.c: who has work on the device. */
-void activity_publish(int device, uint64_t now, uint64_t cost_ns, bool unknown);
+/* activity.c: who has work on the device. What has been queued since the last word, and what may come until the next. */
+void activity_publish(int device, uint64_t now, uint64_t queued_ns, uint64_t ahead_ns, bool unknown);
 void activity_answered(int device, uint64_t now); /* what was unknown is done: no longer busy on its account */
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since); /* including ourselves */
 uint64_t activity_clear_at(int device, uint64_t now); /* when everybody else is expected to be done */

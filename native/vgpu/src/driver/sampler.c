@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { SAMPLES = 64 };
+enum { SAMPLES = 256, LOOKS = 32 }; /* in flight at once; how many of them are asked for in vain before the rest is left for later */
 
 enum sample_state { SAMPLE_IDLE, SAMPLE_OPEN, SAMPLE_RUNNING };
 
@@ -18,6 +18,7 @@ struct sample {
     CUevent start, end;
     struct cost *cost;
     int64_t charged;
+    struct cost_others others;
     bool together;
     struct overlap_place place;
     uint64_t launched_ns;
@@ -25,6 +26,14 @@ struct sample {
     bool unknown;
 };
 
+/* A moment of the device's clock: that at which the event came. */
+struct moment {
+    CUcontext context;
+    CUevent event;
+    uint64_t at_ns;
+};
+
+static struct moment moments[REGION_DEVICES]; /* the latest */
 static pthread_mutex_t samples_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sample samples[SAMPLES];
 static uint32_t running;
@@ -33,6 +42,7 @@ void sampler_after_fork(void)
 {
     samples_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(samples, 0, sizeof samples);
+    memset(moments, 0, sizeof moments);
     running = 0;
 }
 
@@ -111,6 +121,7 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
         sample->state = SAMPLE_OPEN;
         sample->cost = launch->cost;
         sample->charged = launch->charged;
+        sample->others = launch->others;
         sample->together = launch->together;
         sample->place = launch->place;
         sample->device = launch->device;
@@ -157,13 +168,44 @@ void sampler_launched(struct sample *sample, struct launch *launch)
     pthread_mutex_unlock(&samples_lock);
 }
 
+/*
+ * When the launch ended by the device's clock, which begins anywhere: so much after the latest end known. Its event then stands
+ * for that moment, and the one before is free for another launch. A second context of the device has the host's time only.
+ */
+static uint64_t end_by_device(struct sample *sample, uint64_t now)
+{
+    struct moment *latest = &moments[sample->device];
+    float milliseconds = 0;
+    if (latest->context == NULL) {
+        CUevent spare;
+        if (INSIDE(real_table.cuEventCreate(&spare, 0)) != CUDA_SUCCESS)
+            return now;
+        *latest = (struct moment){sample->context, sample->end, now};
+        sample->end = spare;
+        return now;
+    }
+    if (latest->context != sample->context ||
+        INSIDE(real_table.cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
+        return now;
+    uint64_t end = latest->at_ns + (uint64_t)(int64_t)((double)milliseconds * 1e6);
+    if (milliseconds > 0) {
+        CUevent before = latest->event;
+        *latest = (struct moment){sample->context, sample->end, end};
+        sample->end = before;
+    }
+    return end;
+}
+
 static void account(struct sample *sample, uint64_t duration, uint64_t now)
 {
     struct ext_device *device = &guest.map.ext->devices[sample->device];
     uint32_t sharers = activity_sharers(sample->device, now, sample->launched_ns);
     log_debug("device %d: a launch of %llu ns beside %u others", sample->device, (unsigned long long)duration, sharers - 1);
-    int64_t owed = (int64_t)cost_learn(sample->cost, duration, sharers);
-    int64_t more = sample->together ? together_measured(sample->device, &sample->place, (uint64_t)owed) : owed - sample->charged;
+    struct cost_verdict verdict = cost_learn(sample->cost, duration, sharers, sample->others);
+    int64_t own = (int64_t)verdict.own_ns - sample->charged;
+    if (sample->together)
+        own = together_measured(sample->device, &sample->place, verdict.own_ns, end_by_device(sample, now));
+    int64_t more = own + verdict.others_ns;
     budget_correct(device, more);
     watch_count(sample->device, more);
     __atomic_fetch_add(&device->busy_ns, duration, __ATOMIC_RELAXED);
@@ -177,26 +219,31 @@ static uint64_t plausible(const struct sample *sample, double milliseconds, uint
     return milliseconds * 1e6 < (double)most ? (uint64_t)(milliseconds * 1e6) : most;
 }
 
-static void harvest_one(struct sample *sample, uint64_t now)
+/* False: not done yet. */
+static bool harvest_one(struct sample *sample, uint64_t now)
 {
     float milliseconds = 0;
     CUresult rc = INSIDE(real_table.cuEventQuery(sample->end));
     if (rc == CUDA_ERROR_NOT_READY)
-        return;
+        return false;
     if (rc == CUDA_SUCCESS && INSIDE(real_table.cuEventElapsedTime(&milliseconds, sample->start, sample->end)) == CUDA_SUCCESS &&
         milliseconds >= 0)
         account(sample, plausible(sample, milliseconds, now), now);
     close_sample(sample);
+    return true;
 }
 
 void sampler_harvest(uint64_t now)
 {
     if (__atomic_load_n(&running, __ATOMIC_RELAXED) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
         return;
+    static unsigned next;
+    unsigned first = next;
     int mode = relax();
-    for (int i = 0; i < SAMPLES; i++)
-        if (samples[i].state == SAMPLE_RUNNING)
-            harvest_one(&samples[i], now);
+    for (unsigned i = 0, vain = 0; i < SAMPLES && vain < LOOKS; i++) {
+        next = (first + i) % SAMPLES;
+        vain += samples[next].state == SAMPLE_RUNNING && !harvest_one(&samples[next], now);
+    }
     restore(mode);
     pthread_mutex_unlock(&samples_lock);
 }
@@ -205,6 +252,9 @@ void sampler_harvest(uint64_t now)
 void sampler_context_ended(CUcontext context)
 {
     mutex_take(&samples_lock);
+    for (int device = 0; device < REGION_DEVICES; device++)
+        if (moments[device].context == context)
+            moments[device] = (struct moment){0};
     for (int i = 0; i < SAMPLES; i++) {
         if (samples[i].context != context || context == NULL)
             continue;

@@ -83,7 +83,7 @@ bool together_admit(struct launch *launch, uint64_t cost)
     }
 }
 
-int64_t together_measured(int device, const struct overlap_place *place, uint64_t duration)
+int64_t together_measured(int device, const struct overlap_place *place, uint64_t duration, uint64_t end_ns)
 {
-    return overlap_measured(&overlaps[device], place, duration);
+    return overlap_measured(&overlaps[device], place, duration, end_ns);
 }

@@ -53,7 +53,7 @@ void await_neighbours(int index)
 void yield_to_probe(struct ext_device *device, int64_t estimate)
 {
     int64_t waited = 0;
-    while (estimate >= LONG_NS && waited < YIELD_LENGTHS * estimate && budget_probe_runs(device, policy_clock.now())) {
+    while (estimate >= COST_LONG_NS && waited < YIELD_LENGTHS * estimate && budget_probe_runs(device, policy_clock.now())) {
         sampler_harvest(policy_clock.now()); /* it may be our own that waits to be read */
         waited += (int64_t)nap((uint64_t)estimate / 16);
     }
@@ -121,7 +121,7 @@ void await_window(int index, uint64_t limit)
 uint64_t await_quiet(int index, const struct cost *cost, uint64_t now)
 {
     static uint64_t again_ns; /* beside somebody who is never done, each sample would wait in vain: a twentieth of the time does */
-    if (__atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED) > 0 || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 ||
+    if (cost_known_alone(cost) || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 ||
         now < __atomic_load_n(&again_ns, __ATOMIC_RELAXED))
         return now;
     /* Those who wait for the same moment wake a little apart, and the second sees the first at work. */

@@ -4,7 +4,6 @@
 
 #include "driver/launching.h"
 
-#define LONG_NS 100000             /* from here on a launch can afford to look at the clock */
 #define PROBE_NS 400000000ull      /* how long the right to launch something unknown holds */
 
 uint64_t launch_limit_shared_evenly(uint64_t limit);

@@ -2,10 +2,20 @@
 
 #include <string.h>
 
-enum { ENTRIES = 4096, PROBES = 8, FIRST_KERNELS = 3, FIRST_GRAPHS = 5, WELL_KNOWN = 64, GRAPH_RATE = 8, MEMORY = 8, DOUBT = 8 };
+enum { ENTRIES = 4096, PROBES = 8 };
+enum { FIRST_KERNELS = 3, FIRST_GRAPHS = 5, WELL_KNOWN = 64, GRAPH_RATE = 8 };
+enum { MEMORY = 8, LONG_MEMORY = 64, NEAR_MEMORY = 32 }; /* samples that count; the longer one evens out launches that differ */
+enum { ALL = 32768 };             /* the whole of near_shortest */
+enum { OTHERS_BITS = 40 };        /* 128 launches of MOST_CHARGED_NS fit */
+#define ONE_OTHER (1ull << OTHERS_BITS)
+#define MOST_CHARGED_NS 8000000000ull
+#define OUTLIER 16u               /* more than so many means a launch only says of itself */
 #define SAMPLE_INTERVAL_NS 10000000ull
+#define RESOLUTION_NS 1000u       /* of a pair of events: differences up to it say nothing */
+#define SLICE_NS 2000000ull       /* of the driver, when several processes use the device */
 
 static struct cost table[ENTRIES];
+static uint32_t lots; /* drawn among several streams */
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -44,56 +54,137 @@ struct cost *cost_of(uint64_t key)
     struct cost *entry = &table[home % ENTRIES];
     __atomic_store_n(&entry->samples, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&entry->clean_samples, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->others, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->many_lengths, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&entry->key, key, __ATOMIC_RELEASE);
     return entry;
 }
 
-bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now)
+/* Launches of one key that differ by more than a sixteenth on average. */
+static bool varied(const struct cost *cost)
 {
-    uint32_t first = shape == SHAPE_GRAPH ? FIRST_GRAPHS : FIRST_KERNELS;
+    return __atomic_load_n(&cost->spread_ns, __ATOMIC_RELAXED) > cost_estimate(cost) / 16 + RESOLUTION_NS;
+}
+
+static uint32_t sample_rate(const struct cost *cost, enum cost_shape shape, uint32_t samples)
+{
+    uint32_t usual = shape == SHAPE_GRAPH ? GRAPH_RATE : samples < WELL_KNOWN ? COST_EARLY_RATE : COST_SAMPLE_RATE;
+    if (!varied(cost))
+        return usual;
+    uint64_t affordable = COST_LONG_NS / (cost_estimate(cost) + 1) + 1;
+    return affordable < usual ? (uint32_t)affordable : usual;
+}
+
+bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now, uint64_t estimate, struct cost_others *others)
+{
+    uint64_t charged = estimate < MOST_CHARGED_NS ? estimate : MOST_CHARGED_NS;
+    uint64_t before = __atomic_fetch_add(&cost->others, ONE_OTHER + charged, __ATOMIC_RELAXED);
     uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED);
-    uint32_t rate = shape == SHAPE_GRAPH ? GRAPH_RATE : samples < WELL_KNOWN ? COST_EARLY_RATE : COST_SAMPLE_RATE;
-    uint32_t since = __atomic_add_fetch(&cost->since_sample, 1, __ATOMIC_RELAXED);
     uint32_t known = samples + __atomic_load_n(&cost->outstanding, __ATOMIC_RELAXED);
-    if (known >= first && since < rate && now - __atomic_load_n(&cost->last_sampled_ns, __ATOMIC_RELAXED) < SAMPLE_INTERVAL_NS)
+    if (known >= (shape == SHAPE_GRAPH ? FIRST_GRAPHS : FIRST_KERNELS) &&
+        (before >> OTHERS_BITS) + 1 < sample_rate(cost, shape, samples) &&
+        now - __atomic_load_n(&cost->last_sampled_ns, __ATOMIC_RELAXED) < SAMPLE_INTERVAL_NS)
         return false;
-    __atomic_store_n(&cost->since_sample, 0, __ATOMIC_RELAXED);
+    uint64_t taken = __atomic_exchange_n(&cost->others, 0, __ATOMIC_RELAXED);
+    if (taken < ONE_OTHER + charged)
+        return false; /* another thread measures one of the same moment */
+    taken -= ONE_OTHER + charged;
+    *others = (struct cost_others){(uint32_t)(taken >> OTHERS_BITS), taken & (ONE_OTHER - 1)};
     __atomic_store_n(&cost->last_sampled_ns, now, __ATOMIC_RELAXED);
     return true;
 }
 
-bool cost_wants_sample_anywhere(struct cost *cost, uint64_t long_ns)
+bool cost_wants_sample_anywhere(struct cost *cost)
 {
-    uint32_t lot = __atomic_add_fetch(&cost->since_sample, 1, __ATOMIC_RELAXED) * 2654435761u;
-    return cost_estimate(cost) >= long_ns || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) < FIRST_KERNELS ||
+    uint32_t lot = __atomic_add_fetch(&lots, 1, __ATOMIC_RELAXED) * 2654435761u;
+    return cost_estimate(cost) >= COST_LONG_NS || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) < FIRST_KERNELS ||
            lot < UINT32_MAX / COST_EARLY_RATE;
 }
 
-static uint64_t blend(uint64_t mean, uint64_t value, uint32_t samples)
+static uint64_t blend(uint64_t mean, uint64_t value, uint32_t samples, uint32_t memory)
 {
-    int64_t weight = samples + 1 < MEMORY ? (int64_t)samples + 1 : MEMORY;
+    int64_t weight = samples < memory ? (int64_t)samples + 1 : memory;
     return (uint64_t)((int64_t)mean + ((int64_t)value - (int64_t)mean) / weight);
 }
 
-uint64_t cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers)
+static uint64_t distance(uint64_t a, uint64_t b)
 {
-    uint64_t mean = __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED), charge = duration_ns;
-    uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED);
-    uint32_t clean = __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED);
-    if (sharers <= 1) {
-        mean = blend(clean == 0 ? duration_ns : mean, duration_ns, clean); /* the first clean one replaces all guesses */
-        __atomic_store_n(&cost->clean_samples, clean + 1, __ATOMIC_RELAXED);
-    } else if (clean > 0) {
-        /* Beside others it can only have become longer: shorter than the mean says that the mean was not so clean. */
-        charge = duration_ns < mean ? duration_ns : mean;
-        mean -= (mean - charge) / DOUBT;
-    } else {
-        /* Waiting for others is in every one of these, so the shortest is the nearest to the truth and still above it. */
-        charge = mean = samples == 0 || duration_ns < mean ? duration_ns : mean;
+    return a > b ? a - b : b - a;
+}
+
+bool cost_known_alone(const struct cost *cost)
+{
+    return __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED) >= FIRST_KERNELS;
+}
+
+/* A sample counts for the mean and for how far samples are from it. */
+static void note(struct cost *cost, uint64_t duration, uint32_t before)
+{
+    uint64_t mean = before == 0 ? duration : __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
+    uint64_t spread = before == 0 ? 0 : __atomic_load_n(&cost->spread_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&cost->spread_ns, blend(spread, distance(duration, mean), before, MEMORY), __ATOMIC_RELAXED);
+    __atomic_store_n(&cost->mean_ns, blend(mean, duration, before, varied(cost) ? LONG_MEMORY : MEMORY), __ATOMIC_RELAXED);
+}
+
+/*
+ * Whether contended samples are of one length, the shortest of them, and the others have waited: many came close to it, or it is
+ * longer than a slice and none has waited longer than for the turns of all others.
+ */
+static bool settles_on_shortest(struct cost *cost, uint64_t duration, uint32_t sharers, bool first)
+{
+    uint64_t shortest = first ? duration : __atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED);
+    uint16_t near = first ? 0 : __atomic_load_n(&cost->near_shortest, __ATOMIC_RELAXED);
+    bool shorter = duration + duration / 16 < shortest, close = duration <= shortest + shortest / 16 + RESOLUTION_NS;
+    near = shorter ? 0 : (uint16_t)(near - near / NEAR_MEMORY + (close ? ALL / NEAR_MEMORY : 0));
+    shortest = duration < shortest ? duration : shortest;
+    __atomic_store_n(&cost->shortest_ns, shortest, __ATOMIC_RELAXED);
+    __atomic_store_n(&cost->near_shortest, near, __ATOMIC_RELAXED);
+    if (duration > sharers * (shortest + SLICE_NS))
+        __atomic_store_n(&cost->many_lengths, 1, __ATOMIC_RELAXED);
+    return near >= ALL / 4 || (shortest >= SLICE_NS && !__atomic_load_n(&cost->many_lengths, __ATOMIC_RELAXED));
+}
+
+/*
+ * Beside others: what of the duration is taken for the launch's own. Waiting for the slices of others can only have made it longer. So all
+ * of it is, unless launches of the kind are known to be of one length.
+ */
+static uint64_t learn_contended(struct cost *cost, uint64_t duration, uint32_t samples, uint32_t clean, uint32_t sharers)
+{
+    bool settled = settles_on_shortest(cost, duration, sharers, samples == clean);
+    if ((clean == 0 || varied(cost)) && settled) {
+        __atomic_store_n(&cost->mean_ns, __atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+        __atomic_store_n(&cost->spread_ns, 0, __ATOMIC_RELAXED);
     }
-    __atomic_store_n(&cost->mean_ns, mean, __ATOMIC_RELAXED);
+    uint64_t mean = __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
+    bool one_length = settled || (clean > 0 && !varied(cost));
+    if (clean == 0 && !settled)
+        note(cost, duration, samples);
+    else if (duration < mean)
+        note(cost, duration, MEMORY); /* it cannot have become shorter: the mean was not so clean, or they are of many lengths */
+    else if (!one_length)
+        __atomic_store_n(&cost->mean_ns, blend(mean, duration, LONG_MEMORY, LONG_MEMORY), __ATOMIC_RELAXED);
+    if (!one_length || duration < mean)
+        return duration;
+    /* The turns of others are slices no longer than its own, and one of them may have had its turn first. */
+    uint64_t part = duration / sharers, least = part > SLICE_NS ? part - SLICE_NS : 0;
+    if (least > mean)
+        __atomic_store_n(&cost->mean_ns, mean + (least - mean) / MEMORY, __ATOMIC_RELAXED); /* it has become longer itself */
+    return least > mean ? least : mean;
+}
+
+struct cost_verdict cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers, struct cost_others others)
+{
+    uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED), clean = __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED);
+    uint64_t own = duration_ns;
+    if (sharers <= 1) {
+        note(cost, duration_ns, clean); /* the first one replaces all guesses */
+        __atomic_store_n(&cost->clean_samples, clean + 1, __ATOMIC_RELAXED);
+    } else {
+        own = learn_contended(cost, duration_ns, samples, clean, sharers);
+    }
     __atomic_store_n(&cost->samples, samples + 1, __ATOMIC_RELAXED);
-    return charge;
+    uint64_t most = cost_estimate(cost) * OUTLIER, each = own < most ? own : most;
+    return (struct cost_verdict){own, (int64_t)(each * others.launches) - (int64_t)others.charged_ns};
 }
 
 void cost_forget_all(void)

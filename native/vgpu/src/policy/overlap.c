@@ -34,7 +34,7 @@ static uint64_t start_of(struct overlap *overlap, uint64_t stream, uint64_t now)
 static void place_at(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t start, uint64_t cost, struct overlap_place *place)
 {
     uint64_t end = start + cost, busy = later(now, overlap->busy_until_ns);
-    *place = (struct overlap_place){stream, now, 0, start, cost, end > busy ? (int64_t)(end - busy) : 0};
+    *place = (struct overlap_place){stream, now, 0, start, cost, end > busy ? (int64_t)(end - busy) : 0, false};
     if (now > overlap->busy_until_ns) {
         overlap->idle_from_ns = overlap->busy_until_ns;
         overlap->idle_until_ns = now;
@@ -116,11 +116,11 @@ static uint64_t others_end(const struct overlap *overlap, uint64_t stream)
     return latest;
 }
 
-int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *place, uint64_t duration)
+/* Moves the expected ends to where this launch's was found to be; how much longer or shorter the device is busy by that. */
+static int64_t expect_anew(struct overlap *overlap, const struct overlap_place *place, uint64_t duration)
 {
     int64_t difference = 0;
     uint64_t expected = place->start_ns + place->cost_ns, start = place->start_ns;
-    pthread_mutex_lock(&overlap->lock);
     struct overlap_stream *own = place->stream == OVERLAP_LEGACY ? NULL : entry_of(overlap, place->stream);
     if (own != NULL && own->measured != 0 && own->measured + 1 == place->number)
         start = later(place->launched_ns, own->measured_end_ns); /* better than what was expected of the one before */
@@ -145,6 +145,15 @@ int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *pl
         own->measured = place->number;
         own->measured_end_ns = end;
     }
+    return difference;
+}
+
+int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *place, uint64_t duration, uint64_t end_ns)
+{
+    pthread_mutex_lock(&overlap->lock);
+    int64_t difference = expect_anew(overlap, place, duration);
+    if (place->all_measured)
+        difference = (int64_t)coverage_add(&overlap->measured, end_ns > duration ? end_ns - duration : 0, end_ns) - place->extension;
     pthread_mutex_unlock(&overlap->lock);
     return difference;
 }

@@ -13,6 +13,8 @@
 #ifndef VGPU_OVERLAP_H
 #define VGPU_OVERLAP_H
 
+#include "policy/coverage.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,6 +33,7 @@ struct overlap {
     uint64_t slice_end_ns;
     uint64_t leader_until_ns; /* somebody waits to open a slice; a lease, for its thread may be cancelled while it waits */
     uint64_t opens_ns;        /* when that is expected */
+    struct coverage measured; /* by the device's clock */
     struct overlap_stream {
         uint64_t stream, tail_ns;
         uint64_t measured_end_ns; /* of launch number measured: the next one began then or when it was made */
@@ -58,6 +61,7 @@ struct overlap_place {
     uint64_t start_ns;  /* when its stream is free */
     uint64_t cost_ns;
     int64_t extension;  /* what it adds to the device's busy time, to be charged */
+    bool all_measured;  /* every launch of its kind is */
 };
 
 enum overlap_verdict { OVERLAP_GO, OVERLAP_LEAD, OVERLAP_WAIT };
@@ -69,8 +73,11 @@ void overlap_expect(struct overlap *overlap, uint64_t opens_ns);
 void overlap_open(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t cost, struct overlap_place *place);
 void overlap_give_up(struct overlap *overlap); /* the leader does not launch */
 
-/* The launch took this long: what is to be charged on top, or given back when negative. */
-int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *place, uint64_t duration);
+/*
+ * The launch took this long and ended at that time of the device's own clock: what is to be charged on top, or given back when
+ * negative. Where all of its kind are measured, it is exact: what others have not covered.
+ */
+int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *place, uint64_t duration, uint64_t end_ns);
 
 void overlap_reset(struct overlap *overlap);
 
