@@ -140,7 +140,7 @@ async def plugin_of(node: Node, kubelet: FakeKubelet) -> AsyncIterator[subproces
     kubelet.lists.clear()
     process = node.start()
     try:
-        devices = await kubelet.until(NUMBER, lambda d: len(d) == 20, timeout=20)
+        devices = await kubelet.until(NUMBER, lambda d: len(d) == 20, timeout=60)
         assert len(devices) == 20
         yield process
     except TimeoutError:

@@ -100,7 +100,7 @@ class Scene:
         conditions = (await self.pod(name))["status"].get("conditions") or ()
         return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
 
-    async def until(self, question: Question, seconds: float = 20) -> Any:
+    async def until(self, question: Question, seconds: float = 60) -> Any:
         async with asyncio.timeout(seconds):
             while not (answer := await question()):
                 await asyncio.sleep(0.03)
@@ -150,7 +150,7 @@ def test_node_and_cards_appear_on_the_pod_in_one_write(api: Api, namespace: str)
 
         looking = asyncio.create_task(look())
         await here.create("a", 4000)
-        pod = await asyncio.wait_for(first_with_node, 20)
+        pod = await asyncio.wait_for(first_with_node, 60)
         looking.cancel()
         notes = pod["metadata"]["annotations"]
         assert notes["volcano.sh/vgpu-node"] == pod["spec"]["nodeName"]

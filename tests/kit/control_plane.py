@@ -88,7 +88,7 @@ class Api:
     @contextmanager
     def watch(self, path: str, *, accept: str = "application/json", **query: Any) -> Iterator[Iterator[Json]]:
         """Events of a watch, as they come; the connection ends with the block."""
-        connection = self._connect(timeout=20)
+        connection = self._connect(timeout=60)
         try:
             asked = {"watch": "true", **query}
             response = self._send(connection, "GET", path, None, "application/json", accept, "contract", asked)
@@ -179,7 +179,7 @@ def _embedded(loop: _Loop, directory: Path, certificate: Path, key: Path, token:
 
 def _wait_for(api: Api, path: str) -> None:
     """A fresh kube-apiserver makes its namespaces a moment after it is ready."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while api.call("GET", path).code != 200:
         if time.monotonic() > deadline:
             raise TimeoutError(path)

@@ -21,7 +21,7 @@ PUMICE = [sys.executable, "-m", "pumice"]
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 
 
-def pumice(*arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+def pumice(*arguments: str, seconds: float = 100) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PUMICE, *arguments], capture_output=True, text=True, timeout=seconds)
 
 
@@ -46,7 +46,7 @@ class House:
     def kill(self) -> None:
         """kill -9, and wait until nobody holds the data dir."""
         os.kill(self.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.data.running() and time.monotonic() < deadline:
             time.sleep(0.02)
 
@@ -57,7 +57,7 @@ class House:
 
         return asyncio.run(run())
 
-    def wait(self, question: Callable[[KubeClient], Awaitable[Any]], seconds: float = 30) -> Any:
+    def wait(self, question: Callable[[KubeClient], Awaitable[Any]], seconds: float = 60) -> Any:
         """Ask until the answer is true."""
 
         async def run() -> Any:

@@ -84,7 +84,7 @@ class OneMachine:
         self.machine.close()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -92,5 +92,5 @@ def test_a_sound_limit_says_nothing(card: Path, tmp_path: Path, limit: str) -> N
 def test_sixteen_processes_that_start_at_once_say_it_once(card: Path, tmp_path: Path) -> None:
     container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "much"})
     children = [container.start(*python("holder.py")) for _ in range(16)]
-    said = [child.communicate("exit\n", timeout=30)[1] for child in children]
+    said = [child.communicate("exit\n", timeout=60)[1] for child in children]
     assert sum(len(err.splitlines()) for err in said) == 1

@@ -304,7 +304,7 @@ def test_sixty_four_processes_start_at_once(container: Container) -> None:
     assert sorted(slot.pid for slot in region.live) == sorted(child.pid for child in children)
     assert region.proc_num == 64
     for child in children:
-        _, err = child.communicate("exit\n", timeout=30)
+        _, err = child.communicate("exit\n", timeout=60)
         assert (child.returncode, err) == (0, "")
     assert read_region(container.region).slots == ()
 
@@ -372,7 +372,7 @@ def test_a_killed_launcher_does_not_hold_up_the_others(card: Path, tmp_path: Pat
         if killed == 10:
             break
     assert killed == 10
-    _, err = survivor.communicate(timeout=30)
+    _, err = survivor.communicate(timeout=60)
     assert (survivor.returncode, err) == (0, "")
 
 

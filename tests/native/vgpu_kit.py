@@ -96,7 +96,7 @@ class Container:
             text=True,
         )
 
-    def run(self, *command: str | Path, timeout: float = 30, **more: str) -> Ran:
+    def run(self, *command: str | Path, timeout: float = 60, **more: str) -> Ran:
         process = self.start(*command, **more)
         out, err = process.communicate(timeout=timeout)
         return Ran(process.returncode, out, err)

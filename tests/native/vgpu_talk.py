@@ -38,7 +38,7 @@ class Holder:
         """Ends it in good order; returns what it wrote to stderr."""
         if self.process.poll() is None:
             self._say("exit")
-        _, err = self.process.communicate(timeout=20)
+        _, err = self.process.communicate(timeout=60)
         return err
 
     def _say(self, command: str) -> None:
@@ -50,7 +50,7 @@ class Holder:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            _, err = self.process.communicate(timeout=20)
+            _, err = self.process.communicate(timeout=60)
             raise AssertionError(f"the child ended: {err}")
         return json.loads(line)
 
@@ -62,4 +62,4 @@ class Holder:
     ) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)

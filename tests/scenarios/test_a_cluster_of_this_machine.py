@@ -181,7 +181,7 @@ def test_ctrl_c_stops_the_foreground_cleanly_and_says_what_is_emulated(tmp_path:
         assert line, process.communicate()[1]
         said += line
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert "so the cards are emulated" in said or "real cards" in said
     assert not House(tmp_path / "d").data.running()

@@ -52,7 +52,7 @@ class Terminal:
             os.execvpe(command[0], command, environment)
         self.seen = ""
 
-    def until(self, words: str, seconds: float = 20) -> str:
+    def until(self, words: str, seconds: float = 60) -> str:
         """What was shown up to these words, which is then forgotten."""
         deadline = time.monotonic() + seconds
         while words not in self.seen:
@@ -89,7 +89,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)

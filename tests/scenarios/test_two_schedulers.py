@@ -78,7 +78,7 @@ def holder(api: Api) -> str:
     return str(answer.json["spec"].get("holderIdentity") or "") if answer.code == 200 else ""
 
 
-def until(holds: Callable[[], bool], seconds: float = 30) -> float:
+def until(holds: Callable[[], bool], seconds: float = 60) -> float:
     """Seconds until it held."""
     began = time.monotonic()
     while not holds():

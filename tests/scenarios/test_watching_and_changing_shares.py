@@ -72,7 +72,7 @@ def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine) -> 
     with contextlib.suppress(OSError):  # the other end is closed
         while os.read(ours, 4096):
             pass
-    assert view.wait(timeout=10) == 0
+    assert view.wait(timeout=60) == 0
     os.close(ours)
 
 

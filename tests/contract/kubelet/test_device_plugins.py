@@ -222,6 +222,7 @@ def test_of_two_plugins_the_later_one_allocates(on: On) -> None:
     async def work(node: Node) -> None:
         resource = node.resource()
         old = await node.plug(resource, ScriptedPlugin(healthy("a")), "first")
+        await node.until_counts(resource, 1, 1)  # else its list may come last, and then counts
         new = await node.plug(resource, ScriptedPlugin(healthy("b", "c")), "second")
         await node.until_counts(resource, 2, 2)
         await node.until_phase(await node.pod(box(resource, 1)), "Running")
@@ -266,8 +267,15 @@ def test_a_slow_plugin_holds_up_every_later_pod(on: On) -> None:
         await node.until_counts(resource, 10, 10)
         names = [await node.pod(box(resource, count)) for count in (3, 1, 2)]
         plain = await node.pod(box())
-        await asyncio.sleep(1.5)
-        assert (await node.status(plain))["phase"] == "Pending"
+        looked = 0
+        while True:
+            phase = (await node.status(plain))["phase"]
+            if len(order) == 3:
+                break
+            assert phase == "Pending"
+            looked += 1
+            await asyncio.sleep(0.1)
+        assert looked > 3
         for name in (*names, plain):
             await node.until_phase(name, "Running")
         assert order == [3, 1, 2]

@@ -68,9 +68,11 @@ def test_a_crashing_container_restarts_once_and_then_backs_off(on: On) -> None:
         status = await node.status(name)
         assert status["phase"] == "Running"
         shown = state(status)
-        assert shown["restartCount"] in (0, 1)
+        # Ten seconds, then twice as long each time; on a busy machine the first ones may be over before anybody looks.
+        pauses = ("10s", "10s", "20s", "40s")[: shown["restartCount"] + 1]
         assert shown["lastState"]["terminated"]["exitCode"] == 3
-        assert shown["state"]["waiting"]["message"].startswith("back-off 10s restarting failed container=main pod=")
+        assert shown["state"]["waiting"]["message"].startswith(
+            tuple(f"back-off {pause} restarting failed container=main pod=" for pause in pauses[-2:]))
         assert conditions(status)["Ready"] == "False"
 
     on(work)
@@ -158,10 +160,14 @@ def test_volumes_hold_what_the_objects_say(on: On) -> None:
 
 def test_a_deleted_pod_is_given_its_grace_period(on: On) -> None:
     async def work(node: Node) -> None:
-        script = "trap 'echo asked; sleep 1; exit 0' TERM; while true; do sleep 0.1; done"
-        name = await node.pod(box(script=script), terminationGracePeriodSeconds=20)
+        script = "trap 'echo asked; sleep 1; exit 0' TERM; echo ready; while true; do sleep 0.1; done"
+        name = await node.pod(box(script=script), terminationGracePeriodSeconds=50)
         await node.until_phase(name, "Running")
-        await asyncio.sleep(0.5)
+
+        async def ready() -> bool:
+            return "ready" in await node.log(name)
+
+        await node.until(ready, "the trap")
         began = asyncio.get_running_loop().time()
         await node.kube.delete(PODS, name, "default")
 
@@ -175,6 +181,6 @@ def test_a_deleted_pod_is_given_its_grace_period(on: On) -> None:
             return False
 
         await node.until(gone, "the end")
-        assert 0.9 < asyncio.get_running_loop().time() - began < 15
+        assert 0.9 < asyncio.get_running_loop().time() - began < 45
 
     on(work)

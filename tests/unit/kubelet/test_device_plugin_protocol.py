@@ -39,7 +39,7 @@ class Kubelet:
         return plugin
 
     async def until_counts(self, *counts: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.manager.counts(SystemClock().monotonic()).get(NUMBER, ()) != counts:
                 self.change.clear()
                 await self.change.wait()

@@ -37,7 +37,7 @@ class Cluster:
         return await self.kube.create(PODS, body)
 
     async def until(self, name: str, *phases: str) -> Json:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             async for event in self.kube.watch(PODS, "default", field_selector=f"metadata.name={name}"):
                 if event.type in ("ADDED", "MODIFIED"):
                     pod = json.loads(event.raw)
@@ -68,7 +68,7 @@ class Cluster:
 async def outcome(socket: Any) -> tuple[bytes, bytes, Json]:
     """(stdout, stderr, final status) of an exec."""
     channels = {1: b"", 2: b"", 3: b""}
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         async for message in socket:
             channels[message.data[0]] += message.data[1:]
     return channels[1], channels[2], json.loads(channels[3] or b"{}")
@@ -89,7 +89,7 @@ def on_cluster(tmp_path: Path) -> Cases:
                 node = asyncio.create_task(twin.run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0),
                                                     stop=stop, ready=ready))
                 try:
-                    async with asyncio.timeout(20):
+                    async with asyncio.timeout(60):
                         await ready.wait()
                     await work(Cluster(kube, served.url))
                 finally:
@@ -120,7 +120,7 @@ def test_followed_logs_arrive_as_they_are_written_and_end_with_the_container(on_
     async def work(cluster: Cluster) -> None:
         await cluster.pod("p", "echo first; read line < /tmp/never-there || sleep 0.4; echo last", restartPolicy="Never")
         await cluster.until("p", "Running", "Succeeded")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert (await cluster.log("p", follow="true")).splitlines()[-1] == "last"
 
     on_cluster(work)
@@ -132,7 +132,7 @@ def test_the_previous_runs_log_is_kept(on_cluster: Cases) -> None:
         container = {"name": "c", "image": "i", "command": ["sh", "-c", script],
                      "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
         await cluster.pod("p", "", containers=[container], volumes=[{"name": "v", "emptyDir": {}}])
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while "second" not in await _log_or_nothing(cluster, "p"):
                 await asyncio.sleep(0.05)
         assert await cluster.log("p", previous="true") == "first\n"
@@ -205,9 +205,9 @@ def test_an_exec_whose_client_goes_away_is_killed(on_cluster: Cases, tmp_path: P
         await cluster.pod("p", "sleep 60", volumes=[{"name": "v", "emptyDir": {}}])
         pod = await cluster.until("p", "Running")
         async with cluster.exec("p", "sh", "-c", "echo $$; exec sleep 61") as socket:
-            pid = int((await socket.receive(timeout=10)).data[1:])
+            pid = int((await socket.receive(timeout=60)).data[1:])
         assert pod
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while Path(f"/proc/{pid}").exists():
                 await asyncio.sleep(0.02)
 

@@ -82,7 +82,7 @@ def test_a_killed_program_gives_its_memory_back(make_machine: MachineMaker) -> N
     holder = Programs(machine).hold(10_000)
     assert [share.bytes > 10_000 * MIB for share in machine.witness().live()] == [True]
     holder.kill()
-    holder.communicate(timeout=10)
+    holder.communicate(timeout=60)
     (share,) = machine.witness().shares
     assert (share.killed, share.live) == (True, False)
     Programs(machine).burn("--memory", "10000")
@@ -113,7 +113,7 @@ def test_the_witness_sees_a_running_program_as_of_now(make_machine: MachineMaker
     program = Programs(machine).start_burn("--kernels", "1", "--kernel-ms", "60000")
     try:
         seen: list[int] = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 40
         while len(seen) < 2:
             assert program.poll() is None
             assert time.monotonic() < deadline
@@ -130,13 +130,13 @@ def test_with_nothing_asked_of_it_burn_keeps_the_card_busy_until_it_is_interrupt
     machine = make_machine("A30")
     program = Programs(machine).start_burn()
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 40
         while not any(share.busy_ns > 50_000_000 for share in machine.witness().live()):
             assert program.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
         program.send_signal(signal.SIGINT)
-        printed, _ = program.communicate(timeout=10)
+        printed, _ = program.communicate(timeout=60)
         assert program.returncode == 0
         assert "kernels: " in printed
     finally:
@@ -152,11 +152,11 @@ def test_an_interrupted_load_ends_at_once_and_tells_what_it_did(make_machine: Ma
         assert program.stdout is not None
         while "memory:" not in (line := program.stdout.readline()) and "--kernels" not in load:
             assert line
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 40
         while "--kernels" in load and not any(share.busy_ns > 50_000_000 for share in machine.witness().live()):
             assert time.monotonic() < deadline
         program.send_signal(signal.SIGINT)
-        printed, said = program.communicate(timeout=20)
+        printed, said = program.communicate(timeout=60)
         assert program.returncode == 130
         assert "Traceback" not in said
         if "--kernels" in load:

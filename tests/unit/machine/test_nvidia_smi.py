@@ -96,7 +96,7 @@ def test_a_card_without_mig_says_so(make_machine: MachineMaker) -> None:
 def test_where_there_is_no_emulated_machine_it_refuses(tmp_path: Path, named: str) -> None:
     environment = {**os.environ, "PUMICE_MACHINE": str(tmp_path / named)}
     words = (sys.executable, "-m", "pumice.cli.nvidia_smi")
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 9
     assert "no emulated machine here" in done.stderr
     assert len(done.stderr.splitlines()) == 1

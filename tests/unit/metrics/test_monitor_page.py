@@ -56,7 +56,7 @@ def play(tmp_path, test, *pods, at_work=lambda machine: None, **settings):
                 await test(page, cluster)
         finally:
             stop.set()
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
 
     with cards_of(two_cards(virtual_time=True)) as (machine, cards):
         at_work(machine)

@@ -49,7 +49,7 @@ class World:
             )
         )  # fmt: skip
         waiter = asyncio.create_task(ready.wait())
-        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=60)
         waiter.cancel()
         try:
             if task.done():
@@ -58,7 +58,7 @@ class World:
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
 
 
 def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:

@@ -179,7 +179,7 @@ async def legacy_world(model, **changes):
         )  # fmt: skip
         waiter = asyncio.create_task(ready.wait())
         try:
-            await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=20)
+            await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=60)
             if task.done():
                 task.result()
             yield cluster, kubelet, machine

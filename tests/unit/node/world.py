@@ -154,7 +154,7 @@ class FakeKubelet(rpc.RegistrationServicer):
             f"unix://{self.directory / request.endpoint}", options=[("grpc.default_authority", "localhost")]
         )
         stub = rpc.DevicePluginStub(channel)
-        self.options[request.resource_name] = await stub.GetDevicePluginOptions(pb.Empty(), timeout=10)
+        self.options[request.resource_name] = await stub.GetDevicePluginOptions(pb.Empty(), timeout=60)
         self._channels.append(channel)
         self._stubs[request.resource_name] = stub
         if self.follows:
@@ -168,7 +168,7 @@ class FakeKubelet(rpc.RegistrationServicer):
                 self.lists[resource] = {device.ID: device.health == "Healthy" for device in message.devices}
                 self._changed.notify_all()
 
-    async def until(self, resource: str, fits: Any, timeout: float = 30.0) -> dict[str, bool]:
+    async def until(self, resource: str, fits: Any, timeout: float = 60.0) -> dict[str, bool]:
         async with asyncio.timeout(timeout), self._changed:
             await self._changed.wait_for(lambda: resource in self.lists and fits(self.lists[resource]))
             return self.lists[resource]
@@ -182,11 +182,11 @@ class FakeKubelet(rpc.RegistrationServicer):
             answer = await stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[request]))
             ids = list(answer.container_responses[0].deviceIDs)
         request = pb.ContainerAllocateRequest(devices_ids=ids)
-        response = await stub.Allocate(pb.AllocateRequest(container_requests=[request]), timeout=20)
+        response = await stub.Allocate(pb.AllocateRequest(container_requests=[request]), timeout=60)
         return response.container_responses[0]
 
 
-async def until(fits: Any, timeout: float = 30.0) -> None:
+async def until(fits: Any, timeout: float = 60.0) -> None:
     """Wait for something that no event tells."""
     async with asyncio.timeout(timeout):
         while not fits():
