@@ -58,6 +58,7 @@ def test_the_end_of_an_old_plugin_disconnects_the_new_one(on: On) -> None:
     async def work(node: Node) -> None:
         resource = node.resource()
         old = await node.plug(resource, ScriptedPlugin(healthy("a")), "old")
+        await node.until_counts(resource, 1, 1)
         new = await node.plug(resource, ScriptedPlugin(healthy("a", "b", "c")), "new")
         await node.until_counts(resource, 3, 3)
         await old.stop()
