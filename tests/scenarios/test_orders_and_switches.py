@@ -96,6 +96,17 @@ def test_a_role_that_failed_is_not_tried_again_for_its_other_pods() -> None:
     )
 
 
+def test_a_role_that_failed_is_not_tried_again_in_later_passes_of_the_cycle() -> None:
+    """The job stands after its first pod; the worker that failed by then speaks for those that come after."""
+    world = World(conf("gang", "predicates"))
+    world.add(node("n1", cpu="3"), group("g", minimum=1, roles={"ps": 1}))
+    world.add(pod("g-x-0", cpu="9", group="g", role="worker"), pod("g-x-1", cpu="1", group="g", role="ps"),
+              pod("g-x-2", cpu="1", group="g", role="worker"), pod("g-x-3", cpu="1", group="g", role="ps"))  # fmt: skip
+    world.cycle()
+    assert [world.node_of(f"g-x-{i}") for i in range(4)] == ["", "n1", "", "n1"]
+    assert "g-x-2 with role spec worker has already" in world.condition("g-x-2")["message"]
+
+
 def test_a_nominated_node_is_tried_first() -> None:
     named: dict[str, Any] = pod("a", cpu="1")
     named["status"]["nominatedNodeName"] = "n2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from tests.kit.engine_world import World, scenario
+from tests.kit.engine_world import World, conf, scenario
 from tests.kit.objects import group, node, pod, priority_class
 
 # -- statements (8) ------------------------------------------------------------------------------------------------
@@ -152,3 +152,54 @@ def test_pods_of_a_node_that_vanished_are_charged_again_when_it_returns() -> Non
     world.add(node("n1", cards=1), pod("b", mib=6000))
     world.settle()
     assert (world.card_of("a"), world.node_of("b")) == ("n1/0", "")
+
+
+# -- places that are being released (9.4, 10.2) --------------------------------------------------------------------
+
+
+def two_pods_go() -> World:
+    """n1 and n2 are full, a pod goes from each; n3 is idle and small."""
+    world = World(conf("gang", "predicates"))
+    world.add(node("n1", cpu="4"), node("n2", cpu="4"), node("n3", cpu="1"))
+    world.add(pod("stays", cpu="1", nodeName="n2"), pod("goes-1", cpu="4", nodeName="n1"), pod("goes-2", cpu="3", nodeName="n2"))
+    for name in ("goes-1", "goes-2"):
+        world.terminate(name)
+    return world
+
+
+def hoped_for(world: World, name: str) -> str:
+    return str(world.condition(name)["message"]).removeprefix(f"Pod default/{name} can possibly be assigned to ").split(",")[0]
+
+
+def test_of_two_places_that_are_being_released_the_better_one_is_waited_for() -> None:
+    """cpu is gone on both; of memory n2 has more left."""
+    world = World(conf("gang", "predicates", "nodeorder") + "    arguments: {balancedresource.weight: 0}\n")
+    world.add(node("n1", cpu="4"), node("n2", cpu="4"))
+    world.add(pod("goes-1", cpu="4", memory="32Gi", nodeName="n1"), pod("goes-2", cpu="4", memory="8Gi", nodeName="n2"))
+    for name in ("goes-1", "goes-2"):
+        world.terminate(name)
+    world.add(group("g", minimum=1), pod("g-0", cpu="2", memory="1Gi", group="g"))
+    world.settle()
+    assert hoped_for(world, "g-0") == "n2"
+
+
+def test_a_pod_for_which_room_is_being_made_on_a_node_waits_for_it_there() -> None:
+    world = two_pods_go()
+    named = pod("named", cpu="1", group="g")
+    named["status"]["nominatedNodeName"] = "n2"
+    world.add(group("g", minimum=1), named, pod("other", cpu="1"))
+    world.settle()
+    assert (world.node_of("named"), world.node_of("other")) == ("", "n3")
+    assert hoped_for(world, "named") == "n2"
+    world.delete_pod("goes-2")
+    world.settle()
+    assert world.node_of("named") == "n2"
+
+
+def test_a_nominated_node_that_cannot_take_the_pod_keeps_it_from_no_other() -> None:
+    world = two_pods_go()
+    named = pod("named", cpu="1")
+    named["status"]["nominatedNodeName"] = "n9"
+    world.add(named)
+    world.settle()
+    assert world.node_of("named") == "n3"

@@ -222,20 +222,24 @@ class Placer:
         self._told = None
         self.standing.clear()
 
-    def choose_future(self, cls: PodClass) -> Choice | None:
-        """The first node, by name, that would take the pod once what terminates there is gone."""
+    def choose_future(self, cls: PodClass, only: str = "") -> Choice | None:
+        """The best node, by the plugins' scores and then by name, that would take the pod once what terminates there is gone;
+        ``only`` restricts it to one node."""
         table = self.state.ledger.table
         if not table.releasing_rows or cls.refusals or cls.request.refused:
             return None
-        rows = np.array(sorted(table.releasing_rows, key=lambda row: table.name(row)), np.intp)
+        found = [row for row in table.releasing_rows if not only or table.name(row) == only]
+        rows = np.array(sorted(found, key=lambda row: table.name(row)), np.intp)
         fits = self.evaluation.idle(cls, rows, future=True)
         for verdict in self.framework.verdicts(self.state, cls, rows):
             fits &= ~verdict.failed
-        for row in rows[fits]:
-            name = table.name(int(row))
-            grants = self._future_grants(cls, name)
+        rows = rows[fits]
+        scores = self.framework.scores(self.state, cls, rows)
+        for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
+            row = int(rows[place])
+            grants = self._future_grants(cls, table.name(row))
             if grants is not None:
-                return Choice(name, int(row), grants, 0.0)
+                return Choice(table.name(row), row, grants, 0.0)
         return None
 
     def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:

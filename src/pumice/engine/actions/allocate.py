@@ -21,6 +21,7 @@ def allocate(cycle: Cycle) -> None:
     framework = cycle.framework
     waiting: dict[QueueState, Heap] = {}
     untried: dict[Job, list[Task]] = {}
+    failed_roles: dict[Job, set[str]] = {}
     serial = 0
     for queue in cycle.queues():
         heap: Heap = []
@@ -42,7 +43,7 @@ def allocate(cycle: Cycle) -> None:
         if framework.overused(queue):
             for _, _, job in heap:
                 if job not in untried and _takes_part(cycle, job):
-                    _refuse(cycle, job, f"queue {queue.name} is overused")
+                    _overused(cycle, job)
             del waiting[queue]
             continue
         _, _, job = heapq.heappop(heap)
@@ -55,7 +56,7 @@ def allocate(cycle: Cycle) -> None:
             tasks = untried[job] = _pending(cycle, job)
             cycle.tried[job] = None
         statement = Statement(cycle, job)
-        _place(cycle, statement, tasks)
+        _place(cycle, statement, tasks, failed_roles.setdefault(job, set()))
         if not statement.steps:
             continue
         if framework.job_ready(job):
@@ -111,10 +112,20 @@ def _refuse(cycle: Cycle, job: Job, text: str) -> None:
     cycle.blocked[job] = text
 
 
-def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
-    """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded."""
+def _overused(cycle: Cycle, job: Job) -> None:
+    """Its queue has all that it deserves. A pod that fits nowhere is told that: a queue deserves nothing of what no node has."""
+    _refuse(cycle, job, f"queue {job.queue.name} is overused")
+    for task in () if cycle.out_of_time() else _pending(cycle, job):
+        if cycle.placer.choose(task.cls) is None:
+            cycle.refused(task)
+        else:
+            task.error, task.puzzling = "", False
+
+
+def _place(cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: set[str]) -> None:
+    """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded, and other pods
+    of its role are not tried in this cycle."""
     framework, placer, job = cycle.framework, cycle.placer, statement.job
-    failed_roles: set[str] = set()
     was_ready = framework.job_ready(job)
     extra = 0
     while tasks:
@@ -132,14 +143,18 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task]) -> None:
             continue
         price = _Price(cycle, task) if task.cls.vague else None
         accept = None if price is None else price.accepted
+        future = None
         choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
-        choice = choice or placer.choose(task.cls, accept=accept)
-        if choice is None and price is not None and price.declined is not None:
+        if choice is None and task.nominated:  # somebody made room for it there, and it may still be on its way
+            future = placer.choose_future(task.cls, task.nominated)
+        if future is None:
+            choice = choice or placer.choose(task.cls, accept=accept)
+        if choice is None and future is None and price is not None and price.declined is not None:
             _too_dear(cycle, task, price.declined)
             continue
         if choice is not None:
             statement.allocate(task, choice)
-        elif (future := placer.choose_future(task.cls)) is not None:
+        elif (future := future or placer.choose_future(task.cls)) is not None:
             statement.pipeline(task, future)
         else:
             cycle.refused(task, amid_gang=bool(statement.steps))

@@ -124,7 +124,8 @@ def preferred_pod_scores(state: State, cls: PodClass) -> NDArray[np.float64] | N
 
 
 def soft_spread_scores(state: State, cls: PodClass, fits: Mask) -> NDArray[np.float64] | None:
-    """Score 0..100 of the ScheduleAnyway rules: fewer matching pods in the domain is better."""
+    """Score 0..100 of the ScheduleAnyway rules: fewer matching pods in the domain is better. Pods on nodes that the pod's own
+    affinity (or, if the rule says so, its tolerations) leaves out do not count."""
     soft = [rule for rule in cls.constraints.spread if not rule.hard]
     if not soft or not fits.any():
         return None
@@ -132,10 +133,13 @@ def soft_spread_scores(state: State, cls: PodClass, fits: Mask) -> NDArray[np.fl
     raw = np.zeros(capacity)
     ignored = np.zeros(capacity, bool)
     for rule in soft:
-        counts, codes = state.ledger.terms.per_domain(rule.term)
-        ignored |= codes[:capacity] < 0
-        domains = len(np.unique(codes[:capacity][fits & (codes[:capacity] >= 0)]))
-        raw += counts[:capacity] * np.log(domains + 2) + (rule.max_skew - 1)
+        codes = state.ledger.terms.labels.codes(rule.term.topology)[:capacity]
+        ignored |= codes < 0
+        eligible = _eligible(state, cls, rule, soft)
+        per_node = state.ledger.terms.counts(rule.term)[:capacity]
+        sums = np.bincount(codes[eligible], weights=per_node[eligible], minlength=int(codes.max(initial=0)) + 1)
+        domains = len(np.unique(codes[fits & (codes >= 0)]))
+        raw += sums[np.maximum(codes, 0)] * np.log(domains + 2) + (rule.max_skew - 1)
     raw = np.floor(raw + 0.5)
     usable = fits & ~ignored
     if not usable.any():
