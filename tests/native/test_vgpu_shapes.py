@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks.native.experiments import accuracy
 from benchmarks.native.experiments.rig import Rig, open_rig
 from benchmarks.native.experiments.shares import rate
+
 from tests.native.vgpu_kit import build
 
 pytestmark = pytest.mark.timeout(120)
