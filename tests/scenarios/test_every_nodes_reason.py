@@ -150,6 +150,16 @@ def test_a_full_cluster_is_no_limit_of_the_queue() -> None:
     assert waiting(world, "late").gates == ()
 
 
+def test_a_pod_that_wants_what_no_node_has_is_told_so_and_not_that_its_queue_is_overused() -> None:
+    world = World()
+    world.add(node("n1", cpu="4"), pod("first", cpu="1"))
+    world.settle()
+    world.add(pod("late", cards=1, mib=1000))
+    found = waiting(world, "late")
+    assert found.gates == ()
+    assert "Insufficient volcano.sh/vgpu-memory" in world.condition("late")["message"]
+
+
 def test_questions_about_a_queue_leave_its_books_as_they_were() -> None:
     world = World()
     world.add(node("n1", cards=2, mib=8000), queue("team", capability={"volcano.sh/vgpu-memory": "10000"}))

@@ -95,8 +95,10 @@ def _hints(engine: Engine, cls: PodClass) -> tuple[str, ...]:
 
 
 def _meant(name: str, offered: Sequence[str]) -> str:
-    other = names.SAME_ELSEWHERE.get(name)
-    return f"; did you mean {other!r}?" if other in offered else nearest(name, offered)
+    known = {**names.SAME_ELSEWHERE, **names.OTHER_SHARING}.get(name)
+    if known is None:
+        return nearest(name, offered)
+    return f"; did you mean {known!r}?" if known in offered else ""
 
 
 def _because(pod: Pod) -> str:

@@ -19,6 +19,10 @@ SAME_ELSEWHERE: Final = {
     "nvidia.com/gpucores": VGPU_CORES,
 }
 """What the HAMi project calls the same."""
+OTHER_SHARING: Final = {
+    VGPU_NUMBER: GPU_NUMBER, VGPU_MEMORY: GPU_MEMORY, GPU_NUMBER: VGPU_NUMBER, GPU_MEMORY: VGPU_MEMORY, VGPU_CORES: "",
+}  # fmt: skip
+"""The nearest resource of the legacy sharing to one of vGPU, and the reverse; a scheduler has one of the two."""
 
 # On the node
 NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"

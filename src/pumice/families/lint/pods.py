@@ -16,7 +16,7 @@ from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig, nearest
 from pumice.wire.objects import Pod, convert
-from pumice.wire.quantity import parse_quantity
+from pumice.wire.quantity import parse_quantity, round_up
 from pumice.wire.yaml_lines import Lined
 
 Path = tuple[str | int, ...]
@@ -144,6 +144,9 @@ def _value(key: str, value: Any, config: DeviceConfig) -> Iterator[str]:
     except (ValueError, TypeError):
         what = "nothing" if value in (None, "") else repr(value)
         yield f"{key}: {what} is not a quantity{_meant(key, value, mib, config)}"
+        return
+    if amount.denominator != 1 and key in (names.GPU_MEMORY, names.GPU_NUMBER):
+        yield f"{key}: {value} is not a whole number and counts as {round_up(value)}"
         return
     if amount.denominator != 1:
         yield f"{key}: {value} is not a whole number and counts as 0{_part(key, float(amount), config)}"
