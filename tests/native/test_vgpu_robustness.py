@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pumice import machine
+from pumice.adapters.region.extension import read_extension
 from tests.native.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, python, read_region
 from tests.native.vgpu_talk import Holder
 
@@ -318,6 +319,10 @@ def test_kills_at_any_moment_lose_no_byte_and_leave_no_lock(container: Container
     assert waits > 0
     assert given_up == 0
     assert longest_wait_ns <= 50_000_000
+    extension = read_extension(container.region)  # as `pumice vgpu status` reads it
+    assert extension is not None
+    told = extension.waits
+    assert (told.longest_ns, told.count, told.late) == (longest_wait_ns, waits, given_up)
 
 
 def test_the_driver_failing_at_any_call_harms_nobody(container: Container) -> None:

@@ -120,6 +120,10 @@ def _lines(found: Look) -> Iterator[str]:
         yield from _device(story)
     if len(touched) < len(found.devices):
         yield f"  {len(found.devices) - len(touched)} more visible, not in use"
+    if found.extension and found.extension.waits.count:
+        w = found.extension.waits
+        longest, late = f"the longest of {w.longest_ns / 1e6:.1f} ms", f"{w.late} of them given up" if w.late else "none given up"
+        yield f"  {w.count} waits for locks so far, {longest}, {late}"
     for process in region.processes:
         held = sum(process.use.values(), DeviceUse())
         state = STATES.get(process.status, f"status {process.status}") if process.slot in found.alive else "dead, not yet cleared"
@@ -155,6 +159,7 @@ def _json(found: Look) -> dict[str, Any]:
         "path": str(found.path),
         "layout": region.version,
         "extension": found.extension is not None,
+        "lockWaits": asdict(found.extension.waits) if found.extension else None,
         "priority": region.priority,
         "blocked": region.recent_kernel < 0,
         "recentKernel": region.recent_kernel,

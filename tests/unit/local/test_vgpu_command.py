@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
 from tests.unit.metrics.region_files import GPU, Proc, region_bytes, write
 from typer.testing import CliRunner
 
+from pumice.adapters.region.extension import WAITS_AT
+from pumice.adapters.region.writer import create_region
 from pumice.cli.vgpu import app
 from pumice.model.refusal import BadInput
 
@@ -30,6 +33,20 @@ def test_every_layout_is_read(tmp_path: Path, version: str) -> None:
     assert "1000 of 3000 MiB (contexts 100, modules 0, data 900)" in text
     assert "1 more visible, not in use" in text
     assert GPU.format(0) in text
+
+
+@pytest.mark.parametrize(("late", "words"), [(0, "none given up"), (2, "2 of them given up")])
+def test_waits_for_locks_are_told(tmp_path: Path, late: int, words: str) -> None:
+    region = tmp_path / "r1" / "vgpu.cache"
+    create_region(region, {0: (3000 * MIB, 50)})
+    assert "waits for locks" not in CliRunner().invoke(app, ["status", str(region)]).stdout
+    with region.open("r+b") as file:
+        file.seek(WAITS_AT)
+        file.write(struct.pack("<4Q", 7_250_000, 9_000_000, 12, late))
+    text = CliRunner().invoke(app, ["status", str(region)]).stdout
+    assert f"12 waits for locks so far, the longest of 7.2 ms, {words}" in text
+    told = json.loads(CliRunner().invoke(app, ["status", str(region), "-o", "json"]).stdout)
+    assert told["lockWaits"] == {"longest_ns": 7_250_000, "total_ns": 9_000_000, "count": 12, "late": late}
 
 
 def test_a_folder_of_containers_is_told_one_by_one(tmp_path: Path) -> None:

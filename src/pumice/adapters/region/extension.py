@@ -21,6 +21,7 @@ OFFSET: Final = 2011136
 MAGIC: Final = 0x31584756
 VERSION: Final = 1
 BYTES: Final = 331776
+WAITS_AT: Final = OFFSET + 176
 FILE_BYTES: Final = OFFSET + BYTES
 DEVICES_AT: Final = OFFSET + 256
 SLOTS_AT: Final = OFFSET + 4096
@@ -29,6 +30,7 @@ ALIVE_LOCK: Final = 1
 
 _HEAD = struct.Struct("<3I")
 _DEVICE = struct.Struct("<qQIIqQQQQQ56x")
+_WAITS = struct.Struct("<4Q")
 _SLOT = struct.Struct("<QQQI")
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -46,8 +48,19 @@ class DeviceBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class LockWaits:
+    """Waits for any lock of the library, of all processes since the region was made; ``late``: given up after 50 ms."""
+
+    longest_ns: int
+    total_ns: int
+    count: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
 class Extension:
     devices: tuple[DeviceBudget, ...]
+    waits: LockWaits
 
 
 def read_extension(path: str | Path) -> Extension | None:
@@ -57,6 +70,7 @@ def read_extension(path: str | Path) -> Extension | None:
         return None
     try:
         head = os.pread(descriptor, _HEAD.size, OFFSET)
+        waits = os.pread(descriptor, _WAITS.size, WAITS_AT)
         raw = os.pread(descriptor, _DEVICE.size * MAX_DEVICES, DEVICES_AT)
     finally:
         os.close(descriptor)
@@ -65,7 +79,7 @@ def read_extension(path: str | Path) -> Extension | None:
     devices = []
     for credit, _, _, _, charged, busy, throttled, launches, samples, _ in _DEVICE.iter_unpack(raw):
         devices.append(DeviceBudget(credit - charged, charged, busy, throttled, launches, samples))
-    return Extension(tuple(devices))
+    return Extension(tuple(devices), LockWaits(*_WAITS.unpack(waits)))
 
 
 def live_slots(path: str | Path) -> dict[int, int]:
