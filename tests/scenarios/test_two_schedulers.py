@@ -20,7 +20,7 @@ from tests.kit.scheduler_daemon import CONF
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases/volcano"
 PODS = "/api/v1/namespaces/default/pods"
-DURATION, RETRY = 3.0, 0.3
+DURATION, RETRY = 6.0, 0.3
 CRDS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
 
 
@@ -52,7 +52,7 @@ def schedulers(api: Api, directory: Path) -> Iterator[list[subprocess.Popen[byte
     }))  # fmt: skip
     command = [
         sys.executable, "-m", "pumice", "scheduler", "--kubeconfig", str(config), "--listen-address", "127.0.0.1:0",
-        "--leader-elect", f"--leader-elect-lease-duration={DURATION:.0f}s", "--leader-elect-renew-deadline=2s",
+        "--leader-elect", f"--leader-elect-lease-duration={DURATION:.0f}s", "--leader-elect-renew-deadline=5s",
         f"--leader-elect-retry-period={RETRY * 1000:.0f}ms", "--log-format=json",
     ]  # fmt: skip
     logs = [directory / f"scheduler-{i}.log" for i in range(2)]
@@ -63,7 +63,7 @@ def schedulers(api: Api, directory: Path) -> Iterator[list[subprocess.Popen[byte
     finally:
         for process in running:
             process.kill()
-            process.wait(10)
+            process.wait(60)
     for log in logs:
         lines = [line for line in log.read_text().splitlines() if not line.startswith("pumice: ")]  # why it ended, for people
         assert all(json.loads(line)["message"] for line in lines), "each line is one JSON object"
@@ -105,18 +105,18 @@ def test_a_killed_leader_is_followed_within_the_leases_duration(api: Api, tmp_pa
         first = holder(api)
         leader.send_signal(signal.SIGKILL)
         taken = bind_one(api, "after")
-        assert taken < DURATION + 2 * RETRY + 3, "the duration, a retry, and what a busy machine adds"
+        assert taken < DURATION + 2 * RETRY + 20, "the duration, a retry, and what a busy machine adds"
         assert holder(api) not in ("", first)
         no_card_is_over(api)
         other.send_signal(signal.SIGTERM)
-        assert other.wait(10) == 0
+        assert other.wait(60) == 0
 
 
 def test_a_stopped_leader_hands_over_at_once(api: Api, tmp_path: Path) -> None:
     with schedulers(api, tmp_path) as (leader, _):
         bind_one(api, "before")
         leader.send_signal(signal.SIGTERM)
-        assert leader.wait(10) == 0
+        assert leader.wait(60) == 0
         assert bind_one(api, "after") < DURATION, "nobody waits for the lease to run out"
         no_card_is_over(api)
 
@@ -129,6 +129,6 @@ def test_a_leader_that_was_frozen_finds_its_lease_gone_and_ends(api: Api, tmp_pa
         bind_one(api, "meanwhile")
         assert holder(api) not in ("", first)
         leader.send_signal(signal.SIGCONT)
-        assert leader.wait(10) != 0
+        assert leader.wait(60) != 0
         bind_one(api, "after")
         no_card_is_over(api)
