@@ -9,8 +9,11 @@ import pty
 import re
 import signal
 import subprocess
+import termios
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
 
@@ -58,22 +61,39 @@ def test_a_limit_is_changed_by_any_process_of_the_program(here: OneMachine) -> N
     os.kill(int(child), signal.SIGKILL)
 
 
-def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine) -> None:
-    here.burn("--memory", "4000", seconds=60)
+@pytest.fixture
+def view(here: OneMachine) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """``pumice top`` at a terminal of its own, showing the cards."""
     ours, theirs = pty.openpty()
-    view = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
-                            env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
+    program = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
+                               env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
+    before = termios.tcgetattr(theirs)
+    assert "2 processes" in until(ours, "MEMORY IN USE")
+    yield program, ours
+    program.kill()
+    program.wait()
+    assert termios.tcgetattr(theirs) == before  # whichever way it ended
     os.close(theirs)
-    seen = until(ours, "MEMORY IN USE")
-    assert "2 processes" in seen
-    os.write(ours, b"2")
-    assert "/4000 MiB" in until(ours, "/4000 MiB")
-    os.write(ours, b"q")
-    with contextlib.suppress(OSError):  # the other end is closed
-        while os.read(ours, 4096):
-            pass
-    assert view.wait(timeout=60) == 0
     os.close(ours)
+
+
+def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine, view: tuple[subprocess.Popen[bytes], int]) -> None:
+    program, terminal = view
+    here.burn("--memory", "4000", seconds=60)
+    os.write(terminal, b"2")
+    assert "/4000 MiB" in until(terminal, "/4000 MiB")
+    os.write(terminal, b"q")
+    assert program.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
+    view: tuple[subprocess.Popen[bytes], int], number: signal.Signals
+) -> None:
+    program, terminal = view
+    program.send_signal(number)
+    assert "\x1b[?1049l" in until(terminal, "\x1b[?1049l")  # back from the second screen
+    assert program.wait(timeout=10) == 128 + number
 
 
 def until(descriptor: int, words: str) -> str:

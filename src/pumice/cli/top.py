@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import sys
 import termios
 import time
@@ -105,12 +106,17 @@ def _keys() -> Iterator[Callable[[float], str]]:
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
     def read(seconds: float) -> str:
         ready, _, _ = select.select([descriptor], [], [], seconds)
         return os.read(descriptor, 16).decode("utf-8", "replace") if ready else ""
 
+    found = signal.signal(signal.SIGTERM, end)  # ended by it at once, the terminal would stay as it is now
     try:
         tty.setcbreak(descriptor)
         yield read
     finally:
+        signal.signal(signal.SIGTERM, found)
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
