@@ -1,4 +1,4 @@
-"""Authentication: bearer tokens. Whoever is known may do everything; this is the wall where authorisation would stand."""
+"""Authentication: bearer tokens. What somebody may do is another question (``rights``)."""
 
 from __future__ import annotations
 

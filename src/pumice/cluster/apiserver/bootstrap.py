@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.cluster.apiserver.default_roles import BOUND_TO, ROLES
 from pumice.cluster.apiserver.objects import Objects, WriteOptions
 
 Json = dict[str, Any]
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_RBAC = "rbac.authorization.k8s.io"
 _OPTIONS = WriteOptions(manager="kube-apiserver")
 
 
@@ -22,19 +24,13 @@ def ensure(objects: Objects) -> None:
             "metadata": {"name": name}, "value": priority,
             "description": "Used for system critical pods.",
         })  # fmt: skip
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
-    _make(
-        objects,
-        "rbac.authorization.k8s.io",
-        "v1",
-        "clusterroles",
-        {"metadata": {"name": "cluster-admin"}, "rules": rules},
-    )
-    _make(objects, "rbac.authorization.k8s.io", "v1", "clusterrolebindings", {
-        "metadata": {"name": "cluster-admin"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:masters"}],
-    })  # fmt: skip
+    for name, rules in ROLES.items():
+        _make(objects, _RBAC, "v1", "clusterroles", {"metadata": {"name": name}, "rules": rules})
+    for role, group in BOUND_TO.items():
+        _make(objects, _RBAC, "v1", "clusterrolebindings", {
+            "metadata": {"name": role}, "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": group}],
+        })  # fmt: skip
 
 
 def _make(objects: Objects, group: str, version: str, plural: str, value: Json) -> None:

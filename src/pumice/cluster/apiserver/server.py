@@ -18,6 +18,7 @@ from pumice.cluster.apiserver.metrics import Requests
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.openapi import OpenApi
 from pumice.cluster.apiserver.registry import builtin
+from pumice.cluster.apiserver.rights import Act, Rights, act_of
 from pumice.cluster.apiserver.schema.shape import types
 from pumice.cluster.apiserver.storage import Storage
 from pumice.cluster.apiserver.subresources import answer as subresource_answer
@@ -43,6 +44,7 @@ class ApiServer:
 
     def __init__(self, storage: Storage, clock: Clock | None = None, dice: Random | None = None) -> None:
         self.storage, self.clock, self.dice = storage, clock or SystemClock(), dice or Random()
+        self.rights = Rights(storage)
         self.tokens = Tokens(self.clock, storage.secret("service-account-key"))
         self.backend = Backend(storage, builtin(types()), self.clock, self.dice)
         self.objects = Objects(self.backend)
@@ -83,11 +85,15 @@ class ApiServer:
     def _answer(self, request: Request) -> Response:
         target = target_of(request.path)
         if target is None:
+            if not request.path.startswith(_OPEN_TO_ALL):
+                self.rights.require(request.user, Act(request.method.lower(), path=request.path))
             return self._plain(request)
+        self.rights.require(request.user, act_of(request, target))
         kind = self.backend.registry.find(target.group, target.version, target.plural)
         if kind is None:
             raise no_such_path()
-        call = Call(request, target, kind, self.backend, self.objects, self.tables, self.tokens)
+        call = Call(request, target, kind, self.backend, self.objects, self.tables, self.tokens,
+                    self.rights)
         if kind.virtual:
             return virtual_answer(call)
         if target.subresource:

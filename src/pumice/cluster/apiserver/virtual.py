@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.errors import bad_request, method_not_allowed
-from pumice.cluster.apiserver.exchange import Response, reply
+from pumice.cluster.apiserver.exchange import Response, User, reply
+from pumice.cluster.apiserver.rights import Act
 from pumice.cluster.apiserver.subresources.binding import bind
 from pumice.cluster.apiserver.verbs.context import Call
 
@@ -25,6 +26,7 @@ def answer(call: Call) -> Response:
     value = call.request.value()
     value |= {"kind": call.kind.kind, "apiVersion": call.kind.api_version}
     value.setdefault("metadata", {})
+    value.setdefault("spec", {})
     value["status"] = _STATUS[call.kind.kind](call, value)
     return reply(value, 201)
 
@@ -34,14 +36,32 @@ def _user_info(call: Call) -> Json:
     return {"username": user.name, **({"uid": user.uid} if user.uid else {}), "groups": list(user.groups)}
 
 
-def _allowed(call: Call, value: Json) -> Json:
-    return {"allowed": True, "reason": "everyone who is authenticated may do everything in the embedded cluster"}
+def _may_i(call: Call, value: Json) -> Json:
+    return {"allowed": call.rights.allows(call.request.user, _act(value["spec"]))}
+
+
+def _may_he(call: Call, value: Json) -> Json:
+    spec = value["spec"]
+    return {"allowed": call.rights.allows(User(spec.get("user") or "", groups=tuple(spec.get("groups") or ())), _act(spec))}
+
+
+def _act(spec: Json) -> Act:
+    """What a review asks about."""
+    if path := spec.get("nonResourceAttributes"):
+        return Act(path.get("verb") or "", path=path.get("path") or "")
+    asked = spec.get("resourceAttributes")
+    if not asked:
+        raise bad_request("spec: exactly one of nonResourceAttributes or resourceAttributes must be specified")
+    resource = "/".join(filter(None, (asked.get("resource"), asked.get("subresource"))))
+    return Act(asked.get("verb") or "", asked.get("group") or "", resource, asked.get("namespace") or "", asked.get("name") or "")
 
 
 def _rules(call: Call, value: Json) -> Json:
-    everything = ["*"]
-    return {"resourceRules": [{"verbs": everything, "apiGroups": everything, "resources": everything}],
-            "nonResourceRules": [{"verbs": everything, "nonResourceURLs": everything}], "incomplete": False}  # fmt: skip
+    rules = call.rights.rules(call.request.user, value["spec"].get("namespace") or "")
+    fields = ("verbs", "apiGroups", "resources", "resourceNames")
+    return {"resourceRules": [{key: rule[key] for key in fields if rule.get(key)} for rule in rules if rule.get("resources")],
+            "nonResourceRules": [{"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]}
+                                 for rule in rules if rule.get("nonResourceURLs")], "incomplete": False}  # fmt: skip
 
 
 def _token(call: Call, value: Json) -> Json:
@@ -53,9 +73,9 @@ def _token(call: Call, value: Json) -> Json:
 
 
 _STATUS = {
-    "SelfSubjectAccessReview": _allowed,
-    "SubjectAccessReview": _allowed,
-    "LocalSubjectAccessReview": _allowed,
+    "SelfSubjectAccessReview": _may_i,
+    "SubjectAccessReview": _may_he,
+    "LocalSubjectAccessReview": _may_he,
     "SelfSubjectRulesReview": _rules,
     "SelfSubjectReview": lambda call, value: {"userInfo": _user_info(call)},
     "TokenReview": _token,

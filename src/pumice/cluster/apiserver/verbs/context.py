@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pumice.cluster.apiserver.auth import Tokens
@@ -11,6 +11,7 @@ from pumice.cluster.apiserver.errors import bad_request
 from pumice.cluster.apiserver.exchange import Request, Response, Target, encode
 from pumice.cluster.apiserver.objects import Objects, WriteOptions
 from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.rights import Rights, act_of
 from pumice.cluster.apiserver.tables.render import Tables, TableView
 
 Json = dict[str, Any]
@@ -27,6 +28,11 @@ class Call:
     objects: Objects
     tables: Tables
     tokens: Tokens
+    rights: Rights
+
+    def require(self, verb: str) -> None:
+        """A further right that this request turns out to need. Raises Forbidden."""
+        self.rights.require(self.request.user, replace(act_of(self.request, self.target), verb=verb))
 
     @property
     def options(self) -> WriteOptions:

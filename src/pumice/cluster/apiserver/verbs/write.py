@@ -32,6 +32,8 @@ def create(call: Call) -> Response:
 def update(call: Call, subresource: str = "") -> Response:
     kind, target, options = call.kind, call.target, call.options
     existed = call.backend.storage.get(kind.storage, target.namespace, target.name) is not None
+    if not existed and call.backend.strategy(kind).create_on_update:
+        call.require("create")
     value = from_version(kind, call.objects.parse(kind, call.request.value(), options))
     result = call.objects.update(kind, target.namespace, target.name, value, options, subresource)
     return call.show(result, 200 if existed else 201)
@@ -46,6 +48,8 @@ def patch(call: Call, subresource: str = "") -> Response:
             raise bad_request("the patch is not an object")
         if not call.request.param("fieldManager"):
             raise invalid("meta.k8s.io", "PatchOptions", "", [required("fieldManager", "is required for apply patch")])
+        if call.backend.storage.get(kind.storage, target.namespace, target.name) is None:
+            call.require("create")
         result, created = apply(call.objects, kind, target.namespace, target.name, body, options, subresource,
                                 force=call.request.flag("force"))  # fmt: skip
         return call.show(result, 201 if created else 200)

@@ -1,0 +1,140 @@
+"""What a user may do is what roles and bindings say, and it is refused in the same words."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tests.kit.control_plane import Answer, Api
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+class Guest:
+    """A service account of the namespace, and calls as it."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api, self.namespace = api, namespace
+        self.home = f"/api/v1/namespaces/{namespace}"
+        self.name = f"system:serviceaccount:{namespace}:guest"
+        api.create(f"{self.home}/serviceaccounts", {"metadata": {"name": "guest"}})
+        token = api.create(f"{self.home}/serviceaccounts/guest/token", {"spec": {}})["status"]["token"]
+        self.its = replace(api, token=token)
+
+    def role(self, *rules: dict[str, Any]) -> None:
+        """A role of the namespace with these rules, bound to the guest."""
+        self.api.create(f"{RBAC}/namespaces/{self.namespace}/roles", {"metadata": {"name": "some"}, "rules": list(rules)})
+        self.bind("Role", "some")
+
+    def bind(self, kind: str, role: str, subject: dict[str, Any] | None = None) -> None:
+        body = {"metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+                "subjects": [subject or {"kind": "ServiceAccount", "name": "guest", "namespace": self.namespace}]}
+        self.api.create(f"{RBAC}/namespaces/{self.namespace}/rolebindings", body)
+
+    def gets(self, code: int, method: str, path: str, body: Any = None, **more: Any) -> Answer:
+        """The answer once it has this code: kube-apiserver learns of roles a moment after they are written."""
+        deadline = time.monotonic() + 10
+        while (answer := self.its.call(method, path, body, **more)).code != code:
+            assert time.monotonic() < deadline, (answer.code, answer.body)
+            Event().wait(0.05)
+        return answer
+
+
+@pytest.fixture
+def guest(api: Api, namespace: str) -> Guest:
+    return Guest(api, namespace)
+
+
+def test_an_account_without_a_role_may_only_look_round_and_ask_about_itself(api: Api, guest: Guest) -> None:
+    answer = guest.gets(403, "GET", f"{guest.home}/pods")
+    assert answer.json["reason"] == "Forbidden"
+    assert answer.json["details"] == {"kind": "pods"}
+    assert answer.json["message"] == (f'pods is forbidden: User "{guest.name}" cannot list resource "pods" in API group "" '
+                                      f'in the namespace "{guest.namespace}"')
+    answer = guest.gets(403, "DELETE", "/apis/storage.k8s.io/v1/storageclasses/s")
+    assert answer.json["details"] == {"name": "s", "group": "storage.k8s.io", "kind": "storageclasses"}
+    assert answer.json["message"] == (f'storageclasses.storage.k8s.io "s" is forbidden: User "{guest.name}" cannot delete '
+                                      'resource "storageclasses" in API group "storage.k8s.io" at the cluster scope')
+    answer = guest.gets(403, "GET", "/metrics")
+    assert answer.json["message"] == f'forbidden: User "{guest.name}" cannot get path "/metrics"'
+    guest.gets(200, "GET", "/apis")
+    guest.gets(200, "GET", "/api/v1")
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    asked = guest.gets(201, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    assert asked.json["status"]["userInfo"]["username"] == guest.name
+
+
+def test_a_rule_for_one_name_allows_that_name_and_a_list_of_it(api: Api, guest: Guest) -> None:
+    guest.role({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"], "verbs": ["get", "list", "watch"]})
+    for name in ("mine", "other"):
+        api.create(f"{guest.home}/configmaps", {"metadata": {"name": name}})
+    guest.gets(200, "GET", f"{guest.home}/configmaps/mine")
+    guest.gets(403, "GET", f"{guest.home}/configmaps/other")
+    guest.gets(403, "GET", f"{guest.home}/configmaps")
+    listed = guest.gets(200, "GET", f"{guest.home}/configmaps", fieldSelector="metadata.name=mine")
+    assert [item["metadata"]["name"] for item in listed.json["items"]] == ["mine"]
+    guest.gets(403, "GET", "/api/v1/configmaps", fieldSelector="metadata.name=mine")
+
+
+def test_a_right_on_pods_is_none_on_their_status(api: Api, guest: Guest) -> None:
+    guest.role({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]})
+    api.create(f"{guest.home}/pods", POD)
+    merge = "application/merge-patch+json"
+    guest.gets(200, "PATCH", f"{guest.home}/pods/p", {"metadata": {"labels": {"a": "b"}}}, media=merge)
+    answer = guest.gets(403, "PATCH", f"{guest.home}/pods/p/status", {"status": {"message": "hello"}}, media=merge)
+    assert 'cannot patch resource "pods/status" in API group ""' in answer.json["message"]
+    guest.gets(403, "POST", f"{guest.home}/pods/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}})
+
+
+def test_a_cluster_role_bound_in_a_namespace_counts_there_only(api: Api, guest: Guest) -> None:
+    work = f"work-in-{guest.namespace}"
+    api.create(f"{RBAC}/clusterroles", {"metadata": {"name": work}, "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]})
+    guest.bind("ClusterRole", work, {"kind": "Group", "name": f"system:serviceaccounts:{guest.namespace}"})
+    guest.gets(201, "POST", f"{guest.home}/pods", POD)
+    guest.gets(403, "GET", f"{guest.home}/secrets")
+    guest.gets(403, "GET", "/api/v1/namespaces/kube-system/pods")
+    guest.gets(403, "GET", "/api/v1/pods")
+    api.delete(f"{RBAC}/namespaces/{guest.namespace}/rolebindings/{work}")
+    guest.gets(403, "GET", f"{guest.home}/pods/p")
+
+
+def test_an_apply_that_would_make_the_object_needs_the_right_to_make_it(api: Api, guest: Guest) -> None:
+    guest.role({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "patch"]})
+    api.create(f"{guest.home}/configmaps", {"metadata": {"name": "there"}})
+
+    def apply(name: str, code: int) -> Answer:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}}
+        return guest.gets(code, "PATCH", f"{guest.home}/configmaps/{name}", body, media="application/apply-patch+yaml",
+                          fieldManager="guest")
+
+    apply("there", 200)
+    assert 'cannot create resource "configmaps"' in apply("absent", 403).json["message"]
+
+
+def test_reviews_say_what_a_request_would_meet(api: Api, guest: Guest) -> None:
+    guest.role({"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"], "verbs": ["get", "update"]})
+    guest.gets(404, "GET", f"/apis/apps/v1/namespaces/{guest.namespace}/deployments/none")
+    reviews = "/apis/authorization.k8s.io/v1"
+
+    def may(verb: str, resource: str, subresource: str = "", **spec: Any) -> tuple[bool, bool]:
+        """As it answers the guest itself, and an administrator who asks about it."""
+        asked = {"resourceAttributes": {"namespace": guest.namespace, "verb": verb, "group": "apps", "resource": resource,
+                                        "subresource": subresource}}
+        own = guest.its.create(f"{reviews}/selfsubjectaccessreviews", {"spec": asked})
+        his = api.create(f"{reviews}/subjectaccessreviews", {"spec": {**asked, "user": guest.name}})
+        return own["status"]["allowed"], his["status"]["allowed"]
+
+    assert may("update", "deployments") == (True, True)
+    assert may("update", "deployments", "scale") == (True, True)
+    assert may("delete", "deployments") == (False, False)
+    assert may("update", "daemonsets") == (False, False)
+    rules = guest.its.create(f"{reviews}/selfsubjectrulesreviews", {"spec": {"namespace": guest.namespace}})["status"]
+    assert {"verbs": ["get", "update"], "apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"]} in (
+        rules["resourceRules"])
+    guest.gets(403, "POST", f"{reviews}/subjectaccessreviews", {"spec": {"user": "anybody"}})
