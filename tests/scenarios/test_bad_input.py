@@ -44,6 +44,31 @@ def test_a_node_whose_amounts_make_no_sense_harms_no_other(allocatable: dict[str
     assert world.node_of("b") == ("odd" if allocatable.get("cpu", "").endswith("E") else "")
 
 
+@pytest.mark.parametrize("resource", ["cpu", "memory", "example.com/thing"])
+def test_absurd_amounts_of_many_running_pods_never_add_up_to_room_and_vanish_with_them(resource: str) -> None:
+    """Whoever may create pods may pin them to a node. Added in 64 bits, 32 such requests are less than nothing."""
+    world = World(conf("overcommit", "predicates", "nodeorder", "binpack", "proportion"))
+    world.check = lambda: None  # type: ignore[method-assign]
+    world.add(node("n1", extra={"example.com/thing": "4"}, pods=1000), pod("mine", limits={resource: "2"}, nodeName="n1"))
+    table = world.engine.state.ledger.table
+    before = table.used.copy()
+    absurd = [pod(f"absurd-{i}", limits={resource: "9223372036854775807"}, scheduler="x", nodeName="n1") for i in range(70)]
+    for obj in absurd:
+        world.add(obj)
+        assert (table.used >= before).all()
+    for obj in absurd[::2]:
+        world.terminate(obj["metadata"]["name"])
+    world.add(group("g", minimum=1, resources={resource: "1"}), pod("a", limits={resource: "1"}, group="g"))
+    world.settle()
+    assert world.node_of("a") == ""
+    for obj in absurd:
+        world.delete_pod(obj["metadata"]["name"])
+    assert (table.used == before).all()
+    assert not table.releasing.any()
+    world.settle()
+    assert world.node_of("a") == "n1"
+
+
 @pytest.mark.parametrize("limits", [{"cpu": "-1"}, {"cpu": "0"}, {"memory": "-1Gi"}, {"cpu": "some"}])
 def test_a_capability_that_makes_no_sense_is_none(limits: dict[str, str]) -> None:
     world = World()

@@ -15,10 +15,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.resources import CPU, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY, Vector, vector
+from pumice.engine.resources import CPU, HUGE, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY, Vector, vector
 from pumice.wire.objects import Meta, Node, NodeSpec, NodeStatus, Quantities, Taint
 
 Rows = NDArray[np.intp]
+
+PLAIN: Final = 2**50
+"""Amounts up to here are added as they are: a thousand of them stay inside 63 bits."""
 
 FIRST_DIMENSIONS: Final = (CPU, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY)
 
@@ -98,6 +101,8 @@ class NodeTable:
         """Raised whenever some row may fit more than before, taking back a trial included."""
         self.releasing_rows: dict[int, int] = {}
         """Rows with something that is being released, and how many pods that is."""
+        self._beyond: dict[tuple[str, int, int], int] = {}
+        """Per array, row and column the sum of the amounts above ``PLAIN``."""
         self._free: list[int] = []
         self._rank: NDArray[np.int64] | None = None
         width = 8
@@ -155,6 +160,7 @@ class NodeTable:
         self._set_allocatable(row, {})
         self._set_taints(row, False, ())
         self.used[row] = self.releasing[row] = self.pipelined[row] = 0
+        self._beyond = {place: amount for place, amount in self._beyond.items() if place[1] != row}
         self.releasing_rows.pop(row, None)
         self.live[row] = False
         self.facts[row] = None
@@ -173,17 +179,13 @@ class NodeTable:
     def charge(self, row: int, items: Iterable[tuple[int, int]], sign: int, *, gain: bool) -> None:
         """Add ``sign`` times a request (pairs of column and amount) to what is used on a row. ``gain`` says whether
         somebody could fit now who did not before; taking back a trial is none."""
-        used = self.used[row]
-        for column, amount in items:
-            used[column] += sign * amount
+        self._sum("used", row, items, sign)
         if sign < 0:
             self.reliefs += 1
         self.touch(row, gain=gain)
 
     def set_releasing(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
-        releasing = self.releasing[row]
-        for column, amount in items:
-            releasing[column] += sign * amount
+        self._sum("releasing", row, items, sign)
         count = self.releasing_rows.get(row, 0) + sign
         if count > 0:
             self.releasing_rows[row] = count
@@ -192,10 +194,22 @@ class NodeTable:
         self.touch(row, gain=False)
 
     def set_pipelined(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
-        pipelined = self.pipelined[row]
-        for column, amount in items:
-            pipelined[column] += sign * amount
+        self._sum("pipelined", row, items, sign)
         self.touch(row, gain=False)
+
+    def _sum(self, which: str, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
+        """Add to a row of ``used``, ``releasing`` or ``pipelined``. Very large amounts are summed apart and count as ``HUGE`` at
+        most: dozens of absurd ones would else run over and look like room."""
+        sums: NDArray[np.int64] = getattr(self, which)[row]
+        for column, amount in items:
+            if amount <= PLAIN:
+                sums[column] += sign * amount
+                continue
+            before = self._beyond.get((which, row, column), 0)
+            after = self._beyond[which, row, column] = before + sign * amount
+            sums[column] += min(after, HUGE) - min(before, HUGE)
+            if not after:
+                del self._beyond[which, row, column]
 
     def live_rows(self) -> Rows:
         return np.flatnonzero(self.live)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pumice.engine.framework import PERMIT, REJECT, Plugin
 from pumice.engine.model import Job
 from pumice.engine.resources import Vector, add, lacking
@@ -26,7 +28,7 @@ class Overcommit(Plugin):
         if factor < 1:
             factor = 1.2
         table = cycle.state.ledger.table
-        used = table.used.sum(axis=0)
+        used = table.used.sum(axis=0, dtype=np.float64)  # thousands of absurd amounts would run over
         self._idle = {n: int(total * factor) - int(used[table.dims[n]]) for n, total in table.total.items()}
         self._promised = {}
         for queue in cycle.state.queues.values():
