@@ -79,6 +79,17 @@ def test_an_ended_pod_repeats_what_the_kubelet_said_of_its_end() -> None:
     assert "(UnexpectedAdmissionError: Pod was rejected: no card)" in found.summary
 
 
+def test_pods_of_another_scheduler_that_would_have_to_leave_are_called_by_their_names() -> None:
+    world = World()
+    ids = {"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,7000,0:"}
+    theirs = pod("theirs", mib=7000, scheduler="theirs", annotations=ids, nodeName="n1")
+    theirs["status"]["phase"] = "Running"
+    world.add(node("n1", cards=1, mib=8000), theirs)
+    assert [change.text for change in asked(world, mib=3000).changes if change.kind == "evict"] == [
+        "let this pod leave n1: default/theirs"
+    ]
+
+
 # -- queue and gang -------------------------------------------------------------------------------------------------
 
 

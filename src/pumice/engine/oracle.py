@@ -66,7 +66,7 @@ class EngineOracle:
         for uid, holding in self.state.ledger.by_node.get(node, {}).items():
             task = self.state.tasks.get(uid)
             size = sum(piece.memory for grant in holding.grants for piece in grant.pieces)
-            found.append(Holder(uid, task.key if task else uid, task.priority if task else 0, size))
+            found.append(Holder(uid, self.state.name_of(uid), task.priority if task else 0, size))
         return found
 
     def largest(self) -> int:

@@ -100,6 +100,10 @@ class State(Bookings):
 
     # -- pods that bear the uid of another one: no API server should show them, and none of them may end a cycle ----------
 
+    def name_of(self, uid: str) -> str:
+        """Namespace and name of a pod that is known by its uid; the uid itself of one that is not."""
+        return self._owner(uid) or uid
+
     def _owner(self, uid: str) -> str:
         """Namespace and name of the pod that this uid means; empty when it is not known."""
         task = self.tasks.get(uid)
