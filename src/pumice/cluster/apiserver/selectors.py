@@ -94,32 +94,3 @@ def _all(tests: list[Matcher]) -> Matcher:
     if len(tests) == 1:
         return tests[0]
     return lambda values: all(test(values) for test in tests)
-
-
-def matches_selector(selector: Mapping[str, object] | None, labels: Mapping[str, str]) -> bool:
-    """A LabelSelector object (matchLabels, matchExpressions) against labels. None matches nothing."""
-    if selector is None:
-        return False
-    pairs = selector.get("matchLabels") or {}
-    assert isinstance(pairs, Mapping)
-    if any(labels.get(key) != value for key, value in pairs.items()):
-        return False
-    expressions = selector.get("matchExpressions") or []
-    assert isinstance(expressions, list)
-    return all(_expression(e, labels) for e in expressions)
-
-
-def _expression(expression: Mapping[str, object], labels: Mapping[str, str]) -> bool:
-    key, operator = str(expression.get("key")), expression.get("operator")
-    values = expression.get("values") or []
-    assert isinstance(values, list)
-    match operator:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-    return False

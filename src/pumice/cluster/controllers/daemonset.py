@@ -23,6 +23,7 @@ from pumice.cluster.controllers.common import (
     status_patch,
     template_hash,
 )
+from pumice.cluster.requirements import matches_requirement
 
 HASH = "controller-revision-hash"
 # Taints that Kubernetes lets every DaemonSet pod tolerate.
@@ -122,28 +123,8 @@ def _term(term: View, labels: Mapping[str, str], name: str) -> bool:
     fields = {"metadata.name": name}
     expressions = term.get("matchExpressions") or ()
     by_field = term.get("matchFields") or ()
-    return bool(expressions or by_field) and all(_matches(e, labels) for e in expressions) and all(
-        _matches(e, fields) for e in by_field)
-
-
-def _matches(expression: View, labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-        case "Gt" | "Lt":
-            try:
-                have, bound = int(labels[key]), int(values[0])
-            except (KeyError, ValueError, IndexError):
-                return False
-            return have > bound if expression["operator"] == "Gt" else have < bound
-    return False
+    return bool(expressions or by_field) and all(matches_requirement(e, labels) for e in expressions) and all(
+        matches_requirement(e, fields) for e in by_field)
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:

@@ -93,9 +93,7 @@ class PodVolumes:
         for volume in self.pod["spec"].get("volumes") or ():
             try:
                 self._places[volume["name"]] = await self._set_up(volume)
-            except (ConfigMissing, VolumeNotReady) as error:
-                raise VolumeNotReady(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
-            except (ApiError, OSError) as error:
+            except (ConfigMissing, VolumeNotReady, ApiError, OSError) as error:
                 raise VolumeNotReady(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
 
     @property

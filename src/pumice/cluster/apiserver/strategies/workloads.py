@@ -7,10 +7,10 @@ from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
 from pumice.cluster.apiserver.names import bad_label_value
-from pumice.cluster.apiserver.selectors import matches_selector
 from pumice.cluster.apiserver.strategies.base import Strategy, at, validate_labels
 from pumice.cluster.apiserver.strategies.podspec import validate_pod_spec
 from pumice.cluster.apiserver.strategies.podspec_defaults import default_pod_spec
+from pumice.cluster.requirements import matches_selector
 
 Json = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from pumice.cluster.apiserver.errors import method_not_allowed, too_many_requests
 from pumice.cluster.apiserver.exchange import Response, reply
-from pumice.cluster.apiserver.selectors import matches_selector
 from pumice.cluster.apiserver.verbs.context import Call
+from pumice.cluster.requirements import matches_selector
 
 Json = dict[str, Any]
 
