@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -18,7 +18,8 @@ def matches_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, st
 
 def matches_requirement(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """One expression. Gt and Lt, which node affinity has, compare whole numbers; an unknown operator selects nothing."""
-    key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or ()
+    key, operator = expression.get("key", ""), expression.get("operator")
+    values: Sequence[str] = expression.get("values") or ()
     match operator:
         case "In":
             return labels.get(key) in values
