@@ -8,12 +8,16 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.kit.accounts import manifest
 
+from pumice.apps.controller import Controller
+from pumice.apps.scheduler_intake import Intake
 from pumice.cli import casefile
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
@@ -30,14 +34,17 @@ VERBS = {
 CLIENTS = ("cluster", "_cluster", "kube")
 """What a client of the API server is called wherever one is held."""
 
+
+def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
+    """Every ``volcano.KIND`` that stands in a function."""
+    found = re.findall(r"\bvolcano\.([A-Z_]+)\b", inspect.getsource(function))
+    return [kind for kind in map(vars(volcano).__getitem__, found) if isinstance(kind, Resource)]
+
+
 HELD_IN_VARIABLES = {
-    ("scheduler_intake", "watch"): [
-        volcano.NODES, volcano.NAMESPACES, volcano.PRIORITY_CLASSES, volcano.QUEUES, volcano.POD_GROUPS, volcano.PODS,
-        volcano.PERSISTENT_VOLUME_CLAIMS, volcano.PERSISTENT_VOLUMES, volcano.STORAGE_CLASSES, volcano.CSI_NODES,
-        volcano.CSI_DRIVERS, volcano.CSI_STORAGE_CAPACITIES, volcano.VOLUME_ATTACHMENTS, volcano.CONFIGMAPS,
-    ],
+    ("scheduler_intake", "watch"): kinds_named_in(Intake.watches) + kinds_named_in(Intake.watch_configmap),
     ("casefile", "collect"): [resource for resource, _ in casefile.SLICES.values()],
-    ("controller", "_watch"): [volcano.QUEUES, volcano.POD_GROUPS, volcano.PODS, *podgroup.SCALED_KINDS],
+    ("controller", "_watch"): kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
     ("controller", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("controller", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
 }  # fmt: skip
