@@ -256,6 +256,35 @@ static void the_dead_give_back_at_the_next_request(void)
     region_forget(&map);
 }
 
+/* Pid and start time stay, but the program that held the memory is no more, and what comes after it need not use the GPU at all. */
+static void an_exec_gives_back_what_the_program_before_held(void)
+{
+    struct config config = config_for("exec.cache", 1000);
+    int to[2], from[2];
+    CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct region_map map;
+        region_attach(&map, &config);
+        if (memory_reserve(&map, 0, MEMORY_DATA, 1000) == GRANTED && dup2(to[0], 0) == 0 && dup2(from[1], 1) == 1)
+            execlp("cat", "cat", (char *)NULL);
+        _exit(1);
+    }
+    char echo = 0;
+    CHECK(write(to[1], "x", 1) == 1 && read(from[0], &echo, 1) == 1 && echo == 'x'); /* the other program runs */
+    struct region_map map;
+    region_attach(&map, &config);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1000) == GRANTED);
+    CHECK(waitpid(pid, NULL, WNOHANG) == 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    region_forget(&map);
+    for (int i = 0; i < 2; i++) {
+        close(to[i]);
+        close(from[i]);
+    }
+}
+
 static void a_closed_descriptor_does_not_make_us_dead(void)
 {
     struct config config = config_for("closed.cache", 1000);
@@ -450,6 +479,7 @@ int main(void)
     lost_magic_does_not_forget_the_living();
     a_mark_that_lies_hides_nobody();
     the_dead_give_back_at_the_next_request();
+    an_exec_gives_back_what_the_program_before_held();
     a_closed_descriptor_does_not_make_us_dead();
     who_ends_is_gone_for_monitors_at_once_and_for_the_limit_when_the_driver_has_all_back();
     what_a_leaving_process_still_wrote_is_swept();

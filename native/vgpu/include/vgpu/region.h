@@ -125,7 +125,8 @@ struct ext_slot {
     uint64_t busy_until_ns; /* when the work this process has queued is expected to be done */
     uint32_t busy_devices;  /* bit mask of the devices meant by busy_until_ns */
     uint32_t pad2;
-    uint64_t reserved[2];
+    uint64_t program; /* where the owner's stack begins: an exec, which keeps pid and start time, moves it */
+    uint64_t reserved[1];
 };
 
 /* Waits for any lock of the library, of all processes since the region was made, each from its beginning to its end. */

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAT_BYTES = 1024, FLAGS = 9, THREADS = 20, START_TIME = 22 };
+enum { STAT_BYTES = 1024, FLAGS = 9, THREADS = 20, START_TIME = 22, STACK_BEGINS = 28 };
 #define PF_EXITING 4ul
 
 /* The command may hold blanks and parentheses: fields count from the last closing one. */
@@ -27,7 +27,7 @@ static const char *field_of(const char *state, int field)
  */
 struct process process_look(int pid)
 {
-    const struct process none = {0, true, true}, hidden = {0, false, false};
+    const struct process none = {.stopped = true, .gone = true}, hidden = {.stopped = false};
     char path[64], text[STAT_BYTES];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -44,6 +44,8 @@ struct process process_look(int pid)
     const char *state = end + 2;
     bool zombie = *state == 'Z' || *state == 'X' || *state == 'x';
     struct process found = {.start_time = strtoull(field_of(state, START_TIME), NULL, 10)};
+    uint64_t stack = strtoull(field_of(state, STACK_BEGINS), NULL, 10);
+    found.program = stack > 1 ? stack : 0; /* the kernel writes 0 or 1 for others' processes */
     found.stopped = zombie || (strtoul(field_of(state, FLAGS), NULL, 10) & PF_EXITING) != 0;
     found.gone = zombie && strtol(field_of(state, THREADS), NULL, 10) <= 1;
     return found;

@@ -7,6 +7,7 @@
 
 struct process {
     uint64_t start_time; /* clock ticks since boot; 0: there is none */
+    uint64_t program;    /* where its stack begins, which an exec changes; 0: not for us to see */
     bool stopped;        /* it ends or has ended: no more code of the program runs in its first thread */
     bool gone;           /* it has ended with all its threads, and everything it had open is closed */
 };

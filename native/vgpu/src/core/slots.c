@@ -30,7 +30,10 @@ static struct process look_at_owner(struct region_map *map, int slot, int pid)
         return (struct process){.stopped = true, .gone = true}; /* we could not see its process, and the lock is what counts */
     struct process owner = process_look(pid);
     uint64_t recorded = locks ? shared_get(&ours->start_time) : shared_get(&map->region->procs[slot].unused[0]);
-    if (owner.start_time != 0 && recorded != 0 && recorded != owner.start_time) /* the number is somebody else's by now */
+    uint64_t program = locks ? shared_get(&ours->program) : 0;
+    bool another = owner.start_time != 0 && recorded != 0 && recorded != owner.start_time; /* the number was given out again */
+    bool executed = owner.program != 0 && program != 0 && program != owner.program; /* and what the program before had is closed */
+    if (another || executed)
         owner.stopped = owner.gone = true;
     return owner;
 }
@@ -79,7 +82,7 @@ void slot_clear(struct region_map *map, int slot)
         shared_set(&ours->pending[device].fast, 0);
         shared_set(&ours->pending[device].slow, 0);
     }
-    ours->heartbeat_ns = ours->start_time = ours->pid_namespace = ours->busy_until_ns = 0;
+    ours->heartbeat_ns = ours->start_time = ours->program = ours->pid_namespace = ours->busy_until_ns = 0;
     ours->busy_devices = 0;
     turns_end_of(map, slot);
     shared_set(&ours->left_pid, 0);
@@ -189,10 +192,11 @@ static bool take_slot(struct region_map *map, int fd, int slot, int pid)
             lock_release(fd, LOCK_ALIVE(slot), 1);
         return false;
     }
-    uint64_t started = process_look(pid).start_time;
-    ours->start_time = started;
+    struct process self = process_look(pid);
+    ours->start_time = self.start_time;
+    ours->program = self.program;
     ours->pid_namespace = process_namespace();
-    held->unused[0] = started;
+    held->unused[0] = self.start_time;
     shared_set(&ours->flags, verdict == LOCK_TAKEN ? EXT_SLOT_ALIVE_LOCK : 0);
     shared_set(&held->status, SLOT_RUNNING);
     slots_raise_mark(map->region, slot + 1);

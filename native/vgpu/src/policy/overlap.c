@@ -1,5 +1,7 @@
 #include "policy/overlap.h"
 
+#include "core/waits.h"
+
 #include <string.h>
 
 #define LEASE_NS 1000000000ull
@@ -63,7 +65,7 @@ static void believe(struct overlap *overlap, uint64_t now)
 enum overlap_verdict overlap_ask(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t cost, struct overlap_place *place,
                                  uint64_t *wait)
 {
-    pthread_mutex_lock(&overlap->lock);
+    mutex_take(&overlap->lock);
     believe(overlap, now);
     enum overlap_verdict verdict = OVERLAP_LEAD;
     uint64_t start = start_of(overlap, stream, now);
@@ -83,7 +85,7 @@ enum overlap_verdict overlap_ask(struct overlap *overlap, uint64_t stream, uint6
 
 void overlap_expect(struct overlap *overlap, uint64_t opens_ns)
 {
-    pthread_mutex_lock(&overlap->lock);
+    mutex_take(&overlap->lock);
     overlap->opens_ns = opens_ns;
     overlap->leader_until_ns = opens_ns + LEASE_NS;
     pthread_mutex_unlock(&overlap->lock);
@@ -91,7 +93,7 @@ void overlap_expect(struct overlap *overlap, uint64_t opens_ns)
 
 void overlap_open(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t cost, struct overlap_place *place)
 {
-    pthread_mutex_lock(&overlap->lock);
+    mutex_take(&overlap->lock);
     uint64_t start = start_of(overlap, stream, now);
     place_at(overlap, stream, now, start, cost, place);
     overlap->slice_end_ns = start + later(cost, OVERLAP_SLICE_NS);
@@ -101,7 +103,7 @@ void overlap_open(struct overlap *overlap, uint64_t stream, uint64_t now, uint64
 
 void overlap_give_up(struct overlap *overlap)
 {
-    pthread_mutex_lock(&overlap->lock);
+    mutex_take(&overlap->lock);
     overlap->leader_until_ns = 0;
     pthread_mutex_unlock(&overlap->lock);
 }
@@ -150,7 +152,7 @@ static int64_t expect_anew(struct overlap *overlap, const struct overlap_place *
 
 int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *place, uint64_t duration, uint64_t end_ns)
 {
-    pthread_mutex_lock(&overlap->lock);
+    mutex_take(&overlap->lock);
     int64_t difference = expect_anew(overlap, place, duration);
     if (place->all_measured)
         difference = (int64_t)coverage_add(&overlap->measured, end_ns > duration ? end_ns - duration : 0, end_ns) - place->extension;
