@@ -128,9 +128,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_vgpu_limiter.py::test_the_policy_disable_limits_nothing",
         "test_vgpu_limiter.py::test_a_blocked_container_launches_nothing_until_it_is_released",
         "test_vgpu_limiter.py::test_a_launch_tells_the_monitor_that_the_container_is_active",
-        "test_policy.c::a_closed_gate_is_looked_at_every_5_ms",
-        "test_policy.c::the_gate_follows_limit_policy_and_switch",
-        "test_policy.c::activity_is_told_without_undoing_a_block",
+        "test_gate.c::a_closed_gate_is_looked_at_every_5_ms",
+        "test_gate.c::the_gate_follows_limit_policy_and_switch",
+        "test_gate.c::activity_is_told_without_undoing_a_block",
     ),
     "capture is not disturbed": ("test_vgpu_conformance.py::test_measuring_disturbs_no_capture_of_another_thread",),
     "graphs, and every other way to launch, are limited": (

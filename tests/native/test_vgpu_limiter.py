@@ -153,6 +153,17 @@ def test_a_blocked_container_launches_nothing_until_it_is_released(clockwork: Pa
     assert read_region(tmp_path / "t.cache").recent_kernel == 2
 
 
+def test_a_container_whose_monitor_has_died_goes_on_after_four_missed_beats(
+    clockwork: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIBCUDA_LOG_LEVEL", "1")  # else it says so in one line
+    beats = [f"pulse=t:{at}:100" for at in (990, 1090, 1190)]
+    (worker,) = conduct(clockwork, tmp_path, 3000, "limit=50,kernel=1000000", "recent=t:1000:-1", *beats)
+    assert worker.share(1050, 1590) < 3
+    assert worker.share(1650, 3000) == pytest.approx(50, abs=2)
+    assert read_region(tmp_path / "t.cache").recent_kernel == 2
+
+
 def test_a_launch_tells_the_monitor_that_the_container_is_active(clockwork: Path, tmp_path: Path) -> None:
     conduct(clockwork, tmp_path, 1500, "limit=0,kernel=1000000", "recent=t:200:0")
     region = read_region(tmp_path / "t.cache")

@@ -1,9 +1,8 @@
-/* Budget, gate and arbiter in a time of the test's own. */
+/* Budget and arbiter in a time of the test's own. */
 #include "check.h"
 #include "policy/arbiter.h"
 #include "policy/budget.h"
 #include "policy/clock.h"
-#include "policy/gate.h"
 
 #include <stdbool.h>
 #include <unistd.h>
@@ -135,75 +134,6 @@ static void the_right_to_probe_is_exclusive_and_lapses(void)
     CHECK(budget_probe_begin(&device, time_ns + 102 * MS, 100 * MS));
 }
 
-static struct region *new_region(void)
-{
-    struct region *region = calloc(1, sizeof *region);
-    region->utilization_switch = 1;
-    region->recent_kernel = 2;
-    return region;
-}
-
-static void the_gate_follows_limit_policy_and_switch(void)
-{
-    struct region_map map = {.region = new_region(), .slot = -1};
-    static const struct {
-        uint64_t limit;
-        enum core_policy policy;
-        int on;
-        uint64_t holds;
-    } rows[] = {
-        {50, POLICY_DEFAULT, 1, 50}, {50, POLICY_DEFAULT, 0, 0}, {50, POLICY_FORCE, 0, 50},  {50, POLICY_FORCE, 1, 50},
-        {50, POLICY_DISABLE, 1, 0},  {0, POLICY_FORCE, 1, 0},    {100, POLICY_FORCE, 1, 0},  {250, POLICY_DEFAULT, 1, 0},
-        {1, POLICY_DEFAULT, 1, 1},   {99, POLICY_FORCE, 0, 99},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        map.region->sm_limit[0] = rows[i].limit;
-        map.region->utilization_switch = rows[i].on;
-        CHECK_EQUAL(gate_limit(&map, rows[i].policy, 0), rows[i].holds);
-    }
-    free(map.region);
-}
-
-static void activity_is_told_without_undoing_a_block(void)
-{
-    struct region_map map = {.region = new_region(), .slot = -1};
-    map.region->recent_kernel = 0;
-    gate_record(&map, 1, time_ns);
-    CHECK_EQUAL(map.region->recent_kernel, 2);
-    CHECK(map.region->last_kernel_time > 1600000000);
-    map.region->recent_kernel = 1;
-    gate_record(&map, 1, time_ns + 100 * MS); /* too early to tell again */
-    CHECK_EQUAL(map.region->recent_kernel, 1);
-    map.region->recent_kernel = -1;
-    gate_record(&map, 1, time_ns + 900 * MS);
-    CHECK_EQUAL(map.region->recent_kernel, -1);
-    CHECK(gate_closed(&map));
-    free(map.region);
-}
-
-static struct region *opened;
-
-static void open_after(uint64_t ns)
-{
-    pass(ns);
-    static int polls;
-    if (++polls == 20)
-        opened->recent_kernel = 0;
-}
-
-static void a_closed_gate_is_looked_at_every_5_ms(void)
-{
-    struct region_map map = {.region = new_region(), .slot = -1};
-    opened = map.region;
-    map.region->recent_kernel = -1;
-    uint64_t begin = time_ns;
-    policy_clock.sleep = open_after;
-    gate_wait(&map);
-    policy_clock.sleep = pass;
-    CHECK_EQUAL(time_ns - begin, 100 * MS);
-    free(map.region);
-}
-
 static void containers_take_turns(void)
 {
     char directory[] = "/tmp/vgpu-test-XXXXXX", path[128];
@@ -265,9 +195,6 @@ int main(void)
     a_damaged_balance_stops_nobody();
     a_refund_leaves_no_ticket_behind();
     the_right_to_probe_is_exclusive_and_lapses();
-    the_gate_follows_limit_policy_and_switch();
-    activity_is_told_without_undoing_a_block();
-    a_closed_gate_is_looked_at_every_5_ms();
     containers_take_turns();
     return check_result("policy");
 }

@@ -7,13 +7,14 @@ Each round reads every region afresh, decides (``node.feedback``) and writes onl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pumice.adapters.region import ContainerFolders, read_region
-from pumice.adapters.region.writer import write_feedback
+from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.own_node import OwnNode
 from pumice.model.refusal import Unavailable
 from pumice.node.feedback import Tenant, feedback
@@ -63,6 +64,10 @@ class FeedbackRounds:
         told = {key: tenant.recent for key, tenant in tenants.items()}
         told |= {key: word.recent for key, word in words.items() if word.recent is not None}
         waiting = frozenset(key for key, recent in told.items() if recent < 0)
+        for key in waiting:
+            self._beat(paths[key], self._every)
+        for key in (self.waiting & told.keys()) - waiting:
+            self._beat(paths[key], None)
         for uid, container in sorted(waiting ^ self.waiting):
             log.info("container %s pod_uid=%s container=%s",
                      "waits for more important work" if (uid, container) in waiting else "goes on", uid, container)  # fmt: skip
@@ -96,11 +101,17 @@ class FeedbackRounds:
                 self._warned.add(path)
                 log.warning("no feedback: %s", error)
 
+    def _beat(self, path: Path, every: float | None) -> None:
+        """Who waits hears that the monitor lives, and goes on by itself otherwise."""
+        with contextlib.suppress(Unavailable):
+            write_pulse(path, every)
+
     def _release(self, pods: Sequence[NodePod]) -> None:
         tenants, paths = self._tenants(pods)
         for key, tenant in tenants.items():
             if tenant.recent < 0:
                 self._write(paths[key], 0, None)
+                self._beat(paths[key], None)
 
 
 def _containers(pod: NodePod) -> set[Container]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import sys
@@ -19,16 +20,18 @@ from typing import NoReturn
 
 from pumice.adapters.bookings.book import Booking, living, opened
 from pumice.adapters.region.reader import read_region
-from pumice.adapters.region.writer import write_feedback
+from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.model.refusal import PumiceError
-from pumice.node.feedback import Tenant, feedback
+from pumice.node.feedback import WAIT, Tenant, feedback
 from pumice.ports.region import BadRegion
 
 ROUND = 1.0
 """Seconds of a round: longer than the half second in which a library repeats itself, and short for who waits."""
+LOOKS = 5
+"""Looks in a round: who begins to work is waited for after the next one, who falls silent after one to two rounds."""
 LOCK = ".arbiter"
-PATIENCE = 60
-"""Rounds in a row without a readable book after which it is given up."""
+PATIENCE = 60 * LOOKS
+"""Looks in a row without a readable book after which it is given up."""
 
 
 def contested(bookings: Iterable[Booking]) -> bool:
@@ -40,27 +43,38 @@ def contested(bookings: Iterable[Booking]) -> bool:
     return any(len(found) > 1 for found in priorities.values())
 
 
-def play(bookings: Iterable[Booking]) -> None:
-    """One round over the regions of these programs. One that cannot be read or written is left out."""
+def play(bookings: Iterable[Booking], aged: bool = True) -> None:
+    """One round, or a look between two, over the regions of these programs. One that cannot be read or written is left out.
+
+    Who waits hears a pulse in each round, and goes on by itself should it end.
+    """
     tenants, regions = {}, {}
     for booking in bookings:
         with contextlib.suppress(BadRegion):
-            recent = read_region(booking.region).recent_kernel
-            tenants[booking.id] = Tenant(tuple(device.uuid for device in booking.devices), booking.priority, recent)
+            found = read_region(booking.region).recent_kernel
+            tenants[booking.id] = Tenant(tuple(device.uuid for device in booking.devices), booking.priority, found)
             regions[booking.id] = booking.region
-    for number, word in feedback(tenants, lift_limits=False).items():
+    words = feedback(tenants, lift_limits=False, aged=aged)
+    for number, tenant in tenants.items():
+        recent = words[number].recent if number in words else None
+        waits = (tenant.recent if recent is None else recent) == WAIT
         with contextlib.suppress(PumiceError):
-            write_feedback(regions[number], word.recent)
+            if recent is not None or (waits and aged):
+                write_pulse(regions[number], ROUND if waits else None)
+            if recent is not None:
+                write_feedback(regions[number], recent)
 
 
 def arbitrate(directory: Path, lock: int, nap: Callable[[float], None] = time.sleep) -> None:
     """Play rounds until no card is contested. ``lock`` is given back while the book is locked: who books then sees that
     nobody arbitrates and starts another."""
     failures = 0
-    while failures < PATIENCE:
+    for look in itertools.count():
+        if failures == PATIENCE:
+            return
         try:
             there = living(directory)
-            play(there)
+            play(there, aged=look % LOOKS == 0)
             if not contested(there):
                 with opened(directory) as bookings:
                     if not contested(bookings.all):
@@ -70,7 +84,7 @@ def arbitrate(directory: Path, lock: int, nap: Callable[[float], None] = time.sl
             failures = 0
         except (PumiceError, OSError):
             failures += 1
-        nap(ROUND)
+        nap(ROUND / LOOKS)
 
 
 def start(directory: Path) -> None:

@@ -37,13 +37,15 @@ class Word:
     limited: bool | None = None
 
 
-def feedback(tenants: Mapping[K, Tenant], *, lift_limits: bool = True) -> dict[K, Word]:
+def feedback(tenants: Mapping[K, Tenant], *, lift_limits: bool = True, aged: bool = True) -> dict[K, Word]:
     """One round: what is to be written to whom, nothing for those to whom nothing changes.
 
+    ``aged``: a round has passed since the last one. A look between two rounds lets who has begun be waited for at once, and
+    counts nobody down.
     ``lift_limits``: a tenant who is alone at work on its cards runs without its core limit, as upstream's monitors have it.
     All cards of a tenant count, not the first that somebody works on (upstream's Volcano).
     """
-    counted = {key: max(tenant.recent - 1, 0) if tenant.recent > 0 else tenant.recent for key, tenant in tenants.items()}
+    counted = {key: tenant.recent - aged if tenant.recent > 0 else tenant.recent for key, tenant in tenants.items()}
     active: dict[str, Counter[int]] = {}
     for key, tenant in tenants.items():
         if counted[key] > 0:

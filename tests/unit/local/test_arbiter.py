@@ -11,7 +11,8 @@ from tests.unit.local.test_several_cards import booked
 
 from pumice.adapters.bookings.book import Booking, opened
 from pumice.adapters.region import read_region
-from pumice.adapters.region.writer import create_region, write_feedback
+from pumice.adapters.region.extension import OFFSET
+from pumice.adapters.region.writer import PULSE, create_region, write_feedback
 from pumice.local.arbiter import LOCK, arbitrate, contested, play
 from pumice.local.request import Request
 from pumice.node.feedback import WAIT
@@ -57,6 +58,43 @@ def test_the_less_important_waits_while_the_more_important_works_and_keeps_its_l
     play([low, high])  # the other has stopped
     assert recent(low) == 0
     assert [read_region(share.region).utilization_switch for share in (low, high)] == [1, 1]
+
+
+def test_who_begins_between_two_rounds_is_waited_for_at_once_and_nobody_is_counted_down(tmp_path: Path) -> None:
+    low, high = program(tmp_path, "r1", 1), program(tmp_path, "r2", 0)
+    for _ in range(3):
+        play([low, high])
+    assert (recent(low), recent(high)) == (0, 0)
+    launch(low)
+    launch(high)
+    for _ in range(20):
+        play([low, high], aged=False)
+        assert (recent(low), recent(high)) == (WAIT, 2)
+    play([low, high])
+    play([low, high])
+    assert (recent(low), recent(high)) == (0, 0)
+
+
+def pulse(share: Booking) -> tuple[int, int]:
+    with open(share.region, "rb") as file:
+        file.seek(OFFSET + 16)
+        beats, every_ms = PULSE.unpack(file.read(PULSE.size))
+    return beats, every_ms
+
+
+def test_who_waits_hears_a_pulse_and_nobody_else_does(tmp_path: Path) -> None:
+    """Should the arbiter be killed, the library goes on by itself once it misses the pulse."""
+    low, high = program(tmp_path, "r1", 1), program(tmp_path, "r2", 0)
+    for turn in range(1, 4):
+        launch(high)
+        play([low, high])
+        play([low, high], aged=False)
+        assert pulse(low) == (turn, 1000)
+        assert pulse(high) == (0, 0)
+    for _ in range(2):
+        play([low, high])
+    assert recent(low) == 0
+    assert pulse(low) == (0, 0)
 
 
 def test_a_region_that_is_gone_harms_nobody(tmp_path: Path) -> None:

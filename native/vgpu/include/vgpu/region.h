@@ -144,7 +144,12 @@ struct region_ext {
     uint32_t version;
     uint32_t bytes;
     uint32_t reserved;
-    uint8_t pad0[48];
+    /*
+     * The pulse of who lets launches wait (recent_kernel < 0): milliseconds between two beats << 32 | beats. 0: none is given, as by
+     * upstream's monitors, and the word is waited for. Ours beat, so that nobody waits for a word of the dead.
+     */
+    uint64_t pulse;
+    uint8_t pad0[40];
     uint8_t lock_bytes[16]; /* never written */
     uint32_t told[EXT_TOLD]; /* what the container's configuration was last complained about, by subject; core/told.h */
     uint32_t turns[REGION_DEVICES]; /* whose turn it is to decide about memory; core/turn.h */
@@ -215,6 +220,7 @@ AT(ext_slot, left_pid, 28);
 AT(ext_slot, pending, 32);
 AT(ext_slot, busy_until_ns, 288);
 SIZE(ext_slot, 320);
+AT(region_ext, pulse, 16);
 AT(region_ext, lock_bytes, 64);
 AT(region_ext, told, 80);
 AT(region_ext, turns, 112);

@@ -8,7 +8,9 @@
 #define POLL_NS 5000000ull
 #define TELL_EVERY_NS 30000000000ull
 #define ACTIVE_EVERY_NS 500000000ull
-enum { ACTIVE = 2 };
+#define SHORTEST_BEAT_MS 100u
+#define LONGEST_BEAT_MS 60000u
+enum { ACTIVE = 2, BEATS_MISSED = 4 };
 
 static uint64_t active_told_ns, time_told_ns;
 
@@ -17,10 +19,40 @@ void gate_after_fork(void)
     active_told_ns = time_told_ns = 0;
 }
 
+struct listening {
+    uint64_t pulse, since_ns;
+};
+
+/* By this process's own clock, so that it does not matter what the other one's says. */
+static bool pulse_is_lost(const struct region_map *map, struct listening *listening, uint64_t now)
+{
+    uint64_t pulse = map->ext == NULL ? 0 : shared_get(&map->ext->pulse), beat_ms = pulse >> 32;
+    if (pulse == 0 || pulse != listening->pulse) {
+        *listening = (struct listening){pulse, now};
+        return false;
+    }
+    beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
+    return now - listening->since_ns > BEATS_MISSED * beat_ms * 1000000;
+}
+
+/* A word that comes after this is another one's, who may give no pulse. */
+static void open_for_the_dead(const struct region_map *map, uint64_t pulse)
+{
+    int32_t closed = shared_get(&map->region->recent_kernel);
+    shared_swap_if(&map->ext->pulse, &pulse, 0);
+    if (closed < 0 && shared_swap_if(&map->region->recent_kernel, &closed, ACTIVE))
+        log_warning("launches go on: whoever let them wait for a container of higher priority is not heard of any more");
+}
+
 void gate_wait(const struct region_map *map)
 {
     uint64_t waited = 0;
+    struct listening listening = {0, 0};
     for (; gate_closed(map); waited += POLL_NS) {
+        if (shared_get(&map->region->recent_kernel) < 0 && pulse_is_lost(map, &listening, policy_clock.now())) {
+            open_for_the_dead(map, listening.pulse);
+            continue;
+        }
         if (waited % TELL_EVERY_NS == 0 && waited > 0)
             log_info("launches wait: a container of higher priority uses the device");
         policy_clock.sleep(POLL_NS);

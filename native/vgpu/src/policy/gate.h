@@ -23,7 +23,7 @@ static inline bool gate_closed(const struct region_map *map)
            (map->slot >= 0 && shared_peek(&map->region->procs[map->slot].status) == SLOT_SUSPENDED);
 }
 
-/* Waits until it opens. */
+/* Waits until it opens, or until whoever closed it gave a pulse and has lost it: then it opens it. */
 void gate_wait(const struct region_map *map);
 
 /* A launch happened at this time: keeps recent_kernel and last_kernel_time up to date, rarely. */

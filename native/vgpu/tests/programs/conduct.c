@@ -4,7 +4,7 @@
  *     conduct LIBRARY DIRECTORY MILLISECONDS WORKER...
  *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|mixed][,policy=force|default|disable]
  *              [,start=MS][,arbiter=1][,streams=N]  launches go round the streams
- *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE
+ *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE, pulse=TENANT:MS:EVERY_MS (one beat)
  *
  * Workers of one tenant share a region, as processes of one container do. Output: one JSON object with, for each worker, the
  * machine's served_ns at every 10 ms of machine time, and how many launches it made. The conductor itself runs without the library.
@@ -210,7 +210,7 @@ static void apply(const struct change *change, const char *directory)
     char path[4200];
     snprintf(path, sizeof path, "%s/%s.cache", directory, change->tenant);
     int fd = open(path, O_RDWR);
-    struct region *region = fd < 0 ? MAP_FAILED : mmap(NULL, REGION_V1_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct region *region = fd < 0 ? MAP_FAILED : mmap(NULL, REGION_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must(region == MAP_FAILED, path);
     for (int i = 0; i < REGION_DEVICES && strcmp(change->kind, "change") == 0; i++)
         shared_set(&region->sm_limit[i], (uint64_t)change->value);
@@ -218,7 +218,9 @@ static void apply(const struct change *change, const char *directory)
         shared_set(&region->utilization_switch, (int32_t)change->value);
     if (strcmp(change->kind, "recent") == 0)
         shared_set(&region->recent_kernel, (int32_t)change->value);
-    munmap(region, REGION_V1_BYTES);
+    if (strcmp(change->kind, "pulse") == 0)
+        shared_set(&((struct region_ext *)((char *)region + REGION_EXT_OFFSET))->pulse, (uint64_t)change->value << 32 | change->at_ms);
+    munmap(region, REGION_FILE_BYTES);
     close(fd);
 }
 
