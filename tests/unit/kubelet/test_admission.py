@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.unit.kubelet.world import NODES, NUMBER, PODS, FakePlugin, World, devices
+from tests.unit.kubelet.world import NODES, NUMBER, PODS, FakePlugin, OnNode, World, devices
 
 from pumice.cluster.kubelet.devices.plugin import Allocation, AnsweredMount
-
-OnNode = Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]
 
 
 def test_a_refused_pod_keeps_no_conditions_and_is_never_tried_again(on_node: OnNode) -> None:

@@ -1,16 +1,13 @@
-"""A pod's life on a node, in virtual time: phases, restarts, init containers, sidecars, deadlines, the end."""
+"""A pod's life on a node, in virtual time: phases, restarts, init containers, sidecars, what it waits for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.unit.kubelet.world import NODES, PODS, World
+from tests.unit.kubelet.world import PODS, OnNode, World
 
-from pumice.cluster.kubelet.twin import KubeletTwin
 from pumice.ports.cluster import Resource
 
-OnNode = Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]
 MAPS = Resource("", "v1", "configmaps")
 
 
@@ -187,61 +184,6 @@ def test_a_sidecar_runs_beside_the_containers_and_ends_after_them(on_node: OnNod
     on_node(work)
 
 
-def test_a_pod_past_its_active_deadline_fails(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        await here.pod("p", activeDeadlineSeconds=30)
-        await here.settle(29)
-        assert (await here.status("p"))["phase"] == "Running"
-        await here.settle(2)
-        status = await here.status("p")
-        assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-        assert not here.runtime.running()
-
-    on_node(work)
-
-
-def test_a_deleted_pod_gets_its_grace_period_and_then_the_kill(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        signals: list[tuple[int, float]] = []
-
-        async def stubborn(ident: str, number: int) -> None:
-            signals.append((int(number), here.clock.monotonic()))
-            if number == 9:
-                here.runtime.end(ident, 137, 9)
-
-        here.runtime.signal = stubborn  # type: ignore[method-assign]
-        await here.pod("p", terminationGracePeriodSeconds=20)
-        await here.settle()
-        await here.kube.delete(PODS, "p", "default")
-        await here.settle(10)
-        assert await here.exists("p")
-        await here.settle(11)
-        assert not await here.exists("p")
-        assert [number for number, _ in signals] == [15, 9]
-        assert 19.5 < signals[1][1] - signals[0][1] < 20.5
-        assert "Killing" in await here.reasons("p")
-
-    on_node(work)
-
-
-def test_a_second_deletion_with_a_shorter_grace_period_is_heard(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        async def stubborn(ident: str, number: int) -> None:
-            if number == 9:
-                here.runtime.end(ident, 137, 9)
-
-        here.runtime.signal = stubborn  # type: ignore[method-assign]
-        await here.pod("p", terminationGracePeriodSeconds=600)
-        await here.settle()
-        await here.kube.delete(PODS, "p", "default")
-        await here.settle(5)
-        await here.kube.delete(PODS, "p", "default", grace=3)
-        await here.settle(5)
-        assert not await here.exists("p")
-
-    on_node(work)
-
-
 def test_a_fault_in_the_twin_leaves_no_pod_alone(on_node: OnNode) -> None:
     async def work(here: World) -> None:
         start, faults = here.runtime.start, [ZeroDivisionError("first"), ZeroDivisionError("second")]
@@ -267,31 +209,6 @@ def test_a_post_start_hook_that_fails_ends_the_container(on_node: OnNode) -> Non
         await here.settle(5)
         assert (await here.status("p"))["phase"] == "Failed"
         assert "FailedPostStartHook" in await here.reasons("p")
-
-    on_node(work)
-
-
-def test_a_forced_deletion_kills_at_once(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        await here.pod("p")
-        await here.settle()
-        await here.kube.delete(PODS, "p", "default", grace=0)
-        await here.settle(0.2)
-        assert not here.runtime.running()
-        assert not here.twin.workers
-
-    on_node(work)
-
-
-def test_a_pod_of_the_same_name_starts_anew(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        await here.pod("p")
-        await here.settle()
-        await here.kube.delete(PODS, "p", "default", grace=0)
-        await here.pod("p")
-        await here.settle()
-        assert (await here.status("p"))["phase"] == "Running"
-        assert len(here.runtime.running()) == 1
 
     on_node(work)
 
@@ -363,44 +280,5 @@ def test_after_a_restart_running_containers_are_adopted_and_lost_ones_restarted(
         await here.runtime.signal((await here.state("kept"))["containerID"].removeprefix("pumice://"), 15)
         await here.settle(2)
         assert (await here.state("kept"))["restartCount"] == 1
-
-    on_node(work)
-
-
-def test_the_node_registers_with_its_size_and_keeps_its_lease(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        await here.settle(100)
-        node = await here.kube.get(NODES, "n1")
-        assert node["status"]["allocatable"]["cpu"] == "8"
-        assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
-        assert node["status"]["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]
-        assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
-        lease = await here.kube.get(Resource("coordination.k8s.io", "v1", "leases"), "n1", "kube-node-lease")
-        assert lease["spec"]["holderIdentity"] == "n1"
-
-    on_node(work)
-
-
-def test_a_capacity_that_a_plugin_wrote_is_copied_to_allocatable_and_kept(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        name = "volcano.sh/vgpu-memory"
-        await here.kube.patch(NODES, "n1", {"status": {"capacity": {name: "22356"}}}, subresource="status")
-        await here.settle(1)
-        node = (await here.kube.get(NODES, "n1"))["status"]
-        assert (node["capacity"][name], node["allocatable"][name]) == ("22356", "22356")
-        await here.settle(60)
-        assert (await here.kube.get(NODES, "n1"))["status"]["capacity"][name] == "22356"
-        await here.kube.patch(NODES, "n1", {"status": {"capacity": {name: None}}}, subresource="status")
-        await here.settle(15)
-        assert name not in (await here.kube.get(NODES, "n1"))["status"]["allocatable"]
-
-    on_node(work)
-
-
-def test_a_twin_can_be_made_for_every_node_of_a_large_cluster_without_sockets(on_node: OnNode) -> None:
-    async def work(here: World) -> None:
-        assert isinstance(here.twin, KubeletTwin)
-        assert here.twin.port == 0
-        assert not here.settings.plugin_dir.exists()
 
     on_node(work)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.kubelet.world import PODS, World
+from tests.unit.kubelet.world import PODS, OnNode, World
 
 from pumice.cluster.kubelet.command import hosts_file, is_own_image
 from pumice.cluster.kubelet.environment import ConfigMissing, build_environment, expand, field_value, resource_value
 from pumice.cluster.kubelet.fit import pod_requests
 from pumice.ports.cluster import Resource
 
-OnNode = Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]
 MAPS, SECRETS = Resource("", "v1", "configmaps"), Resource("", "v1", "secrets")
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": 'say "1"'},

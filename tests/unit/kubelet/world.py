@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +143,8 @@ async def world(directory: Path) -> AsyncIterator[World]:
     finally:
         await here.shut()
         await here.runtime.close()
+
+
+Work = Callable[[World], Coroutine[Any, Any, None]]
+OnNode = Callable[[Work], None]
+"""What the fixture ``on_node`` gives: run this with a node in virtual time."""

@@ -203,8 +203,8 @@ class Controllers:
             elif error.code != 404:
                 log.warning("not done kind=%s uid=%s cause=%s", controller.plural, uid, error)
                 self._later(key, _RETRY)
-        except Exception as error:  # an object that nobody can act on harms only itself
-            log.error("cannot reconcile kind=%s uid=%s cause=%r", controller.plural, uid, error)
+        except Exception:  # an object that nobody can act on harms only itself
+            log.exception("cannot reconcile kind=%s uid=%s", controller.plural, uid)
 
     async def _decide(self, controller: Resource, uid: str) -> Sequence[Action]:
         caches, now = self.caches, self.clock.now()
