@@ -255,3 +255,19 @@ def test_a_program_may_hold_shares_of_several_cards(here: OneMachine) -> None:
     assert done.stdout.splitlines() == [
         f"r1 on card {card}: 1500 MiB and 50 % of the cores (was 2000 MiB and 50 %)" for card in (0, 1)
     ]
+
+
+def test_each_card_of_a_program_holds_it_to_its_own_limit(here: OneMachine) -> None:
+    two = ("--gpu", "1,0", "--memory", "2000,6000", "--cores", "20,50")
+    for device, memory, code in ((0, 1700, 0), (0, 2500, 1), (1, 5500, 0), (1, 6500, 1)):
+        done = here.run(*two, "--", "pumice", "burn", "--device", str(device), "--memory", str(memory))
+        assert done.returncode == code, done.stdout + done.stderr
+    program = here.burn(*two, memory=1000, seconds=60)  # its card 0 is the machine's card 1
+    (share,) = here.ps()
+    limits = [(card["card"], card["memoryLimitMiB"], card["coresLimitPercent"]) for card in share["cards"]]
+    assert limits == [(1, 2000, 20), (0, 6000, 50)]
+    done = here.pumice("limit", str(program.pid), "--memory", "1900,6500", "--emulated", str(here.directory))
+    assert done.stdout.splitlines() == [
+        "r5 on card 1: 1900 MiB and 20 % of the cores (was 2000 MiB and 20 %)",
+        "r5 on card 0: 6500 MiB and 50 % of the cores (was 6000 MiB and 50 %)",
+    ], done.stderr

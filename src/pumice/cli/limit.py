@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +20,8 @@ BARE = ("--emulated",)
 @app.command(epilog="Examples: pumice limit r3 --cores 30;  pumice limit 4711 --memory 2000 --cores 0")
 def limit(
     who: Annotated[str, typer.Argument(metavar="PID|ID", help="The share: its id or a process in it.")],
-    memory: Annotated[str | None, typer.Option(metavar="MIB|P%", help="New memory limit.")] = None,
-    cores: Annotated[str | None, typer.Option(metavar="P", help="New core limit in percent; 0: none.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="MIB|P%", help="New memory limit; 3000,8000: of each card.")] = None,
+    cores: Annotated[str | None, typer.Option(metavar="P", help="New core limit in percent; 0: none; 20,50: of each.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also below what is in use: nothing is taken away.")] = False,
     emulated: EMULATED = None,
 ) -> None:
@@ -30,18 +29,17 @@ def limit(
     from pumice.cli.emulated import machine_environment
     from pumice.cli.run import cards_of
     from pumice.local.limits import change
-    from pumice.local.request import Request, parse_cores, parse_memory
+    from pumice.local.request import Request, parse_cores, parse_memory, per_card
     from pumice.local.shares import find
 
     if memory is None and cores is None:
         raise BadInput("nothing to change; give --memory, --cores or both")
     booking, place = find(places(emulated), who)
-    wanted = Request(cores=booking.devices[0].cores)  # the same on each of its cards
-    if memory is not None:
-        amount, percent = parse_memory(memory)
-        wanted = replace(wanted, memory=amount, percent=percent)
-    if cores is not None:
-        wanted = replace(wanted, cores=parse_cores(cores))
+    count = len(booking.cards)
+    percents = [str(device.cores) for device in booking.devices] if cores is None else per_card("--cores", cores, count)
+    amounts = [(0, 0)] * count if memory is None else [parse_memory(one) for one in per_card("--memory", memory, count)]
+    each = [Request(*amount, parse_cores(percent)) for amount, percent in zip(amounts, percents, strict=True)]
+    wanted = Request(each=tuple(each))
     library = None
     if place.machine is not None:
         present = machine_environment(place.machine, os.environ)

@@ -60,8 +60,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    found.add_argument("--memory", metavar="MIB|P%", help="memory: MiB, or percent of the card's (default: all of it)")
-    found.add_argument("--cores", metavar="P", default="0", help="percent of the card's compute (default: no limit)")
+    found.add_argument("--memory", metavar="MIB|P%", help="memory: MiB, or percent of the card's (default: all of it); "
+                       "3000,8000: of each card that --gpu names")  # fmt: skip
+    found.add_argument("--cores", metavar="P", default="0",
+                       help="percent of the card's compute (default: no limit); 20,50: of each card")  # fmt: skip
     found.add_argument("--gpu", metavar="CARD", help="number or UUID of the card, several as 0,1; auto: where most is free; "
                        "all (default: the first of CUDA_VISIBLE_DEVICES, else 0)")  # fmt: skip
     found.add_argument("--gpus", metavar="N", help="so many cards, those where most is free; memory and cores are of each")
@@ -127,11 +129,10 @@ def _hint(command: list[str]) -> str:
 
 
 def _request(given: argparse.Namespace) -> Request:
-    from pumice.local.request import Request, parse_cards, parse_cores, parse_memory, parse_priority
+    from pumice.local.request import parse_cards, parse_priority, parse_shares
 
-    memory, percent = parse_memory(given.memory) if given.memory is not None else (0, 100)
     cards, count = parse_cards(given.gpu, given.gpus, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-    return Request(memory, percent, parse_cores(given.cores), cards, count, parse_priority(given.priority))
+    return parse_shares(given.memory, given.cores, cards, count, parse_priority(given.priority))
 
 
 def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:

@@ -66,6 +66,8 @@ class Desk:
         Raises BadInput when there is no such card, Refused when it does not fit.
         """
         request = self._settled(request)
+        if request.each:
+            return self._grant(piece for one in request.each for piece in self.place(one, number, without).pieces)
         grant = self.fit(request, number, without)
         if grant is None:
             from pumice.local.refusals import why
@@ -92,14 +94,15 @@ class Desk:
         was given away since. Raises as ``place``.
         """
         pieces = []
-        for piece, (card, device) in zip(self._pieces(booking), booking.held, strict=True):
-            memory = request.memory or card.total * request.percent // 100 or device.memory
-            if memory <= device.memory and (request.cores or 100) <= (device.cores or 100):
-                pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=request.cores or device.cores))
+        wanted = request.each or (request,) * len(booking.cards)
+        for one, piece, (card, device) in zip(wanted, self._pieces(booking), booking.held, strict=True):
+            memory = one.memory or card.total * one.percent // 100 or device.memory
+            if memory <= device.memory and (one.cores or 100) <= (device.cores or 100):
+                pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=one.cores or device.cores))
             else:
-                alone = replace(request, memory=memory, cards=(device.uuid,), count=1)
+                alone = replace(one, memory=memory, cards=(device.uuid,), count=1)
                 pieces += self.place(alone, booking.id, without=booking.id).pieces
-        return Grant(self._family.name, NODE, (tuple(pieces),))
+        return self._grant(pieces)
 
     def larger(self, one: Booking, other: Booking) -> Grant:
         """The larger of two states of one booking, card by card and in each dimension."""
@@ -109,6 +112,9 @@ class Desk:
             memory = max(a.memory, b.memory)
             cores = 0 if 0 in (a.cores, b.cores) else max(a.cores, b.cores)
             pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=cores))
+        return self._grant(pieces)
+
+    def _grant(self, pieces: Iterable[Piece]) -> Grant:
         return Grant(self._family.name, NODE, (tuple(pieces),))
 
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
@@ -140,6 +146,8 @@ class Desk:
     def _settled(self, request: Request) -> Request:
         """The request with its cards as UUIDs, none for any, and their number. Raises BadInput."""
         uuids = tuple(self._named(name) for name in request.cards)
+        if len(set(uuids)) < len(uuids):
+            raise BadInput(f"--gpu {','.join(request.cards)}: names a card twice")
         count = request.count or len(uuids) or len(self._facts)
         return replace(request, cards=uuids, count=count)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.model.refusal import BadInput
@@ -19,6 +20,7 @@ class Request:
     """A share of each of ``count`` cards: ``memory`` MiB or, where that is 0, ``percent`` of it; ``cores`` 0: no limit.
 
     ``cards`` are the ones to choose from, NVML's indices or UUIDs, none for any: those with the most room. ``count`` 0: all.
+    ``each`` says instead what is wanted of each card, where that is not the same.
     """
 
     memory: int = 0
@@ -27,6 +29,7 @@ class Request:
     cards: tuple[str, ...] = ("0",)
     count: int = 1
     priority: int = 1
+    each: tuple[Request, ...] = ()
 
     @property
     def words(self) -> str:
@@ -52,6 +55,37 @@ def parse_memory(text: str) -> tuple[int, int]:
         if 1 <= mib <= INT32_MAX:
             hint = f"it counts MiB, so write --memory {round(mib)}"
     raise BadInput(f"--memory {text}: {hint}")
+
+
+def parse_shares(memory: str | None, cores: str, cards: Sequence[str], count: int, priority: int = 1) -> Request:
+    """``--memory`` and ``--cores``, one for all cards or, where ``cards`` are all wanted, ``3000,8000``: one for each.
+
+    ``memory`` None: all of the card's. Raises BadInput.
+    """
+    if "," not in f"{memory}{cores}":
+        amount, percent = (0, 100) if memory is None else parse_memory(memory)
+        return Request(amount, percent, parse_cores(cores), tuple(cards), count, priority)
+    if len(cards) != count:
+        raise BadInput(f"{_several(memory, cores)}: one for each card, so name the cards with --gpu")
+    memories = [memory] * count if memory is None else per_card("--memory", memory, count)
+    each = [
+        parse_shares(one, percent, [card], 1, priority)
+        for one, percent, card in zip(memories, per_card("--cores", cores, count), cards, strict=True)
+    ]
+    return Request(cards=tuple(cards), count=count, priority=priority, each=tuple(each))
+
+
+def per_card(option: str, text: str, count: int) -> list[str]:
+    """One value for all of so many cards, or one for each. Raises BadInput."""
+    values = text.split(",")
+    if len(values) not in (1, count):
+        there = "one card" if count == 1 else f"{count} cards"
+        raise BadInput(f"{option} {text}: {len(values)} values for {there}; give one for all, or one for each")
+    return values * (count // len(values))
+
+
+def _several(memory: str | None, cores: str) -> str:
+    return f"--memory {memory}" if memory is not None and "," in memory else f"--cores {cores}"
 
 
 def parse_cores(text: str) -> int:

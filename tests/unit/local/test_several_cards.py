@@ -17,7 +17,7 @@ from pumice.adapters.region.reader import V12
 from pumice.adapters.region.writer import create_region
 from pumice.local.desk import Desk, Refused
 from pumice.local.environment import environment
-from pumice.local.request import Request, parse_cards
+from pumice.local.request import Request, parse_cards, parse_shares
 from pumice.model.refusal import BadInput
 from pumice.ports.cards import CardFacts
 
@@ -74,6 +74,38 @@ def test_cards_are_named_or_counted(gpu: str | None, gpus: str | None, visible: 
 def test_what_names_no_cards_is_told(gpu: str | None, gpus: str | None, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         parse_cards(gpu, gpus)
+
+
+def test_each_card_may_have_a_share_of_its_own() -> None:
+    wanted = parse_shares("3000,50%", "20,50", ("2", "0"), 2)
+    share = booked(wanted)
+    assert [(card.index, device.memory, device.cores) for card, device in share.held] == [(2, 3000, 20), (0, 7680, 50)]
+    assert booked(parse_shares("3000,8000", "40", ("0", "1"), 2)).limits == {0: (3000 * MIB, 40), 1: (8000 * MIB, 40)}
+    assert booked(parse_shares(None, "0,30", ("0", "1"), 2)).limits == {0: (15360 * MIB, 0), 1: (15360 * MIB, 30)}
+    full = booked(Request(memory=10000, cards=("0",)))
+    with pytest.raises(Refused, match=r"^card 0 has no room for 6000 MiB"):
+        Desk(CARDS, [full]).place(parse_shares("3000,6000", "0", ("1", "0"), 2), "r2")
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "cards", "count", "words"),
+    [
+        ("3000,8000", "0", ("0",), 1, "2 values for one card"),
+        ("3,000", "0", ("0",), 1, "--memory 3,000: 2 values for one card"),
+        ("1,2,3", "0", ("0", "1"), 2, "3 values for 2 cards; give one for all, or one for each"),
+        ("100", "20,50", (), 2, "--cores 20,50: one for each card, so name the cards with --gpu"),
+        ("3000,", "0", ("0", "1"), 2, "a number of MiB such as 3000"),
+        ("3000,4g", "0", ("0", "1"), 2, "write --memory 4096"),
+    ],
+)
+def test_shares_that_match_no_cards_are_told(memory: str, cores: str, cards: tuple[str, ...], count: int, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        parse_shares(memory, cores, cards, count)
+
+
+def test_a_card_named_by_number_and_by_uuid_is_named_twice() -> None:
+    with pytest.raises(BadInput, match="names a card twice"):
+        booked(parse_shares("100,200", "0", ("0", CARDS[0].uuid), 2))
 
 
 def test_a_slice_in_the_environment_is_not_silently_taken_for_card_0() -> None:
@@ -143,6 +175,12 @@ def test_a_change_holds_on_every_card_and_keeps_what_it_does_not_name() -> None:
     assert [(p.memory, p.cores) for p in desk.resize(Request(memory=9000, cores=40), share).pieces] == [(9000, 40)] * 2
     with pytest.raises(Refused, match="card 0 has no room for 15361 MiB"):
         desk.resize(Request(memory=15361, cores=40), share)
+
+
+def test_each_card_may_be_given_another_limit() -> None:
+    share = booked(parse_shares("3000,8000", "20,50", ("0", "1"), 2))
+    wanted = Request(each=(Request(memory=4000, cores=20), Request(cores=60)))
+    assert [(p.memory, p.cores) for p in Desk(CARDS, [share]).resize(wanted, share).pieces] == [(4000, 20), (8000, 60)]
 
 
 def test_a_program_finds_its_cards_and_limits_in_its_environment(tmp_path: Path) -> None:
