@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import random
 import string
+from pathlib import Path
 
 import pytest
+import yaml
 from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
+from pumice.cli.fits import pods_of
 from pumice.engine.node_book import NodeBook
 from pumice.families.lint import lint_files
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -30,6 +33,7 @@ from pumice.wire.nvidia_vgpu import (
     render_register,
     render_topology,
 )
+from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 WORDS = ("GPU-a", "GPU-b", "NVIDIA", "true", "false", "mig", "hami-core", "group1", "4096", "10", "-1", "abc", "", "[", "]",
          "[group1-0]", "[group9-3]", "[2g.10gb@4]", "[1g.5gb@7]", "places",
@@ -156,6 +160,29 @@ def test_documents_of_any_shape_are_read_or_refused_with_a_line() -> None:
         lint_files({"f": text})
     assert read + refused == 1_500
     assert min(read, refused) > 100
+
+
+MISTAKES = yaml.safe_load((Path(__file__).parents[1] / "golden" / "lint_mistakes.yaml").read_text("utf-8"))
+YAML_WORDS = ("- ", ": ", "\n", "  ", "null", "[]", "{", "[", "&a ", "*a", "!!int x", "!!map ", "1e999", ".nan", "2026-01-01", "|",
+              "---\n", "tiers:", "kind: Pod", "data:", "nvidia:", "? ", "\x00", "\ufeff", "<<: *a", "spec:", "limits:")  # fmt: skip
+
+
+def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -> None:
+    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    dice = random.Random(seed)
+    refused = 0
+    for _ in range(600):
+        text: str = mutated(dice.choice(MISTAKES)["text"], dice)
+        at = dice.randint(0, len(text))
+        text = text[:at] + dice.choice(YAML_WORDS) + text[at:]
+        lint_files({"f": text})
+        for reader in (parse_scheduler_conf, parse_device_config, lambda text: pods_of(Path("f"), text)):
+            try:
+                reader(text)
+            except BadInput:
+                refused += 1
+    assert refused > 100
 
 
 def test_arguments_of_any_type_are_read_or_warned_about() -> None:

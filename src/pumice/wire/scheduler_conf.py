@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from pumice.model.refusal import BadInput
+from pumice.wire.yaml_lines import Lined, load_lined
 
 ACTIONS: Final = frozenset(
     {"enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim"}
@@ -193,13 +194,13 @@ def parse_scheduler_conf(text: str, *, source: str = "volcano-scheduler.conf", s
 def read_scheduler_conf(text: str, *, source: str) -> tuple[SchedulerConf, tuple[str, ...]]:
     """What can be read of it, and every reason to refuse the whole. Raises BadInput where it is no such file at all."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInput(f"{source}: not YAML: {_one_line(error)}") from None
-    if not isinstance(data, dict) or root is None:
+        lined = load_lined(text)
+    except BadInput as error:
+        raise BadInput(f"{source}: not YAML: {error}") from None
+    data = lined.value
+    if not isinstance(data, dict):
         raise BadInput(f"{source}: expected the keys actions and tiers, found {type(data).__name__}")
-    reader = _Reader(source, _Lines(root))
+    reader = _Reader(source, lined)
     reader.top(data)
     conf = SchedulerConf(
         actions=reader.actions(data),
@@ -229,33 +230,9 @@ def render_scheduler_conf(conf: SchedulerConf) -> str:
     return str(yaml.safe_dump(body, sort_keys=False))
 
 
-class _Lines:
-    """Line numbers of the YAML nodes, found by path."""
-
-    def __init__(self, root: yaml.Node) -> None:
-        self._root = root
-
-    def of(self, *path: str | int) -> int:
-        node: yaml.Node = self._root
-        line = node.start_mark.line
-        for step in path:
-            found: yaml.Node | None = None
-            if isinstance(node, yaml.MappingNode):
-                for key, value in node.value:
-                    if key.value == step:
-                        line, found = key.start_mark.line, value
-            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-                found = node.value[step]
-                line = found.start_mark.line
-            if found is None:
-                break
-            node = found
-        return line + 1
-
-
 class _Reader:
-    def __init__(self, source: str, lines: _Lines) -> None:
-        self._source, self._lines = source, lines
+    def __init__(self, source: str, lined: Lined) -> None:
+        self._source, self._lined = source, lined
         self.warnings: list[str] = []
         self.errors: list[str] = []
 
@@ -351,10 +328,10 @@ class _Reader:
         return frozenset(off)
 
     def _refuse(self, path: tuple[str | int, ...], text: str) -> None:
-        self.errors.append(f"{self._source} line {self._lines.of(*path)}: {text}")
+        self.errors.append(f"{self._source} line {self._lined.line(*path)}: {text}")
 
     def _warn(self, path: tuple[str | int, ...], text: str) -> None:
-        self.warnings.append(f"{self._source} line {self._lines.of(*path)}: {text}")
+        self.warnings.append(f"{self._source} line {self._lined.line(*path)}: {text}")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -365,7 +342,3 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
