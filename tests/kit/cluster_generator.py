@@ -34,6 +34,9 @@ CLASSES.append({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadat
                 "spec": {"storageCapacity": True}})  # fmt: skip
 """Storage classes, and the driver that tells its capacity: they are there in every case."""
 
+WITH_SIDECARS = 2000
+"""From this seed on, pods have sidecars with host ports, resources of their own, local storage, and claims for one pod alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -51,9 +54,17 @@ def generate(seed: int) -> Case:
     nodes = [_node(dice, i) for i in range(dice.randint(3, 6))]
     bound = [_bound_pod(dice, i, nodes) for i in range(dice.randint(0, 12))]
     incoming = _incoming(dice, nodes)
-    storage = _storage(dice, nodes, bound, incoming) if dice.random() < 0.6 or seed >= WITH_CAPACITIES else []
-    if seed >= WITH_CAPACITIES:
+    storage = _storage(dice, nodes, bound, incoming) if dice.random() < 0.6 or WITH_CAPACITIES <= seed < WITH_SIDECARS else []
+    if WITH_CAPACITIES <= seed < WITH_SIDECARS:
         _thin_storage(dice, nodes, incoming, storage)
+    if seed >= WITH_SIDECARS:
+        for node in nodes:
+            node["status"]["allocatable"] |= {"ephemeral-storage": "10Gi", "hugepages-2Mi": "8Mi"}
+        for pod in (*bound, incoming):
+            _enrich(dice, pod)
+        incoming["spec"].pop("nodeSelector", None)
+        incoming["spec"].pop("affinity", None)
+        _claim_for_one(dice, nodes, bound, incoming, storage)
     return Case(seed, nodes, bound, incoming, storage)
 
 
@@ -246,6 +257,34 @@ def _storage(dice: random.Random, nodes: list[Json], bound: list[Json], incoming
                           "spec": {"attacher": DRIVER, "nodeName": dice.choice(nodes)["metadata"]["name"],
                                    "source": {"persistentVolumeName": name}}})  # fmt: skip
     return found
+
+
+def _enrich(dice: random.Random, pod: Json) -> None:
+    """A sidecar with a host port, resources of the pod as a whole, local storage, huge pages: each now and then."""
+    spec, first = pod["spec"], pod["spec"]["containers"][0]
+    if dice.random() < 0.5:
+        port = {"containerPort": 81, "hostPort": dice.choice((8080, 9090)), "protocol": "TCP"}
+        kind = {"restartPolicy": "Always"} if dice.random() < 0.7 else {}
+        spec["initContainers"] = [{"name": "beside", "image": "i", "ports": [port], **kind}]
+    requests, limits = first["resources"].setdefault("requests", {}), first["resources"].setdefault("limits", {})
+    if dice.random() < 0.4:
+        requests["ephemeral-storage"] = dice.choice(("1Gi", "4Gi"))
+    if dice.random() < 0.3:
+        requests.setdefault("cpu", "100m")
+        requests["hugepages-2Mi"] = limits["hugepages-2Mi"] = dice.choice(("2Mi", "4Mi"))
+    elif dice.random() < 0.3:
+        spec["resources"] = {"requests": {"cpu": dice.choice(("4", "6")), "memory": "6Gi"}}
+
+
+def _claim_for_one(dice: random.Random, nodes: list[Json], bound: list[Json], incoming: Json, found: list[Json]) -> None:
+    """A claim that one pod at a time may use, and users of it."""
+    _bound_claim(dice, "alone", "default", nodes, found)
+    found[-1]["spec"]["accessModes"] = found[-2]["spec"]["accessModes"] = ["ReadWriteOncePod"]
+    use = {"name": "alone", "persistentVolumeClaim": {"claimName": "alone"}}
+    mine = [pod for pod in bound if pod["metadata"]["namespace"] == "default"]
+    users = ([dice.choice(mine)] if mine and dice.random() < 0.5 else []) + ([incoming] if dice.random() < 0.5 else [])
+    for pod in users:
+        pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), use]
 
 
 def _thin_storage(dice: random.Random, nodes: list[Json], incoming: Json, found: list[Json]) -> None:

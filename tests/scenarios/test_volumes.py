@@ -192,3 +192,30 @@ def test_a_pod_wakes_when_its_driver_has_room_again() -> None:
     store(world, capacity("x", "thin", "3Gi"))
     world.settle()
     assert world.node_of("p") == "n1"
+
+
+# -- claims for one pod alone (ReadWriteOncePod) -------------------------------------------------------------------
+
+
+def alone(name: str) -> Json:
+    made = claim(name, volume="v")
+    made["spec"]["accessModes"] = ["ReadWriteOncePod"]
+    return made
+
+
+def test_a_claim_for_one_pod_alone_keeps_every_other_pod_from_every_node_until_it_is_free() -> None:
+    world = world_of(alone("c"), volume("v", claimed="c"))
+    world.add(using("first", "c"), using("second", "c"), using("third", "c"))
+    world.settle()
+    placed = [name for name in ("first", "second", "third") if world.node_of(name)]
+    assert len(placed) == 1
+    waiting = next(name for name in ("first", "second", "third") if name not in placed)
+    text = "2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+    assert text in world.condition(waiting)["message"]
+    assert not world.engine.has_work(world.now)
+    # where it ran there is no room any more: the others must look at all nodes
+    where = world.node_of(placed[0])
+    world.delete_pod(placed[0])
+    world.add(pod("blocker", cpu="16", nodeName=where))
+    world.settle()
+    assert sum(bool(world.node_of(name)) for name in ("first", "second", "third") if f"default/{name}" in world.pods) == 1

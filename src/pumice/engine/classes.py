@@ -115,7 +115,7 @@ class Classes:
         """The kind of a pod; equal pods share one value."""
         meta, spec = pod.metadata, pod.spec
         containers = _containers_key(spec)
-        ports = host_ports(spec.containers)
+        ports = host_ports(spec.containers, spec.init_containers)
         claims = pod_claims(meta.name, spec.volumes) if spec.volumes else ()
         labels = tuple(sorted(meta.labels.items()))
         written: Hashable = None

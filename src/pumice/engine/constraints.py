@@ -43,6 +43,11 @@ class Constraints:
     claims: tuple[str, ...] = ()
 
     @property
+    def claim_keys(self) -> list[str]:
+        """The pod's claims as namespace/name."""
+        return [f"{self.namespace}/{name}" for name in self.claims]
+
+    @property
     def topological(self) -> bool:
         """Whether placing another pod somewhere can change the verdict of many nodes."""
         return bool(self.affinity or self.anti_affinity or self.preferred_pods or self.spread)
@@ -84,12 +89,12 @@ def read_constraints(
     )  # fmt: skip
 
 
-def host_ports(containers: Sequence[Container]) -> tuple[Port, ...]:
-    """(address, protocol, port) of every host port, sorted."""
+def host_ports(containers: Sequence[Container], inits: Sequence[Container] = ()) -> tuple[Port, ...]:
+    """(address, protocol, port) of every host port, sorted. Of the init containers those count that run on beside the others."""
     return tuple(
         sorted(
             (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
-            for container in containers
+            for container in (*containers, *[c for c in inits if c.restart_policy == "Always"])
             for port in container.ports
             if port.host_port > 0
         )

@@ -198,6 +198,8 @@ class State(Bookings):
     def sees_pods(self, cls: PodClass) -> bool:
         """Whether the verdicts of this class depend on which pods run where."""
         terms = self.ledger.terms
+        if cls.constraints.claims and self.volumes.for_one_pod(cls.constraints.claim_keys):
+            return True
         return cls.constraints.topological or bool(terms.anti) or bool(terms.preferred)
 
     def has_preferences(self, cls: PodClass) -> bool:

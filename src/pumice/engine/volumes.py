@@ -19,6 +19,7 @@ ZONE_LABELS = (
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BOUND = "pv.kubernetes.io/bind-completed"
 BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+FOR_ONE_POD = "ReadWriteOncePod"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 Terms = tuple[Requirements | None, ...]
@@ -150,6 +151,10 @@ class Volumes:
         """What is attached to the node by VolumeAttachments."""
         named = (self.volumes.get(name) for name in self.attached.get(node, {}).values())
         return {volume.handle for volume in named if volume is not None and volume.handle is not None}
+
+    def for_one_pod(self, keys: Iterable[str]) -> list[str]:
+        """Those of these claims that a single pod at a time may use."""
+        return [key for key in keys if (claim := self.claims.get(key)) is not None and FOR_ONE_POD in claim.modes]
 
     def room(self, claim: Claim) -> list[Requirements | None] | None:
         """The nodes, as selectors, for which the claim's driver says that it can make a volume of that size; None where it need

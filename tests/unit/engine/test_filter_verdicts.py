@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from tests.kit.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, Case, generate
+from tests.kit.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, WITH_SIDECARS, Case, generate
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
@@ -42,8 +42,10 @@ def passing_nodes(case: Case) -> list[str]:
 
 def test_every_stored_verdict_of_the_real_scheduler_is_ours_too() -> None:
     recorded = json.loads(gzip.decompress(GOLDEN.read_bytes()))["cases"]
-    assert len(recorded) >= 500
-    assert sum(entry["seed"] >= WITH_CAPACITIES for entry in recorded) >= 100
+    assert len(recorded) >= 600
+    seeds = [entry["seed"] for entry in recorded]
+    assert sum(WITH_CAPACITIES <= seed < WITH_SIDECARS for seed in seeds) >= 100
+    assert sum(seed >= WITH_SIDECARS for seed in seeds) >= 100
     wrong = {}
     for entry in recorded:
         ours = passing_nodes(generate(entry["seed"]))

@@ -82,6 +82,8 @@ class Predicates(Plugin):
             yield Verdict(take(_ports_taken(state, constraints.ports)), text)
         if self.pod_affinity:
             yield from _pod_affinity(state, cls, take)
+        if claims and self.volumes:
+            yield from storage.in_use(state, cls, take)
         if claims and self.limits:
             yield from storage.too_many(state, cls, take)
         if claims and self.zones:

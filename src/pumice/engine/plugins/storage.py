@@ -23,15 +23,10 @@ Take = Callable[[Mask], Mask]
 """Cuts a mask over all rows to the rows that are asked for."""
 
 
-def keys_of(cls: PodClass) -> list[str]:
-    """The pod's claims as namespace/name."""
-    return [f"{cls.constraints.namespace}/{name}" for name in cls.constraints.claims]
-
-
 def unusable_claims(state: State, cls: PodClass) -> str:
     """Why no node at all may take the pod, because of a claim; empty when there is none."""
     volumes = state.volumes
-    for name, key in zip(cls.constraints.claims, keys_of(cls), strict=True):
+    for name, key in zip(cls.constraints.claims, cls.constraints.claim_keys, strict=True):
         claim = volumes.claims.get(key)
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
@@ -45,11 +40,19 @@ def unusable_claims(state: State, cls: PodClass) -> str:
     return ""
 
 
+def in_use(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """All nodes, while another pod uses a claim that is for one pod alone (Kubernetes' VolumeRestrictions)."""
+    alone = state.volumes.for_one_pod(cls.constraints.claim_keys)
+    if any(key in used for key in alone for used in state.ledger.terms.volumes.values()):
+        text = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+        yield Verdict(take(np.ones(state.ledger.table.capacity, bool)), text, abort=True)
+
+
 def too_many(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
     """Nodes that may not attach what the pod would add (filter 6). What other pods use there costs nothing; what is attached
     without a pod counts, and is no cheaper when it is this pod's (kube-scheduler 1.36 counts so)."""
     volumes, terms = state.volumes, state.ledger.terms
-    new = volumes.handles(keys_of(cls))
+    new = volumes.handles(cls.constraints.claim_keys)
     if not new or not volumes.limits:
         return
     full = np.zeros(state.ledger.table.capacity, bool)
@@ -68,7 +71,7 @@ def wrong_zone(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
     """Nodes in another zone or region than a bound volume's labels say (filter 7)."""
     labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
     wrong = np.zeros(capacity, bool)
-    for key in keys_of(cls):
+    for key in cls.constraints.claim_keys:
         claim = state.volumes.claims.get(key)
         volume = state.volumes.volumes.get(claim.volume) if claim is not None else None
         for label, allowed in volume.zones if volume is not None else ():
@@ -86,7 +89,7 @@ def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
     volumes, labels, capacity = state.volumes, state.ledger.terms.labels, state.ledger.table.capacity
     far = np.zeros(capacity, bool)
     unbound: list[Claim] = []
-    for key in keys_of(cls):
+    for key in cls.constraints.claim_keys:
         claim = volumes.claims[key]
         if not claim.bound:
             unbound.append(claim)
@@ -104,7 +107,8 @@ def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
 
 def choices(state: State, cls: PodClass, node: str) -> dict[str, str]:
     """Which volume each unbound claim of the pod gets on that node; empty: one is made there."""
-    claims = [claim for key in keys_of(cls) if (claim := state.volumes.claims.get(key)) is not None and not claim.bound]
+    known = [state.volumes.claims.get(key) for key in cls.constraints.claim_keys]
+    claims = [claim for claim in known if claim is not None and not claim.bound]
     row = state.ledger.table.row_of.get(node)
     return _Options(state, claims, by_room=True).at(row) or {} if claims and row is not None else {}
 
