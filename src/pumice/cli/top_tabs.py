@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pumice.adapters.kube import KubeClient
 from pumice.adapters.nvml import NvmlCards
 from pumice.cli.cards_table import CardRow, bar, card_rows, cards_table
 from pumice.cli.local_view import FILLS, GAP, Fill, as_json, places, shares_table, width_of
@@ -155,6 +153,10 @@ def _cluster(data_dir: Path | None) -> Path | None:
 
 
 def _ask(kubeconfig: Path) -> tuple[list[Json], list[Json], list[Json]]:
+    import asyncio  # these two take as long as all the rest, and mostly there is no cluster
+
+    from pumice.adapters.kube import KubeClient
+
     async def ask() -> tuple[list[Json], list[Json], list[Json]]:
         async with asyncio.timeout(PATIENCE), KubeClient.from_kubeconfig(kubeconfig) as kube:
             nodes, pods, queues = await asyncio.gather(kube.list(NODES), kube.list(PODS), kube.list(QUEUES))
