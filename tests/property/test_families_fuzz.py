@@ -163,8 +163,9 @@ def test_documents_of_any_shape_are_read_or_refused_with_a_line() -> None:
 
 
 MISTAKES = yaml.safe_load((Path(__file__).parents[1] / "golden" / "lint_mistakes.yaml").read_text("utf-8"))
-YAML_WORDS = ("- ", ": ", "\n", "  ", "null", "[]", "{", "[", "&a ", "*a", "!!int x", "!!map ", "1e999", ".nan", "2026-01-01", "|",
-              "---\n", "tiers:", "kind: Pod", "data:", "nvidia:", "? ", "\x00", "\ufeff", "<<: *a", "spec:", "limits:")  # fmt: skip
+YAML_WORDS = ("- ", ": ", "\n", "  ", "null", "[]", "{", "[", "&a ", "*a", "!!int x", "!!map ", "1e999", ".nan", "2026-01-01",
+              "|", "---\n", "tiers:", "kind: Pod", "data:", "nvidia:", "? ", "\x00", "\ufeff", "<<: *a", "spec:",
+              "limits:")  # fmt: skip
 
 
 def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -> None:

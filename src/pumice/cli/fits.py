@@ -69,15 +69,15 @@ def templates(obj: Any) -> list[dict[str, Any]]:
     """The pod manifests inside an object: the pod itself, or the templates of a workload or a Volcano job."""
     if not isinstance(obj, dict) or not isinstance(obj.get("spec"), dict):
         return []
-    spec, meta = obj["spec"], obj.get("metadata") or {}
+    spec, meta = obj["spec"], _mapping(obj.get("metadata"))
     if obj.get("kind") == "Pod" or ("kind" not in obj and "containers" in spec):
         return [named(obj, meta, "")]
     found = []
-    for number, task in enumerate(spec.get("tasks") or ()):
+    for number, task in enumerate(spec["tasks"] if isinstance(spec.get("tasks"), list) else ()):
         if isinstance(task, dict) and isinstance(task.get("template"), dict):
             pod = named(task["template"], meta, f"-{task.get('name') or number}")
             if isinstance(spec.get("queue"), str):
-                pod["metadata"]["annotations"] = {names.QUEUE_NAME: spec["queue"], **(pod["metadata"].get("annotations") or {})}
+                pod["metadata"]["annotations"] = {names.QUEUE_NAME: spec["queue"], **_mapping(pod["metadata"].get("annotations"))}
             found.append(pod)
     template = spec.get("template")
     if isinstance(template, dict):
@@ -88,9 +88,14 @@ def templates(obj: Any) -> list[dict[str, Any]]:
 
 def named(pod: dict[str, Any], meta: dict[str, Any], suffix: str) -> dict[str, Any]:
     """The pod with a name and a uid of its own, which no pod of the cluster has."""
-    own = {**(pod.get("metadata") or {})}
+    own = _mapping(pod.get("metadata"))
     own.setdefault("name", f"{meta.get('name', 'pod')}{suffix}")
     own.setdefault("namespace", meta.get("namespace", "default"))
     own["uid"] = f"asked-{own['namespace']}-{own['name']}"
-    spec = {"schedulerName": "volcano", **(pod.get("spec") or {})}
+    spec = {"schedulerName": "volcano", **_mapping(pod.get("spec"))}
     return {"metadata": own, "spec": spec}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A copy; empty where it is no mapping."""
+    return dict(value) if isinstance(value, dict) else {}
