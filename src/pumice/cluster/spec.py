@@ -9,14 +9,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from pumice.machine.document import Field, read_file
+from pumice.model.hardware import preset_names
 from pumice.model.refusal import BadInput
 from pumice.wire.quantity import parse_quantity
 
@@ -65,59 +64,79 @@ def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool
         control_plane=control_plane, port=port, bare=bare), "command line")  # fmt: skip
 
 
+_KEYS = ("nodes", "controlPlane", "address", "port", "images", "bare")
+_NODE_KEYS = ("name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real")
+
+
 def load(path: Path) -> ClusterSpec:
-    """Read a cluster file. Raises BadInput with file, line and the nearest right word."""
-    try:
-        text = path.read_text()
-        root = yaml.compose(text)
-        config = yaml.safe_load(text) or {}
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(config, dict):
-        raise BadInput(f"{path}: expected a mapping with the key 'nodes'")
-    _known_keys(path, root, config, {"nodes", "controlPlane", "address", "port", "images", "bare"})
+    """Read a cluster file. Raises BadInput with file, line, key and the nearest right word."""
+    keys = read_file(path).mapping(_KEYS)
     nodes: list[NodeSpec] = []
-    entries = config.get("nodes") or [{}]
-    if not isinstance(entries, list):
-        raise BadInput(f"{path}: 'nodes' must be a list")
-    for position, entry in enumerate(entries):
-        nodes.extend(_node_entry(path, root, position, entry, first=len(nodes) + 1))
-    spec = ClusterSpec(tuple(nodes), str(config.get("controlPlane", "embedded")),
-                       str(config.get("address", "127.0.0.1")), _integer(path, "port", config.get("port", 0)),
-                       tuple(map(str, config.get("images") or ("pumice",))), bool(config.get("bare")))
-    return _checked(spec, str(path))
+    parts = keys["nodes"].items() if "nodes" in keys and keys["nodes"].value is not None else []
+    for part in parts:
+        nodes += _nodes(part, path.parent, first=len(nodes) + 1)
+    return _checked(ClusterSpec(tuple(nodes) or (NodeSpec("node-1"),), **dict(_settings(keys))), str(path))
 
 
-_NODE_KEYS = {"name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real"}
+def _settings(keys: Mapping[str, Field]) -> Iterator[tuple[str, Any]]:
+    if part := keys.get("controlPlane"):
+        yield "control_plane", part.word(CONTROL_PLANES)
+    if part := keys.get("address"):
+        yield "address", part.text()
+    if part := keys.get("port"):
+        yield "port", part.integer(most=65535)
+    if part := keys.get("images"):
+        yield "pumice_images", tuple(image.text() for image in part.items())
+    if part := keys.get("bare"):
+        yield "bare", part.flag()
 
 
-def _node_entry(path: Path, root: Any, position: int, entry: Any, first: int) -> list[NodeSpec]:
-    where = f"nodes[{position}]"
-    if not isinstance(entry, dict):
-        raise BadInput(f"{path}: {where} must be a mapping")
-    _known_keys(path, root, entry, _NODE_KEYS, where)
-    count = _integer(path, f"{where}.count", entry.get("count", 1))
-    cards = _integer(path, f"{where}.cards", entry.get("cards", 2))
-    _within(f"{path}: {where}.count", count, 1, MAX_NODES)
-    _within(f"{path}: {where}.cards", cards, 0, MAX_CARDS)
-    for key in ("cpu", "memory"):
-        try:
-            if parse_quantity(entry.get(key, 1)) <= 0:
-                raise ValueError(f"{entry[key]!r} is not above zero")
-        except ValueError as error:
-            raise BadInput(f"{path}: {where}.{key}: {error}") from error
-    node = NodeSpec(
-        name=str(entry.get("name", "")), cards=cards, model=str(entry.get("model", DEFAULT_MODEL)),
-        machine=path.parent / str(entry["machine"]) if entry.get("machine") else None, mig=bool(entry.get("mig")),
-        cpu=str(entry.get("cpu", "8")), memory=str(entry.get("memory", "32Gi")),
-        pods=_integer(path, f"{where}.pods", entry.get("pods", 110)), real=bool(entry.get("real")),
-    )  # fmt: skip
+def _nodes(part: Field, folder: Path, first: int) -> list[NodeSpec]:
+    """The nodes of one entry (``count`` of them); those without a name are numbered from ``first`` on."""
+    keys = part.mapping(_NODE_KEYS)
+    node = NodeSpec(_name(keys["name"]) if "name" in keys else "", **dict(_node_facts(keys, folder)))
+    count = keys["count"].integer(least=1, most=MAX_NODES) if "count" in keys else 1
     if node.name and count == 1:
         return [node]
     start = 1 if node.name else first
     return [replace(node, name=f"{node.name or 'node'}-{i}") for i in range(start, start + count)]
+
+
+def _node_facts(keys: Mapping[str, Field], folder: Path) -> Iterator[tuple[str, Any]]:
+    if part := keys.get("cards"):
+        yield "cards", part.integer(most=MAX_CARDS)
+    if part := keys.get("model"):
+        yield "model", part.word(preset_names())
+    if part := keys.get("machine"):
+        yield "machine", folder / part.text()
+    if part := keys.get("pods"):
+        yield "pods", part.integer(least=1)
+    for key in ("cpu", "memory"):
+        if part := keys.get(key):
+            yield key, _quantity(part)
+    for key in ("mig", "real"):
+        if part := keys.get(key):
+            yield key, part.flag()
+
+
+def _name(part: Field) -> str:
+    # It comes with the whole API server, which `pumice up --help` does not need.
+    from pumice.cluster.apiserver.names import bad_subdomain
+
+    name = part.text()
+    if why := bad_subdomain(name):
+        raise part.error(f"{name!r} cannot be a node's name: {why}")
+    return name
+
+
+def _quantity(part: Field) -> str:
+    try:
+        amount = parse_quantity(part.value)
+    except ValueError as error:
+        raise part.error(str(error)) from error
+    if amount <= 0:
+        raise part.error(f"must be above zero, not {part.value}")
+    return str(part.value)
 
 
 def _checked(spec: ClusterSpec, where: str) -> ClusterSpec:
@@ -132,36 +151,6 @@ def _checked(spec: ClusterSpec, where: str) -> ClusterSpec:
     if sum(node.real for node in spec.nodes) > 1:
         raise BadInput(f"{where}: this machine's real cards belong to one node only")
     return spec
-
-
-def _known_keys(path: Path, root: Any, mapping: Mapping[str, Any], known: set[str], where: str = "") -> None:
-    for key in mapping:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-            place = f" in {where}" if where else ""
-            raise BadInput(f"{path}{_line_of(root, str(key))}: unknown key {key!r}{place}; {hint}")
-
-
-def _line_of(node: Any, key: str) -> str:
-    """``:LINE`` of the first mapping key of that name in a composed YAML document."""
-    if isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
-            if name.value == key:
-                return f":{name.start_mark.line + 1}"
-            if found := _line_of(value, key):
-                return found
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            if found := _line_of(value, key):
-                return found
-    return ""
-
-
-def _integer(path: Path, where: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadInput(f"{path}: {where}: {value!r} is not a whole number")
-    return value
 
 
 def _within(where: str, value: int, low: int, high: int) -> None:

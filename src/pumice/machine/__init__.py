@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice.machine.directory import Machine, RaisedXid, SetFault, create, open_machine
-    from pumice.machine.document import ModelError
+    from pumice.machine.document import DocumentError
     from pumice.machine.model import CardModel, FaultModel, MachineModel, machine_of, preset
     from pumice.machine.model_file import load_model
     from pumice.machine.native import MachineError, library_dir, nvml_library
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CardModel",
+    "DocumentError",
     "FaultModel",
     "Machine",
     "MachineError",
     "MachineModel",
-    "ModelError",
     "RaisedXid",
     "SetFault",
     "Share",
@@ -38,7 +38,7 @@ __all__ = [
 
 _PARTS = {
     "directory": ("Machine", "RaisedXid", "SetFault", "create", "open_machine"),
-    "document": ("ModelError",),
+    "document": ("DocumentError",),
     "model": ("CardModel", "FaultModel", "MachineModel", "machine_of", "preset"),
     "model_file": ("load_model",),
     "native": ("MachineError", "library_dir", "nvml_library"),

@@ -1,6 +1,6 @@
 """A YAML or TOML document whose every value still knows its line, so that a mistake can be named where it stands.
 
-``Field`` wraps one value; its typed getters raise ``ModelError`` with file, line, key and, for a misspelt word, the
+``Field`` wraps one value; its typed getters raise ``DocumentError`` with file, line, key and, for a misspelt word, the
 nearest right one.
 """
 
@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -18,8 +19,8 @@ import yaml
 from pumice.model.refusal import BadInput
 
 
-class ModelError(BadInput):
-    """A machine model that cannot be used; in one line: file, line, key, what is wrong, the nearest right word."""
+class DocumentError(BadInput):
+    """What a person wrote cannot be used; in one line: file, line, key, what is wrong, the nearest right word."""
 
     def __init__(self, where: str, key: str, problem: str) -> None:
         text = f"{where}: {key}: {problem}" if key else f"{where}: {problem}"
@@ -35,8 +36,8 @@ class Field:
     line: int
     key: str
 
-    def error(self, problem: str) -> ModelError:
-        return ModelError(f"{self.file}:{self.line}", self.key, problem)
+    def error(self, problem: str) -> DocumentError:
+        return DocumentError(f"{self.file}:{self.line}", self.key, problem)
 
     def mapping(self, known: Iterable[str]) -> dict[str, Field]:
         """The fields by key; an unknown key is an error that names the nearest of ``known``."""
@@ -116,12 +117,22 @@ def _plain(word: str) -> str:
     return re.sub(r"\W|_", "", word).lower()
 
 
+def read_file(path: Path) -> Field:
+    """The document in a file. Raises ``DocumentError``, also when the file cannot be read."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise DocumentError(str(path), "", f"cannot be read: {reason}") from None
+    return read_document(text, str(path), toml=path.suffix == ".toml" or looks_like_toml(text))
+
+
 def read_document(text: str, file: str, *, toml: bool) -> Field:
-    """The document as a field; a syntax error becomes a ``ModelError`` with its line."""
+    """The document as a field; a syntax error becomes a ``DocumentError`` with its line."""
     try:
         return _read_toml(text, file) if toml else _read_yaml(text, file)
     except RecursionError:
-        raise ModelError(f"{file}:1", "", "is nested too deeply") from None
+        raise DocumentError(f"{file}:1", "", "is nested too deeply") from None
 
 
 def looks_like_toml(text: str) -> bool:
@@ -145,11 +156,11 @@ def _read_yaml(text: str, file: str) -> Field:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ModelError(f"{file}:{line}", "", f"not YAML: {error.problem}") from None
-    except ModelError:
+        raise DocumentError(f"{file}:{line}", "", f"not YAML: {error.problem}") from None
+    except DocumentError:
         raise
     except (yaml.YAMLError, ValueError) as error:
-        raise ModelError(f"{file}:1", "", f"not YAML: {error}") from None
+        raise DocumentError(f"{file}:1", "", f"not YAML: {error}") from None
 
 
 class _YamlReader:
@@ -164,9 +175,9 @@ class _YamlReader:
         line = node.start_mark.line + 1
         self._values += 1
         if id(node) in self._open:
-            raise ModelError(f"{self._file}:{line}", path, "holds itself")
+            raise DocumentError(f"{self._file}:{line}", path, "holds itself")
         if self._values > _MOST_VALUES:
-            raise ModelError(f"{self._file}:{line}", path, f"the document has more than {_MOST_VALUES} values")
+            raise DocumentError(f"{self._file}:{line}", path, f"the document has more than {_MOST_VALUES} values")
         self._open.add(id(node))
         value: Any
         if isinstance(node, yaml.MappingNode):
@@ -183,10 +194,10 @@ class _YamlReader:
         for key_node, value_node in node.value:
             line, key = key_node.start_mark.line + 1, key_node.value
             if not isinstance(key, str):
-                raise ModelError(f"{self._file}:{line}", path, "has a key that is no word")
+                raise DocumentError(f"{self._file}:{line}", path, "has a key that is no word")
             where = f"{path}.{key}" if path else key
             if key in found:
-                raise ModelError(f"{self._file}:{line}", where, "stands twice")
+                raise DocumentError(f"{self._file}:{line}", where, "stands twice")
             found[key] = Field(self.field(value_node, where).value, self._file, line, where)
         return found
 
@@ -196,7 +207,7 @@ def _read_toml(text: str, file: str) -> Field:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         match = re.search(r"line (\d+)", str(error))
-        raise ModelError(f"{file}:{match[1] if match else 1}", "", f"not TOML: {error}") from None
+        raise DocumentError(f"{file}:{match[1] if match else 1}", "", f"not TOML: {error}") from None
     return _from_toml(document, dict(_toml_lines(text)), file, "", 1)
 
 

@@ -10,7 +10,7 @@ import re
 import uuid
 from dataclasses import dataclass, field, replace
 
-from pumice.machine.document import ModelError, nearest
+from pumice.machine.document import DocumentError, nearest
 from pumice.model.hardware import CardPreset, preset_names
 from pumice.model.hardware import preset as card_preset
 
@@ -78,7 +78,7 @@ class MachineModel:
 
 
 def preset(name: str) -> CardModel:
-    """One card of the preset ``name``, alone in a machine; raises ``ModelError`` naming the nearest preset."""
+    """One card of the preset ``name``, alone in a machine; raises ``DocumentError`` naming the nearest preset."""
     return machine_of(name).cards[0]
 
 
@@ -91,10 +91,10 @@ def machine_of(
         match = re.fullmatch(r"(?:(\d+)x)?(.+)", word.strip())
         assert match is not None
         if match[2] not in preset_names():
-            raise ModelError("cards", match[2], f"no such card{nearest(match[2], preset_names())}")
+            raise DocumentError("cards", match[2], f"no such card{nearest(match[2], preset_names())}")
         models += [from_preset(card_preset(match[2])) for _ in range(int(match[1] or 1))]
     if not 1 <= len(models) <= MAX_CARDS:
-        raise ModelError("cards", "", f"a machine has 1 to {MAX_CARDS} cards, not {len(models)}")
+        raise DocumentError("cards", "", f"a machine has 1 to {MAX_CARDS} cards, not {len(models)}")
     model = MachineModel(name=name, cards=placed(name, models), virtual_time=virtual_time)
     return replace(model, driver=driver) if driver else model
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pumice.machine.codes import FAULT_ANSWERS, answer_code
-from pumice.machine.document import Field, ModelError, looks_like_toml, nearest, read_document
+from pumice.machine.document import Field, looks_like_toml, nearest, read_document, read_file
 from pumice.machine.model import MAX_CARDS, CardModel, FaultModel, MachineModel, from_preset, placed
 from pumice.model.hardware import CardPreset, mig_table_for, mig_tables, preset_names
 from pumice.model.hardware import preset as card_preset
@@ -20,17 +20,11 @@ _ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "black
 def load_model(source: Path | str) -> MachineModel:
     """The model in a file (``Path``, or text naming a ``.yaml``, ``.yml`` or ``.toml`` file) or in a text.
 
-    Raises ``ModelError`` with file, line, key and the nearest right word, also when the file cannot be read.
+    Raises ``DocumentError`` with file, line, key and the nearest right word, also when the file cannot be read.
     """
     if isinstance(source, str) and ("\n" in source or not re.search(r"\.(ya?ml|toml)$", source)):
         return _machine(read_document(source, "<model>", toml=looks_like_toml(source)))
-    path = Path(source)
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ModelError(str(path), "", f"cannot be read: {reason}") from None
-    return _machine(read_document(text, str(path), toml=path.suffix == ".toml" or looks_like_toml(text)))
+    return _machine(read_file(Path(source)))
 
 
 _MACHINE_KEYS = (

@@ -26,15 +26,23 @@ def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("nodes:\n- cards: 2\n  modle: A30\n", ":3: unknown key 'modle' in nodes[0]; did you mean 'model'?"),
-        ("noeds: []\n", ":1: unknown key 'noeds'; did you mean 'nodes'?"),
-        ("nodes: [{cards: -1}]\n", "nodes[0].cards: -1 is outside 0..16"),
-        ("nodes: [{cards: two}]\n", "nodes[0].cards: 'two' is not a whole number"),
-        ("nodes: [{memory: 3Gb}]\n", "nodes[0].memory: '3Gb' is not a quantity"),
+        ("nodes:\n- cards: 2\n  modle: A30\n", ':3: nodes[0].modle: unknown key; did you mean "model"?'),
+        ("nodes:\n- {cards: 1}\n- model: A31\n", """:3: nodes[1].model: 'A31' is not known; did you mean "A30"?"""),
+        ("noeds: []\n", ':1: noeds: unknown key; did you mean "nodes"?'),
+        ("nodes: 3\n", ":1: nodes: must be a list"),
+        ("- a\n", ":1: must be a mapping of keys to values"),
+        ("nodes: [{cards: -1}]\n", ":1: nodes[0].cards: must be at least 0, not -1"),
+        ("nodes: [{cards: two}]\n", ":1: nodes[0].cards: must be a whole number, not 'two'"),
+        ("nodes: [{count: 0}]\n", ":1: nodes[0].count: must be at least 1, not 0"),
+        ("nodes: [{memory: 3Gb}]\n", ":1: nodes[0].memory: '3Gb' is not a quantity"),
+        ("nodes: [{cpu: 0}]\n", ":1: nodes[0].cpu: must be above zero, not 0"),
+        ("nodes: [{mig: 'no'}]\n", ":1: nodes[0].mig: must be true or false, not 'no'"),
+        ("nodes: [{name: Gpu_1}]\n", ":1: nodes[0].name: 'Gpu_1' cannot be a node's name: a lowercase RFC 1123 subdomain"),
         ("nodes: [{name: a}, {name: a}]\n", "two nodes are named 'a'"),
-        ("nodes: [\n", "not YAML"),
-        ("controlPlane: kubernetes\n", "it is one of embedded, kube"),
-        ("port: 70000\n", "port 70000 is outside 0..65535"),
+        ("nodes: [\n", ":2: not YAML"),
+        ("controlPlane: kubernetes\n", ":1: controlPlane: 'kubernetes' is not known; "),
+        ("port: 70000\n", ":1: port: must be at most 65535, not 70000"),
+        ("images: pumice\n", ":1: images: must be a list"),
     ],
 )
 def test_a_wrong_cluster_file_is_told_with_place_and_nearest_word(tmp_path: Path, text: str, told: str) -> None:
@@ -42,6 +50,20 @@ def test_a_wrong_cluster_file_is_told_with_place_and_nearest_word(tmp_path: Path
         load(written(tmp_path, text))
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_cluster_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_bytes(b"nodes: \xff")
+    with pytest.raises(BadInput, match=r"cluster\.yaml: cannot be read: not UTF-8 text"):
+        load(tmp_path / "cluster.yaml")
+    with pytest.raises(BadInput, match=r"none\.yaml: cannot be read: No such file or directory"):
+        load(tmp_path / "none.yaml")
+
+
+def test_an_empty_cluster_file_means_one_node_of_two_cards(tmp_path: Path) -> None:
+    for text in ("", "nodes:\n", "nodes: [{}]\n"):
+        (node,) = load(written(tmp_path, text)).nodes
+        assert (node.name, node.cards, node.model) == ("node-1", 2, "GeForce-GTX-1080-Ti")
 
 
 def test_numbers_on_the_command_line_are_bounded() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumice.machine import MachineError, MachineModel, ModelError, layout, load_model, open_machine
+from pumice.machine import DocumentError, MachineError, MachineModel, layout, load_model, open_machine
 
 _LINES = [
     "machine: n1",
@@ -51,7 +51,7 @@ def test_any_document_is_a_model_or_one_line_of_reproach(text: str) -> None:
     answer: MachineModel | str
     try:
         answer = load_model(text)
-    except ModelError as error:
+    except DocumentError as error:
         answer = str(error)
     assert isinstance(answer, MachineModel) or (answer.startswith("<model>:") and len(answer.splitlines()) == 1)
 
@@ -82,7 +82,7 @@ def test_any_short_state_file_is_refused_in_one_sentence(
     ],
 )
 def test_odd_yaml_is_refused_at_its_line(text: str, reproach: str) -> None:
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(DocumentError) as refused:
         load_model(text)
     assert str(refused.value).startswith(reproach)
 
@@ -90,5 +90,5 @@ def test_odd_yaml_is_refused_at_its_line(text: str, reproach: str) -> None:
 def test_a_text_that_grows_without_end_is_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [" + ", ".join([f"*a{n - 1}"] * 9) + "]" for n in range(1, 9)]
-    with pytest.raises(ModelError, match="more than 20000 values"):
+    with pytest.raises(DocumentError, match="more than 20000 values"):
         load_model("\n".join(lines) + "\n")
