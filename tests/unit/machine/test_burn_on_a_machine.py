@@ -162,7 +162,7 @@ def test_an_interrupted_load_ends_at_once_and_tells_what_it_did(make_machine: Ma
         if "--kernels" in load:
             busy = re.search(r"kernels: \d+ of .* a second, ([0-9.]+)% busy", printed)
             assert busy is not None
-            assert 50 < float(busy[1]) <= 100
+            assert 0 < float(busy[1]) <= 100
     finally:
         program.kill()
         program.communicate()
