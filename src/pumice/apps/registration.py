@@ -42,8 +42,8 @@ class Registration:
             while True:
                 # The order matters: a kubelet that starts while we listen anew deletes our new socket too.
                 presence.started.clear()
-                await self.endpoint.start()
                 try:
+                    await self.endpoint.start()
                     if await self._registered(presence.started, clock):
                         pause = 1.0
                         await first(presence.started.wait(), self.endpoint.lost.wait(), self._socket_gone(clock))

@@ -317,6 +317,30 @@ def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
     asyncio.run(scenario())
 
 
+def test_a_refusal_of_a_watch_that_breaks_off_is_asked_again() -> None:
+    watches = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal watches
+        if "watch" not in request.query:
+            return page(version=5)
+        watches += 1
+        if watches == 1:
+            answer = web.StreamResponse(status=500, headers={"Content-Length": "1000"})
+            await answer.prepare(request)
+            await answer.write(b"half a wo")
+            assert request.transport is not None
+            request.transport.abort()
+            return answer
+        return await stream(request, ("ADDED", pod("a", 6)), hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
+
+    asyncio.run(scenario())
+
+
 def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         return web.json_response({"kind": "Status", "reason": "Forbidden", "message": "no"}, status=403)

@@ -93,11 +93,10 @@ class KubeClient(Verbs):
             answer = await session.get(self.access.server + path, params=params, headers=self._headers(self.access.token()),
                                        ssl=self._tls or False, server_hostname=self.access.server_name,
                                        timeout=timeout)
+            body = await answer.read() if answer.status >= 400 else b""
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer(error) from error
         if answer.status >= 400:
-            body = await answer.read()
-            answer.release()
             raise _refusal(answer.status, answer.headers.get("Retry-After", ""), body)
         return answer
 

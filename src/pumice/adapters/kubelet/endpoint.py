@@ -80,8 +80,8 @@ class Endpoint:
             server.add_insecure_port(f"unix://{self.path.absolute()}")
         except RuntimeError as error:
             raise BadInput(f"cannot listen on {self.path}: is the directory there and writable?") from error
+        self._server = server  # before it starts: who is cancelled meanwhile stops it
         await server.start()
-        self._server = server
 
     async def stop(self, grace: float = 1.0) -> None:
         """Stop listening; calls in flight have ``grace`` seconds. The socket file goes away."""
