@@ -9,13 +9,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-
-from aiohttp import web
 
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
@@ -24,8 +21,8 @@ from pumice.apps.allocating import EmptyHandler, NumberHandler
 from pumice.apps.card_watch import CardWatch, open_cards
 from pumice.apps.configuration import load_sharing
 from pumice.apps.files import digests, install_files, make_directory
-from pumice.apps.http import served
 from pumice.apps.own_node import OwnNode
+from pumice.apps.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.registration import Registration
 from pumice.apps.tasks import first, run_until
 from pumice.model.refusal import BadInput
@@ -53,9 +50,6 @@ from pumice.ports.cluster import Cluster
 from pumice.wire import names
 
 log = logging.getLogger("pumice.node")
-
-STUCK = 90.0
-"""Seconds without an answer of the driver after which the process says that it is not well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,30 +97,27 @@ async def run(
 
     ``cards`` are this machine's (NVML unless given). Raises PumiceError on what a person has to mend.
     """
-    machine = cards or await open_cards(settings.nvml, settings.wait_for_driver, clock, stop)
-    if machine is None:
-        return
-    rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
-    watch = CardWatch(machine, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
-    own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-device-plugin")
-    try:
-        await watch.start()
-        sharing, level = await load_sharing(
-            settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
-        )
-        plugin = Plugin(settings, sharing, level, own, watch, dice)
-        await asyncio.to_thread(plugin.install)
-        async with AsyncExitStack() as stack:
-            if settings.health_address:
-                pages = {"/healthz": plugin.well, "/readyz": plugin.prepared}
-                await stack.enter_async_context(
-                    served(pages, settings.health_address, settings.health_port, "device plugin")
-                )
+    health = PluginHealth()
+    async with plugin_pages(settings.health_address, settings.health_port, health):
+        machine = cards or await open_cards(settings.nvml, settings.wait_for_driver, clock, stop)
+        if machine is None:
+            return
+        rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
+        watch = CardWatch(machine, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
+        own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-device-plugin")
+        try:
+            await watch.start()
+            sharing, level = await load_sharing(
+                settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
+            )
+            plugin = Plugin(settings, sharing, level, own, watch, dice)
+            await asyncio.to_thread(plugin.install)
+            health.watch, health.missing = watch, plugin.missing
             await run_until(stop, *own.tasks(), plugin.run(ready))
-    finally:
-        watch.close()
-        if cards is None:
-            machine.close()
+        finally:
+            watch.close()
+            if cards is None:
+                machine.close()
 
 
 class Plugin:
@@ -190,18 +181,11 @@ class Plugin:
         while not all(registration.endpoint.path.exists() for registration in self._lists.values()):
             await self._clock.sleep(0.05)
 
-    async def well(self, request: web.Request) -> web.StreamResponse:
-        """/healthz: the driver answers."""
-        if self._watch.stuck < STUCK:
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text=f"the driver has not answered for {self._watch.stuck:.0f} s\n")
-
-    async def prepared(self, request: web.Request) -> web.StreamResponse:
-        """/readyz: the kubelet has every resource and the node object says what it should."""
-        missing = [resource for resource, registration in self._lists.items() if not registration.done.is_set()]
-        if missing or self._own.node is None or self._advertisement().missing(self._own.node):
-            return web.Response(status=503, text=f"not registered: {', '.join(missing) or 'the node object'}\n")
-        return web.Response(text="ok\n")
+    def missing(self) -> list[str]:
+        """The resources that the kubelet does not have, else the node object where it does not say what it should."""
+        if waiting := [resource for resource, registration in self._lists.items() if not registration.done.is_set()]:
+            return waiting
+        return ["the node object"] if self._own.node is None or self._advertisement().missing(self._own.node) else []
 
     def _show(self) -> tuple[SharedCard, ...]:
         cards = share(self._watch.facts, self._sharing, self._watch.sick)

@@ -17,6 +17,7 @@ from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, dev
 from pumice.apps.allocating import PATIENCE, message
 from pumice.apps.card_watch import CardWatch, open_cards
 from pumice.apps.own_node import OwnNode, persist
+from pumice.apps.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.registration import Registration
 from pumice.apps.tasks import first, run_until
 from pumice.model.refusal import BadInput
@@ -34,7 +35,8 @@ log = logging.getLogger("pumice.node")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line or ``pumice up`` says. ``nvml``: file or directory of the NVML library."""
+    """What the command line or ``pumice up`` says. ``nvml``: file or directory of the NVML library; ``health_address``: where
+    /healthz and /readyz are served, empty for nowhere."""
 
     node_name: str
     device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
@@ -44,6 +46,8 @@ class Settings:
     disable_health_checks: str = ""
     enable_health_checks: str = ""
     health_every: float = 1.0
+    health_address: str = ""
+    health_port: int = 0
     booking_dirs: tuple[Path, ...] = SHARED
 
 
@@ -58,19 +62,23 @@ async def run(
     cards: Cards | None = None,
 ) -> None:
     """Serve until ``stop``. ``ready`` is set once the kubelet and the node's status know the cards."""
-    machine = cards or await open_cards(settings.nvml, settings.wait_for_driver, clock, stop)
-    if machine is None:
-        return
-    rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
-    watch = CardWatch(machine, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
-    own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-gpushare-plugin")
-    try:
-        await watch.start()
-        await run_until(stop, *own.tasks(), SharePlugin(settings, own, watch).run(ready))
-    finally:
-        watch.close()
-        if cards is None:
-            machine.close()
+    health = PluginHealth()
+    async with plugin_pages(settings.health_address, settings.health_port, health):
+        machine = cards or await open_cards(settings.nvml, settings.wait_for_driver, clock, stop)
+        if machine is None:
+            return
+        rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
+        watch = CardWatch(machine, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
+        own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-gpushare-plugin")
+        plugin = SharePlugin(settings, own, watch)
+        try:
+            await watch.start()
+            health.watch, health.missing = watch, plugin.missing
+            await run_until(stop, *own.tasks(), plugin.run(ready))
+        finally:
+            watch.close()
+            if cards is None:
+                machine.close()
 
 
 class SharePlugin:
@@ -98,11 +106,17 @@ class SharePlugin:
             if self._watch.facts:  # a plugin without devices is not registered
                 tasks.create_task(self._registration.keep(self._own.clock))
                 await self._registration.done.wait()
-            while self._own.node is None or self._status() is not None:
+            while self.missing():
                 await first(self._own.node_changed.wait(), self._own.clock.sleep(1.0))
             log.info("ready cards=%d strategy=%s", len(self._watch.facts), self._legacy.strategy)
             if ready is not None:
                 ready.set()
+
+    def missing(self) -> list[str]:
+        """The resource, where there are cards and the kubelet does not have it; else the node's status, where it lacks them."""
+        if self._watch.facts and not self._registration.done.is_set():
+            return [self._legacy.resource]
+        return ["the node's status"] if self._own.node is None or self._status() is not None else []
 
     def _check_length(self) -> None:
         """Raises BadInput when the kubelet would drop the list: it would then see no card at all (spec 5.1)."""

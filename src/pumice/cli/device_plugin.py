@@ -55,6 +55,7 @@ FailOnInit = Annotated[
     bool, typer.Option("--fail-on-init-error/--wait-for-driver", envvar="FAIL_ON_INIT_ERROR",
                        help="Stop when no driver answers, or wait for one."),
 ]  # fmt: skip
+HealthAddress = Annotated[str, typer.Option(help="ADDRESS:PORT of /healthz and /readyz; empty: none.")]
 
 
 @app.command("nvidia", epilog="Example: pumice device-plugin nvidia --node-name n1 --device-split-count 4")
@@ -100,13 +101,13 @@ def nvidia(
         "none"
     ),
     fail_on_init_error: FailOnInit = True,
-    health_bind_address: Annotated[str, typer.Option(help="ADDRESS:PORT of /healthz and /readyz; empty: none.")] = "",
+    health_bind_address: HealthAddress = "",
     log_level: Verbosity = "info",
 ) -> None:
     """Share this node's NVIDIA cards: volcano.sh/vgpu-number, vgpu-memory and vgpu-cores."""
     if mig_strategy != "none":
         raise BadInput(f"--mig-strategy {mig_strategy}: only none is served; set operatingmode mig in the node ConfigMap")
-    address, port = bind_address(health_bind_address, "--health-bind-address") if health_bind_address else ("", 0)
+    address, port = _health_address(health_bind_address)
     settings = device_plugin.Settings(
         node_name=node_name(node),
         device_plugin_dir=_plugin_dir(kubelet_socket),
@@ -152,6 +153,7 @@ def gpushare(
     ] = None,
     nvml: Nvml = "",
     fail_on_init_error: FailOnInit = True,
+    health_bind_address: HealthAddress = "",
     log_level: Verbosity = "info",
 ) -> None:
     """Share cards without limits, as the older plugin: volcano.sh/gpu-memory and gpu-number."""
@@ -159,6 +161,7 @@ def gpushare(
         raise BadInput(f"--gpu-strategy {gpu_strategy!r}: use {' or '.join(SHARE_STRATEGIES)}")
     if config_file is not None:
         _check_config_file(config_file)
+    address, port = _health_address(health_bind_address)
     settings = gpushare_plugin.Settings(
         node_name=node_name(node),
         device_plugin_dir=_plugin_dir(kubelet_socket),
@@ -167,6 +170,8 @@ def gpushare(
         wait_for_driver=not fail_on_init_error,
         disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
         enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+        health_address=address,
+        health_port=port,
         booking_dirs=booking_dirs(os.environ),
     )
     run_daemon(gpushare_plugin.run, settings, kubeconfig, log_level)
@@ -179,6 +184,10 @@ def own_library() -> Path | None:
         return path
     log.warning("%s is not there: nothing is installed into the hook path and limits are not enforced", path)
     return None
+
+
+def _health_address(text: str) -> tuple[str, int]:
+    return bind_address(text, "--health-bind-address") if text else ("", 0)
 
 
 def _plugin_dir(socket: Path) -> Path:

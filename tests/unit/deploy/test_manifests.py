@@ -43,6 +43,10 @@ def test_every_container_is_ours_and_its_flags_exist(name, spec, container):
     assert re.fullmatch(r"pumice/pumice:\d+\.\d+\.\d+", container["image"])
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert {probe["httpGet"]["port"] for probe in (container["readinessProbe"], container["livenessProbe"])} <= {
+        port["name"] for port in container["ports"]}  # fmt: skip
+    assert container["resources"]["requests"]
+    assert spec["priorityClassName"].startswith("system-")
     command, *rest = container["args"]
     click_command: Any = typer.main.get_command(load(command))
     if rest and not rest[0].startswith("-"):

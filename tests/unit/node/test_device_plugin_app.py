@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import grpc
 import pytest
 from tests.kit.machines import cards_of
@@ -351,26 +349,6 @@ async def test_a_config_map_that_cannot_be_meant_is_one_line(world):
     with pytest.raises(BadInput, match=r"ConfigMap kube-system/volcano-vgpu-device-config: line 2: nvidia.deviceSplit"):
         async with world.plugin():
             pass
-
-
-@in_a_world
-async def test_probes_say_whether_the_kubelet_knows_the_cards(world):
-    async def ask(path: str) -> int:
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
-            return answer.status
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    async with world.plugin(health_address="127.0.0.1", health_port=port):
-        assert [await ask("/healthz"), await ask("/readyz")] == [200, 200]
-        await world.kubelet.stop()
-        (world.root / "plugins/kubelet.sock").unlink(missing_ok=True)
-        while await ask("/readyz") == 200:
-            await asyncio.sleep(0.02)
-        await world.kubelet.start()
-        while await ask("/readyz") != 200:
-            await asyncio.sleep(0.02)
 
 
 @in_a_world

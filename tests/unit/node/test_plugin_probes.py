@@ -1,0 +1,106 @@
+"""What a kubelet's probes hear of the plugins: well and ready, well and waiting, or not well."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.kit.machines import cards_of
+from tests.unit.node.build import NODE, two_cards
+from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster
+
+from pumice.apps import device_plugin, gpushare_plugin
+from pumice.apps.plugin_pages import STUCK, PluginHealth, plugin_pages
+from pumice.cluster.free_ports import free_port
+
+Settings = Callable[..., Any]
+
+
+def vgpu(root: Path, **more: Any) -> tuple[Any, Any]:
+    return device_plugin.run, device_plugin.Settings(
+        NODE, device_plugin_dir=root, hook_path=root / "hook", lock_dir=root / "lock", node_config=root / "none.json", **more)
+
+
+def gpushare(root: Path, **more: Any) -> tuple[Any, Any]:
+    return gpushare_plugin.run, gpushare_plugin.Settings(NODE, device_plugin_dir=root, **more)
+
+
+async def ask(port: int, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.status, (await answer.text()).strip()
+
+
+async def until(port: int, path: str, code: int) -> str:
+    """The page's text once it has this code."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                status, text = await ask(port, path)
+            except aiohttp.ClientConnectionError:
+                status, text = 0, ""
+            if status == code:
+                return text
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running(plugin: Settings, root: Path, cards: Any, **more: Any) -> AsyncIterator[tuple[int, FakeKubelet]]:
+    """A plugin that serves its probes on a port, and the kubelet beside it."""
+    cluster, kubelet, port, stop = LittleCluster(), FakeKubelet(root), free_port(), asyncio.Event()
+    cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
+    await kubelet.start()
+    run, settings = plugin(root, health_address="127.0.0.1", health_port=port, **more)
+    task = asyncio.create_task(run(settings, cluster=cluster, clock=FastClock(), dice=random.Random(7), stop=stop, cards=cards))
+    try:
+        yield port, kubelet
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 60)
+        await kubelet.stop()
+
+
+@pytest.mark.parametrize("plugin", [vgpu, gpushare])
+def test_a_plugin_is_ready_while_the_kubelet_knows_its_cards(plugin: Settings) -> None:
+    async def act(root: Path, cards: Any) -> None:
+        async with running(plugin, root, cards) as (port, kubelet):
+            await until(port, "/readyz", 200)
+            assert await ask(port, "/healthz") == (200, "ok")
+            await kubelet.stop()
+            (root / "kubelet.sock").unlink(missing_ok=True)
+            assert "volcano.sh/" in await until(port, "/readyz", 503)
+            assert await ask(port, "/healthz") == (200, "ok")
+            await kubelet.start()
+            await until(port, "/readyz", 200)
+
+    with cards_of(two_cards()) as (_, cards), tempfile.TemporaryDirectory(prefix="pumice") as folder:
+        asyncio.run(act(Path(folder), cards))
+
+
+@pytest.mark.parametrize("plugin", [vgpu, gpushare])
+def test_a_plugin_that_waits_for_a_driver_is_well_so_that_no_kubelet_ends_it_again_and_again(plugin: Settings) -> None:
+    async def act(root: Path) -> None:
+        async with running(plugin, root, None, nvml=str(root / "no-library"), wait_for_driver=True) as (port, _):
+            assert await until(port, "/readyz", 503) == "waiting for: the driver"
+            assert await ask(port, "/healthz") == (200, "ok")
+
+    with tempfile.TemporaryDirectory(prefix="pumice") as folder:
+        asyncio.run(act(Path(folder)))
+
+
+def test_a_driver_that_no_longer_answers_is_not_well() -> None:
+    class Silent:
+        stuck = STUCK + 1
+
+    async def act() -> tuple[int, str]:
+        port = free_port()
+        async with plugin_pages("127.0.0.1", port, PluginHealth(Silent())):  # type: ignore[arg-type]
+            return await ask(port, "/healthz")
+
+    assert asyncio.run(act()) == (503, "the driver has not answered for 91 s")
