@@ -35,27 +35,21 @@ LABEL_VALUE = (
 
 def bad_label(text: str) -> str:
     """Why the text is no DNS-1123 label; empty when it is one. The same for the functions below."""
-    if len(text) > 63:
-        return "must be no more than 63 characters"
-    return "" if _LABEL.fullmatch(text) else DNS_LABEL
+    return _too_long(text, 63) or ("" if _LABEL.fullmatch(text) else DNS_LABEL)
 
 
 def bad_1035_label(text: str) -> str:
-    if len(text) > 63:
-        return "must be no more than 63 characters"
-    return "" if _LABEL_1035.fullmatch(text) else DNS_1035
+    return _too_long(text, 63) or ("" if _LABEL_1035.fullmatch(text) else DNS_1035)
 
 
 def bad_subdomain(text: str) -> str:
-    if len(text) > 253:
-        return "must be no more than 253 characters"
-    return "" if _SUBDOMAIN.fullmatch(text) else DNS_SUBDOMAIN
+    return _too_long(text, 253) or ("" if _SUBDOMAIN.fullmatch(text) else DNS_SUBDOMAIN)
 
 
 def bad_port_name(text: str) -> str:
     """A name of a port as IANA has them."""
-    if len(text) > 15:
-        return "must be no more than 15 characters"
+    if why := _too_long(text, 15):
+        return why
     if not re.fullmatch(r"[a-z0-9-]+", text):
         return "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
     if not re.search("[a-z]", text):
@@ -79,12 +73,14 @@ def bad_qualified(key: str) -> str:
         return f"prefix part {bad_subdomain(prefix) if prefix else 'must be non-empty'}"
     if not name:
         return "name part must be non-empty"
-    if len(name) > 63:
-        return "name part must be no more than 63 characters"
+    if why := _too_long(name, 63):
+        return f"name part {why}"
     return "" if _QUALIFIED.fullmatch(name) else QUALIFIED
 
 
 def bad_label_value(value: str) -> str:
-    if len(value) > 63:
-        return "must be no more than 63 characters"
-    return "" if not value or _QUALIFIED.fullmatch(value) else LABEL_VALUE
+    return _too_long(value, 63) or ("" if not value or _QUALIFIED.fullmatch(value) else LABEL_VALUE)
+
+
+def _too_long(text: str, most: int) -> str:
+    return f"must be no more than {most} characters" if len(text) > most else ""
