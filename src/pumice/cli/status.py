@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,26 +19,40 @@ from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.objects import Node, Pod, convert
 
+PATIENCE = 5.0
+"""Seconds for the API server to answer."""
+
 app = typer.Typer(add_completion=False)
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
 
 
 @app.command(epilog="Example: pumice status -o json")
 def status(
     data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None,
-    output: Annotated[str, typer.Option("-o", "--output", help="text or json.")] = "text",
+    output: Annotated[Output, typer.Option("-o", "--output", help="json: for programs.")] = Output.TEXT,
 ) -> None:
     """Say whether the cluster of a data dir runs, where its parts listen, and who is on which card."""
     data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
-    facts = data.facts() if data.running() else None
-    if facts is None:
-        print(json.dumps({"running": False}) if output == "json" else f"no cluster runs in {data.root}; start one: pumice up")
+    if not data.running():
+        told = f"no cluster runs in {data.root}; start one: pumice up"
+        print(json.dumps({"running": False}) if output is Output.JSON else told)
+        raise SystemExit(1)
+    facts = data.facts() or {}
+    if "pid" not in facts:
+        print(json.dumps({"running": True, "ready": False}) if output is Output.JSON else f"a cluster is starting in {data.root}")
         raise SystemExit(1)
     try:
         nodes, pods = asyncio.run(_look(data))
-    except ApiError as error:
-        print(f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {error}")
+    except (ApiError, OSError, TimeoutError) as error:
+        why = str(error) or f"nothing came within {PATIENCE:.0f} s"
+        told = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
+        print(json.dumps({"running": True, **facts, "error": why}) if output is Output.JSON else told)
         raise SystemExit(1) from error
-    if output == "json":
+    if output is Output.JSON:
         print(json.dumps({"running": True, **facts, "nodes": len(nodes), "pods": len(pods)}, indent=2))
         return
     console = Console(highlight=False)
@@ -47,7 +62,7 @@ def status(
 
 
 async def _look(data: DataDir) -> tuple[list[Json], list[Json]]:
-    async with KubeClient.from_kubeconfig(data.kubeconfig) as kube:
+    async with asyncio.timeout(PATIENCE), KubeClient.from_kubeconfig(data.kubeconfig) as kube:
         nodes = await kube.list(Resource("", "v1", "nodes", namespaced=False))
         pods = await kube.list(Resource("", "v1", "pods"))
         return nodes["items"], pods["items"]

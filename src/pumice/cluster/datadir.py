@@ -75,9 +75,20 @@ class DataDir:
                 pid = (self.facts() or {}).get("pid", "?")
                 raise BadInput(f"data dir {self.root} belongs to a running cluster (pid {pid}); "
                                "stop it with `pumice down` or name another with --data-dir") from error
+            self._forget_the_last_holder()
             yield
         finally:
             os.close(lock)
+
+    def _forget_the_last_holder(self) -> None:
+        """One that was killed left its pid here, which may be anybody's by now: `pumice down` would end that."""
+        facts = self.facts() or {}
+        if "pid" in facts:
+            del facts["pid"]
+            try:
+                self.write_facts(facts)
+            except OSError as error:
+                raise BadInput(f"data dir {self.root}: {error.strerror}; name another with --data-dir") from error
 
     def running(self) -> bool:
         """True while some process holds the data dir."""

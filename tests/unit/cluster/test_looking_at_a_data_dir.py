@@ -1,0 +1,65 @@
+"""``pumice status`` and ``pumice down`` beside a cluster that starts, was killed, or does not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pumice.cli import down, status
+from pumice.cluster.datadir import DataDir
+from pumice.model.refusal import BadInput
+
+FACTS = {"server": "https://127.0.0.1:1", "summary": "1 node", "port": 1, "ready": True}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataDir:
+    return DataDir(tmp_path / "cluster")
+
+
+def look(data: DataDir, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(status.app, ["--data-dir", str(data.root), *arguments])
+    return done.exit_code, done.stdout
+
+
+def test_nobody_is_ended_for_a_pid_that_a_killed_cluster_left_behind(data: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    with data.hold():
+        data.write_facts({**FACTS, "pid": 4711})
+    ended: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
+    assert "no cluster runs" in CliRunner().invoke(down.app, ["--data-dir", str(data.root)]).stdout
+    with data.hold():  # the next one, which has not said who it is yet
+        done = CliRunner().invoke(down.app, ["--data-dir", str(data.root)])
+        assert isinstance(done.exception, BadInput)
+        assert "has not said who it is yet" in str(done.exception)
+        assert look(data) == (1, f"a cluster is starting in {data.root}\n")
+        assert json.loads(look(data, "-o", "json")[1]) == {"running": True, "ready": False}
+        assert (data.facts() or {})["port"] == 1  # which is to be the same again
+    assert ended == []
+
+
+def test_a_cluster_that_does_not_answer_is_told_after_a_moment(data: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "PATIENCE", 0.1)
+    with socket.socket() as silent, data.hold():
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        data.write_facts({**FACTS, "pid": 4711, "server": server})
+        data.kubeconfig.write_text(json.dumps({
+            "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
+        }))  # fmt: skip
+        code, told = look(data)
+        assert (code, told) == (1, "the cluster (pid 4711) runs, but its API server does not answer: nothing came within 0 s\n")
+        code, told = look(data, "-o", "json")
+        assert (code, json.loads(told)["error"]) == (1, "nothing came within 0 s")
+
+
+def test_no_cluster_is_no_cluster_for_programs_too(data: DataDir) -> None:
+    assert look(data, "-o", "json") == (1, '{"running": false}\n')
+    assert "start one: pumice up" in look(data)[1]
