@@ -60,7 +60,8 @@ class Extender:
 
 
 @contextlib.asynccontextmanager
-async def control_plane(directory: Path, extender_port: int) -> AsyncIterator[KubeClient]:
+async def control_plane(directory: Path, extender_port: int | None, *, verbosity: int = 0) -> AsyncIterator[KubeClient]:
+    """etcd, kube-apiserver and a kube-scheduler that asks the extender, if there is one; its log is ``scheduler.log``."""
     keys = pki.ensure_pki(directory / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
     assets = kube_control_plane.find_assets()
     plane = await kube_control_plane.start(assets, directory, directory, keys, clock=SystemClock(),
@@ -75,11 +76,11 @@ async def control_plane(directory: Path, extender_port: int) -> AsyncIterator[Ku
             "profiles": [{"schedulerName": "default-scheduler",
                           "plugins": {"postFilter": {"disabled": [{"name": "*"}]}}}],
             "extenders": [{"urlPrefix": f"http://127.0.0.1:{extender_port}", "filterVerb": "filter",
-                           "nodeCacheCapable": True}],
+                           "nodeCacheCapable": True}] if extender_port is not None else [],
         }))  # fmt: skip
         with (directory / "scheduler.log").open("wb") as log:
             plane.processes["kube-scheduler"] = await asyncio.create_subprocess_exec(
-                assets / "kube-scheduler", f"--config={config}", "--secure-port=0", stdout=log, stderr=log)
+                assets / "kube-scheduler", f"--config={config}", "--secure-port=0", f"-v={verbosity}", stdout=log, stderr=log)
         async with KubeClient.from_kubeconfig(kubeconfig) as kube:
             yield kube
     finally:

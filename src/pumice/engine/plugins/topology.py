@@ -131,14 +131,13 @@ def soft_spread_scores(state: State, cls: PodClass, fits: Mask) -> NDArray[np.fl
         return None
     capacity = len(fits)
     raw = np.zeros(capacity)
-    ignored = np.zeros(capacity, bool)
+    codes_of = {rule.term.topology: state.ledger.terms.labels.codes(rule.term.topology)[:capacity] for rule in soft}
+    ignored = np.logical_or.reduce([codes < 0 for codes in codes_of.values()])
     for rule in soft:
-        codes = state.ledger.terms.labels.codes(rule.term.topology)[:capacity]
-        ignored |= codes < 0
-        eligible = _eligible(state, cls, rule, soft)
+        codes, eligible = codes_of[rule.term.topology], _eligible(state, cls, rule, soft)
         per_node = state.ledger.terms.counts(rule.term)[:capacity]
         sums = np.bincount(codes[eligible], weights=per_node[eligible], minlength=int(codes.max(initial=0)) + 1)
-        domains = len(np.unique(codes[fits & (codes >= 0)]))
+        domains = len(np.unique(codes[fits & ~ignored]))
         raw += sums[np.maximum(codes, 0)] * np.log(domains + 2) + (rule.max_skew - 1)
     raw = np.floor(raw + 0.5)
     usable = fits & ~ignored
