@@ -278,7 +278,8 @@ uint64_t timeline_submit(unsigned card, int slot, uint64_t ns, uint64_t after)
     return end;
 }
 
-bool timeline_done(unsigned card, int slot, uint64_t position)
+/* Whether the work up to `position` is done; `when`, where asked for, is the moment to look again. */
+static bool is_done(unsigned card, int slot, uint64_t position, uint64_t *when)
 {
     if (position <= atomic_load_explicit(&own[card].served, memory_order_relaxed))
         return true;
@@ -287,25 +288,26 @@ bool timeline_done(unsigned card, int slot, uint64_t position)
     lane_advance(card, account_at(card, slot)->lane, now);
     learn(card, slot, now);
     bool done = account_at(card, slot)->served_ns >= position;
+    if (when && !done) {
+        uint64_t end = lane_predict(card, slot, position);
+        *when = end > now ? end : now + 1;
+    }
     card_unlock(card);
     return done;
+}
+
+bool timeline_done(unsigned card, int slot, uint64_t position)
+{
+    return is_done(card, slot, position, NULL);
 }
 
 bool timeline_wait(unsigned card, int slot, uint64_t position)
 {
     while (!card_lost(card)) {
-        if (position <= atomic_load_explicit(&own[card].served, memory_order_relaxed))
+        uint64_t when;
+        if (is_done(card, slot, position, &when))
             return true;
-        card_lock(card);
-        uint64_t now = machine_now();
-        lane_advance(card, account_at(card, slot)->lane, now);
-        learn(card, slot, now);
-        bool done = account_at(card, slot)->served_ns >= position;
-        uint64_t when = done ? 0 : lane_predict(card, slot, position);
-        card_unlock(card);
-        if (done)
-            return true;
-        machine_sleep_until(when > now ? when : now + 1);
+        machine_sleep_until(when);
     }
     return false;
 }
