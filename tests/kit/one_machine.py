@@ -77,6 +77,14 @@ class OneMachine:
         time.sleep(seconds)
         return (self.busy_ns(pid) - before) / (time.monotonic_ns() - begun)
 
+    def gets(self, pid: int, least: float, seconds: float = 60) -> None:
+        """Within so long there is a second in which the process has at least this part of the card's time; what other
+        programs leave of the machine's processors may be too little for it in most of them."""
+        deadline, seen = time.monotonic() + seconds, 0.0
+        while seen < least:
+            assert time.monotonic() < deadline, f"it never got {least}, at last {seen}"
+            seen = self.busy_share(pid, 1.0)
+
     def close(self) -> None:
         for program in self.started:
             program.kill()

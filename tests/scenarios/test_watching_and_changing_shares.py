@@ -18,15 +18,12 @@ from tests.kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
 
 def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
-    program = here.burn("--memory", "4000", "--cores", "60", seconds=60)
-    before = here.busy_share(program.pid, 1.0)
+    program = here.burn("--memory", "4000", "--cores", "60", seconds=100)
+    here.gets(program.pid, 0.35)
     done = here.pumice("limit", str(program.pid), "--cores", "20", "--emulated", str(here.directory))
     assert done.returncode == 0, done.stderr
     assert "20 % of the cores (was 4000 MiB and 60 %)" in done.stdout
-    here.busy_share(program.pid, 0.3)  # settle
-    after = here.busy_share(program.pid, 1.2)
-    assert before > 0.35
-    assert after < 0.24
+    wait_until(lambda: here.busy_share(program.pid, 1.2) < 0.24)
     (share,) = here.ps()
     (card,) = share["cards"]
     assert (card["memoryLimitMiB"], card["coresLimitPercent"]) == (4000, 20)
@@ -150,7 +147,7 @@ def test_the_less_important_yields_while_the_more_important_works_and_resumes(he
     high = here.burn("--memory", "2000", "--priority", "0", memory=100, seconds=60)
     wait_until(lambda: here.ps()[0]["launchesWait"])
     assert here.busy_share(low.pid, 1.0) < 0.02
-    assert here.busy_share(high.pid, 0.5) > 0.5
+    here.gets(high.pid, 0.5)
     table = here.pumice("ps", "--emulated", str(here.directory)).stdout
     assert "held back" in table
     _, worker = arbiters(here.directory)
@@ -159,5 +156,5 @@ def test_the_less_important_yields_while_the_more_important_works_and_resumes(he
     high.kill()
     high.wait()
     wait_until(lambda: not here.ps()[0]["launchesWait"])
-    assert here.busy_share(low.pid, 0.5) > 0.5
+    here.gets(low.pid, 0.5)
     wait_until(lambda: arbiters(here.directory) == [])
