@@ -21,7 +21,8 @@ WEIGHTS = {
     "TaintToleration": ("tainttoleration.weight", 3), "NodeAffinity": ("nodeaffinity.weight", 2),
     "InterPodAffinity": ("podaffinity.weight", 2), "PodTopologySpread": ("podtopologyspread.weight", 2),
 }  # fmt: skip
-"""Plugin of kube-scheduler to our argument and its weight there."""
+"""Plugin of kube-scheduler to our argument and its weight there. Left out is the balance of resources: kube-scheduler 1.36 has
+another formula than spec 11.9."""
 KEYS = [key for key, _ in WEIGHTS.values()] + ["balancedresource.weight"]
 
 
