@@ -18,8 +18,8 @@ MANIFESTS = sorted(Path(__file__).parents[2].glob("deploy/manifests/crds/*.yaml"
 def wait_until_served(api: Api, name: str) -> None:
     """The real server needs a moment; ours is ready when the create returns."""
     group = name.partition(".")[2]
-    for _ in range(100):
-        conditions = api.get(f"{CRDS}/{name}").get("status", {}).get("conditions", [])
+    for _ in range(600):
+        conditions = api.get(f"{CRDS}/{name}").get("status", {}).get("conditions") or []  # null at first
         if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
             version = api.get(f"{CRDS}/{name}")["spec"]["versions"][0]["name"]
             if api.call("GET", f"/apis/{group}/{version}/{name.partition('.')[0]}").code == 200:
@@ -192,7 +192,7 @@ def test_a_definition_takes_its_objects_along(api: Api) -> None:
     toy = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "t"}, "spec": {"any": {"thing": [1]}}}
     assert api.create("/apis/example.com/v1/toys", toy)["spec"] == {"any": {"thing": [1]}}
     api.delete(f"{CRDS}/toys.example.com")
-    for _ in range(100):
+    for _ in range(600):
         if api.call("GET", "/apis/example.com/v1/toys/t").code == 404:
             break
         threading.Event().wait(0.1)
