@@ -133,8 +133,6 @@ def _seconds(stamp: bytes) -> float:
 
 def _replaced(path: Path, file: BinaryIO) -> bool:
     """True after a rotation."""
-
-
     try:
         return os.stat(path).st_ino != os.fstat(file.fileno()).st_ino
     except OSError:

@@ -38,7 +38,7 @@ Counts = Mapping[str, tuple[int, int]]
 
 
 def node_object(settings: KubeletSettings) -> dict[str, Any]:
-    arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    arch = _architecture()
     labels = {
         "kubernetes.io/hostname": settings.node, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch,
         "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": arch, **settings.labels,
@@ -88,8 +88,13 @@ def node_info() -> dict[str, str]:
         "machineID": _read("/etc/machine-id"), "systemUUID": "", "bootID": _read("/proc/sys/kernel/random/boot_id"),
         "kernelVersion": platform.release(), "osImage": _os_name(), "containerRuntimeVersion": f"pumice://{__version__}",
         "kubeletVersion": KUBELET_VERSION, "kubeProxyVersion": "", "operatingSystem": "linux",
-        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+        "architecture": _architecture(),
     }  # fmt: skip
+
+
+def _architecture() -> str:
+    """This machine's, in Go's word."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
 def _read(path: str) -> str:
