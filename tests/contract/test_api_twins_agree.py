@@ -169,7 +169,7 @@ def comparable(value: Json) -> Json:
         value.get("spec", {}).pop(key, None)
     waits = "kubernetes.io/pvc-protection"  # for a controller that ours does not have
     metadata["finalizers"] = [f for f in metadata.get("finalizers", []) if f != waits]
-    for condition in value.get("status", {}).get("conditions", []):
+    for condition in value.get("status", {}).get("conditions") or []:
         condition.pop("lastProbeTime", None)
         condition.pop("lastTransitionTime", None)
     uids = ("controller-uid", "batch.kubernetes.io/controller-uid")
