@@ -16,7 +16,7 @@ import typer
 
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.cluster.spec import DEFAULT_MODEL, ClusterSpec, load, uniform
-from pumice.model.refusal import BadInput, PumiceError
+from pumice.model.refusal import BadInput, PumiceError, Unavailable
 
 app = typer.Typer(add_completion=False)
 START_SECONDS = 90.0
@@ -60,7 +60,10 @@ def real_cards() -> bool:
     """Are there real NVIDIA cards on this machine? Asked in a process of its own, so that no driver stays loaded."""
     question = "import pynvml; pynvml.nvmlInit(); raise SystemExit(pynvml.nvmlDeviceGetCount() == 0)"
     environ = {k: v for k, v in os.environ.items() if k != "PUMICE_MACHINE"}
-    return subprocess.run([sys.executable, "-c", question], capture_output=True, env=environ).returncode == 0
+    try:
+        return subprocess.run([sys.executable, "-c", question], capture_output=True, env=environ, timeout=60).returncode == 0
+    except subprocess.TimeoutExpired as error:  # a sick card may hang its driver
+        raise Unavailable("the NVIDIA driver does not answer; with --emulated the cluster does without it") from error
 
 
 async def _foreground(spec: ClusterSpec, data: DataDir) -> int:

@@ -100,6 +100,7 @@ class Cluster:
                 await asyncio.wait_for(child.wait(), 5)
             except TimeoutError:
                 child.kill()
+                await child.wait()
         await self._clients.aclose()
         if self._plane is not None:
             await self._plane.stop()
@@ -218,6 +219,8 @@ class Cluster:
                 sys.executable, "-m", "pumice.cluster.node_agent", str(node_agent.settings_file(agent)),
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log_file)
         self._children.append(child)
+        if self._stop.is_set():  # asked to stop while it started: nobody else would tell it
+            child.terminate()
         assert child.stdout is not None
         if await child.stdout.readline():
             ready.set()

@@ -280,7 +280,12 @@ class KubeletTwin:
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the kubelet of %s gave up on a pod", self.settings.node, exc_info=error)
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
         for worker in self.workers.values():
