@@ -1,10 +1,10 @@
 #include "core/lock.h"
 
+#include "core/quiet.h"
 #include "core/waits.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FIRST_PAUSE_NS 20000l
@@ -43,8 +43,7 @@ enum lock_verdict lock_wait(int fd, uint64_t start, uint64_t bytes)
     struct wait wait = wait_begin();
     for (long step = FIRST_PAUSE_NS; verdict == LOCK_BUSY && !wait_is_over(&wait); step += step < LONGEST_PAUSE_NS ? step : 0) {
         /* Different processes pause differently, so that they do not march in step. */
-        struct timespec span = {0, step / 2 + (long)((uint64_t)getpid() * 2654435761u % (uint64_t)(step / 2))};
-        nanosleep(&span, NULL);
+        quiet_sleep(step / 2 + (long)((uint64_t)getpid() * 2654435761u % (uint64_t)(step / 2)));
         verdict = lock_try(fd, start, bytes);
     }
     wait_end(&wait, verdict == LOCK_BUSY);

@@ -22,7 +22,6 @@ BIND(dladdr1, DLADDR1);
 BIND(pthread_create, OLDEST);
 BIND(pthread_mutex_trylock, OLDEST);
 BIND(pthread_mutex_timedlock, OLDEST);
-BIND(pthread_setcancelstate, OLDEST);
 BIND(pthread_attr_setstacksize, OLDEST);
 BIND(pthread_setname_np, SETNAME);
 BIND(pthread_sigmask, OLDEST);

@@ -1,14 +1,13 @@
 #include "core/process.h"
 
 #include "core/file_status.h"
+#include "core/quiet.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { STAT_BYTES = 1024, FLAGS = 9, THREADS = 20, START_TIME = 22, STACK_BEGINS = 28 };
 #define PF_EXITING 4ul
@@ -30,11 +29,11 @@ struct process process_look(int pid)
     const struct process none = {.stopped = true, .gone = true}, hidden = {.stopped = false};
     char path[64], text[STAT_BYTES];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = quiet_open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) /* another user's, no table at all, or no descriptor left to read it with */
         return kill(pid, 0) != 0 && errno == ESRCH ? none : hidden;
-    ssize_t got = read(fd, text, sizeof text - 1);
-    close(fd);
+    ssize_t got = quiet_read(fd, text, sizeof text - 1);
+    quiet_close(fd);
     if (got <= 0)
         return none;
     text[got] = '\0';

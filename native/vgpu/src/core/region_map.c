@@ -3,6 +3,7 @@
 #include "core/file_status.h"
 #include "core/lock.h"
 #include "core/log.h"
+#include "core/quiet.h"
 #include "core/region_format.h"
 #include "core/rescue.h"
 #include "core/slots.h"
@@ -308,12 +309,12 @@ int region_fd(struct region_map *map)
     if (map->fd >= 0 && file_status(map->fd, &status) == 0 && status.st_dev == map->device && status.st_ino == map->inode)
         return map->fd;
     /* The program closed our descriptor: whatever has its number now is not ours to close. */
-    int fd = open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = quiet_open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0)
         fd = move_up(fd);
     if (fd < 0 || file_status(fd, &status) != 0 || status.st_dev != map->device || status.st_ino != map->inode) {
         if (fd >= 0)
-            close(fd);
+            quiet_close(fd);
         return -1;
     }
     map->fd = fd;

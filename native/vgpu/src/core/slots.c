@@ -3,7 +3,6 @@
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/turn.h"
-#include "core/waits.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -145,7 +144,7 @@ void slots_after_fork(void)
 bool slot_hold(struct region_map *map, int slot)
 {
     int fd = region_fd(map);
-    if (slot == map->slot || !mutex_take_in_time(&holding))
+    if (slot == map->slot || pthread_mutex_trylock(&holding) != 0)
         return false;
     if (fd < 0 || !map->ext_shared || lock_try(fd, LOCK_ALIVE(slot), 1) != LOCK_BUSY)
         return true;
@@ -164,18 +163,22 @@ void slot_let_go(struct region_map *map, int slot)
 int slots_sweep(struct region_map *map)
 {
     int emptied = 0;
+    bool all = true;
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
-        if (!wants_clearing(map, slot) || !slot_hold(map, slot)) /* whoever else sweeps or claims it holds it */
+        if (!wants_clearing(map, slot))
             continue;
-        if (wants_clearing(map, slot)) {
+        bool held = slot_hold(map, slot); /* else somebody sweeps or claims it */
+        if (held && wants_clearing(map, slot)) {
             slot_clear(map, slot);
             emptied++;
         }
-        slot_let_go(map, slot);
+        if (held)
+            slot_let_go(map, slot);
+        all &= held;
     }
     if (emptied > 0)
         lower_mark(map);
-    return emptied;
+    return all ? emptied : -1;
 }
 
 /* Owns an already empty slot: under its lock where locks work, by swapping the pid alone where they do not. */

@@ -1,11 +1,10 @@
 #include "core/waits.h"
 
+#include "core/quiet.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define NAP_NS 10000000l
 
@@ -41,10 +40,10 @@ static uint64_t now_ns(void)
 static uint64_t starved_ns(void)
 {
     char text[96];
-    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    int fd = quiet_open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : quiet_read(fd, text, sizeof text - 1);
     if (fd >= 0)
-        close(fd);
+        quiet_close(fd);
     text[got > 0 ? got : 0] = '\0';
     const char *second = strchr(text, ' ');
     return second != NULL ? strtoull(second, NULL, 10) : 0;

@@ -50,7 +50,7 @@ static void publish(uint64_t span_ns)
 static void end_if_largest(int device, struct overuse *state)
 {
     int slot = overuse_look(&guest.map, device, clock_monotonic_ns(), state);
-    if (slot < 0 || slots_sweep(&guest.map) > 0 || slot != guest.map.slot)
+    if (slot < 0 || slots_sweep(&guest.map) != 0 || slot != guest.map.slot)
         return;
     log_error("device %d: the container holds a tenth more than its limit of %llu bytes; its largest process ends", device,
               (unsigned long long)memory_limit(&guest.map, device));

@@ -1,12 +1,10 @@
 #include "policy/memory.h"
 
 #include "core/log.h"
+#include "core/quiet.h"
 #include "core/slots.h"
 #include "core/turn.h"
 #include "core/waits.h"
-
-#include <pthread.h>
-#include <time.h>
 
 enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };
 #define PAUSE_NS 50000l
@@ -65,12 +63,6 @@ static bool fits(uint64_t used, uint64_t bytes, uint64_t limit)
     return limit == 0 || (used <= limit && bytes <= limit - used);
 }
 
-static void pause_briefly(void)
-{
-    struct timespec span = {0, PAUSE_NS};
-    nanosleep(&span, NULL);
-}
-
 enum look { FITS, NEVER_FITS, UNDECIDED };
 
 /* What others ask for on the fast path, and nobody knows yet whether they get it, is counted as theirs for a grant only. */
@@ -110,13 +102,12 @@ static bool decide(struct region_map *map, int device, enum memory_type type, ui
             *grant = granted ? GRANTED : REFUSED;
             return true;
         }
-        if (found == NEVER_FITS || (found == UNDECIDED && round % SWEEP_EVERY == SWEEP_EVERY - 1)) {
-            slots_sweep(map);
-            swept = true;
-        } else if (found == UNDECIDED) {
+        if (found == NEVER_FITS || (found == UNDECIDED && round % SWEEP_EVERY == SWEEP_EVERY - 1))
+            swept = slots_sweep(map) >= 0;
+        if (found == UNDECIDED || (found == NEVER_FITS && !swept)) {
             if (wait->begun_ns == 0)
                 *wait = wait_begin();
-            pause_briefly();
+            quiet_sleep(PAUSE_NS);
         }
     }
     return false;
@@ -127,15 +118,12 @@ static enum grant reserve_slowly(struct region_map *map, int device, enum memory
     struct ext_pending *pending = &map->ext->slots[map->slot].pending[device];
     struct wait wait = {0, 0};
     enum grant grant = REFUSED;
-    int cancellation;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation); /* a thread that ended here would take the turn with it */
     shared_add(&pending->slow, bytes);
     shared_sub(&pending->fast, bytes);
     bool decided = decide(map, device, type, bytes, &wait, &grant);
     shared_sub(&pending->slow, bytes);
     if (wait.begun_ns != 0)
         wait_end(&wait, !decided);
-    pthread_setcancelstate(cancellation, NULL);
     return grant;
 }
 
@@ -153,8 +141,7 @@ static enum grant reserve_unshared(struct region_map *map, int device, enum memo
         memory_release(map, device, type, bytes);
         if (attempt == 0)
             slots_sweep(map);
-        struct timespec span = {0, 10000 + (attempt * 7919 + map->slot * 104729) % 190000};
-        nanosleep(&span, NULL);
+        quiet_sleep(10000 + (attempt * 7919 + map->slot * 104729) % 190000);
     }
     return REFUSED;
 }
