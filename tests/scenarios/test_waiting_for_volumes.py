@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from tests.kit.objects import group, node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.storage_objects import ZONE, Json, claim, storage_class, using, volume
 from tests.kit.virtual_time import run_virtually
 
 from pumice.apps.scheduler_outcomes import BROKEN_GANG
+from pumice.apps.volume_wait import VolumeWait
 from pumice.wire import volcano
 
 SELECTED = "volume.kubernetes.io/selected-node"
@@ -168,6 +170,22 @@ def test_a_gang_of_which_one_volume_does_not_come_is_not_bound_at_all() -> None:
             assert "failed to bind to node n1: its volumes were not there within 30 s" in said
             assert "failed to bind to node n1: of another pod of its gang its volumes were not there within 30 s" in said
             assert BROKEN_GANG in await running.events("Evict")
+
+    run_virtually(story())
+
+
+def test_an_error_of_ours_over_one_members_volume_leaves_no_other_member_waiting() -> None:
+    async def story() -> None:
+        async with cluster_with(claim("c0"), cpu="2") as running:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(VolumeWait, "_look", lambda *_: 1 / 0)
+                await create(running.cluster, group("g", minimum=2), using("g-0", "c0", group="g"),
+                             pod("g-1", cpu="1", group="g"))  # fmt: skip
+                await running.clock.sleep(5)
+            said = await running.events("FailedScheduling")
+            assert any("of another pod of its gang its volumes could not be waited for" in words for words in said), said
+            await running.clock.sleep(31)
+            assert running.scheduler.binder.volumes.waiting == 0
 
     run_virtually(story())
 

@@ -7,6 +7,7 @@ Classes", volume binding mode; kube-scheduler waits in the same way, with the sa
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from pumice.engine.volumes import BY_CONTROLLER, SELECTED_NODE
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+
+log = logging.getLogger("pumice.scheduler.bind")
 
 POD_WENT = "the pod went while its volumes were waited for"
 
@@ -56,7 +59,11 @@ class VolumeWait:
             return ""
         self.waiting += 1
         try:
-            trouble = await self._own(effect) if effect.claims else ""
+            try:
+                trouble = await self._own(effect) if effect.claims else ""
+            except Exception as error:  # the others of its gang wait for its word
+                log.exception("volumes not waited for pod=%s/%s", effect.namespace, effect.name)
+                trouble = f"its volumes could not be waited for: {error!r}"
             if gang is not None:
                 trouble = await self._together(effect, gang, trouble)
         finally:
