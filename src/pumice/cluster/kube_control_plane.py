@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import ssl
 import urllib.error
@@ -23,7 +24,10 @@ from pumice.cluster.pki import Pki
 from pumice.model.refusal import BadInput, Unavailable
 from pumice.ports.clock import Clock
 
+log = logging.getLogger("pumice.cluster")
 READY_SECONDS = 60.0
+PORT_TRIES = 3
+"""A port that was free when we looked may be somebody else's a second later, when the program takes it."""
 
 
 @dataclass(slots=True)
@@ -69,9 +73,21 @@ async def start(assets: Path, data: Path, logs: Path, pki: Pki, *, clock: Clock,
 
     Raises Unavailable with the tail of the failing component's log.
     """
+    for tries_left in reversed(range(PORT_TRIES)):
+        try:
+            return await _start(assets, data, logs, pki, clock, address, port or free_port(address), users, controller_manager,
+                                admission, api_flags)  # fmt: skip
+        except Unavailable as error:
+            if not tries_left or "address already in use" not in str(error):
+                raise
+            log.warning("%s; trying other ports", error)
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+async def _start(assets: Path, data: Path, logs: Path, pki: Pki, clock: Clock, address: str, port: int, users: Sequence[str],
+                 controller_manager: bool, admission: Sequence[str], api_flags: Sequence[str]) -> KubeControlPlane:
     logs.mkdir(parents=True, exist_ok=True)
     etcd_port, peer_port = free_port(), free_port()
-    port = port or free_port(address)
     plane = KubeControlPlane(f"https://{address}:{port}", logs)
     tokens = pki.directory / "tokens.csv"
     tokens.write_text("\n".join([f'{pki.admin_token},admin,admin,"system:masters"', *users]) + "\n")
