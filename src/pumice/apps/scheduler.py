@@ -59,8 +59,9 @@ class Settings:
     """Flags of the scheduler, upstream's names where it has them (spec volcano-core 2.1).
 
     ``conf`` is a file; without it the ConfigMap ``configmap`` (namespace/name) is watched. ``window`` and ``window_busy``
-    are how long a cycle waits for more events, when idle and under load. ``events`` False: no events. ``fallback_conf``: a
-    broken first file leaves the built-in configuration. ``node_selector``: only nodes with one of these labels take part.
+    are how long a cycle waits for more events, when idle and under load; ``window_status`` when there is status to write and
+    nothing to place. ``events`` False: no events. ``fallback_conf``: a broken first file leaves the built-in configuration.
+    ``node_selector``: only nodes with one of these labels take part.
     """
 
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
@@ -82,6 +83,7 @@ class Settings:
     retry_period: float = 2.0
     window: float = 0.002
     window_busy: float = 0.03
+    window_status: float = 0.05
     budget: float = 0.05
     bind_concurrency: int = 32
     implicit_groups: bool = True
@@ -233,9 +235,20 @@ class Scheduler:
             wake = self.engine.next_wake()
             pause = self.settings.period if wake is None else min(self.settings.period, max(0.0, wake - now))
             await self._wait(None if wake is None else pause)
-        self._wake.clear()
-        busy = self.binder.in_flight >= BUSY_BINDINGS
-        await self.clock.sleep(self.settings.window_busy if busy else self.settings.window)
+        if self.binder.in_flight >= BUSY_BINDINGS:
+            await self.clock.sleep(self.settings.window_busy)
+        else:
+            await self._company()
+        self._wake.clear()  # what came meanwhile is in the cycle that follows at once
+
+    async def _company(self) -> None:
+        """The window of a scheduler with little to do. Status alone (the echoes of Bindings, PodGroups that come behind them)
+        waits longer for more of its kind, and takes no longer than a window to notice a pod that waits for a place."""
+        opened = self.clock.monotonic()
+        while True:
+            await self.clock.sleep(self.settings.window)
+            if self.engine.pressing or self.clock.monotonic() - opened >= self.settings.window_status:
+                return
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something arrives, or that long."""

@@ -105,11 +105,14 @@ class Engine:
     @property
     def stirred(self) -> bool:
         """Whether something has happened that a cycle should look at, whatever the time."""
+        return bool(self.state.dirty or self.state.settled) or self.pressing
+
+    @property
+    def pressing(self) -> bool:
+        """Whether some pod may get a place or a reason; else there is status to be written at most."""
         state = self.state
         return bool(
-            state.dirty
-            or state.settled
-            or state.unexplained
+            state.unexplained
             or (state.released and state.waiting)
             or ((state.sleeping or state.waiting) and self.placer.news != state.woken_at)
             or any(queue.active and queue.present for queue in state.queues.values())

@@ -233,6 +233,36 @@ def test_a_stop_does_not_wait_for_ever() -> None:
     run_virtually(story())
 
 
+def test_status_waits_for_company_and_no_pod_waits_with_it() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=8)) as running:
+            cluster, clock, engine = running.cluster, running.clock, running.scheduler.engine
+            cycles, binding, delays = [0], asyncio.Event(), []
+            cycle, bind = engine.cycle, cluster.bind
+
+            def counted(*arguments: Any, **options: Any) -> Any:
+                cycles[0] += 1
+                return cycle(*arguments, **options)
+
+            async def noticed(*arguments: Any) -> None:
+                binding.set()
+                await bind(*arguments)
+
+            engine.cycle = counted  # type: ignore[method-assign]
+            cluster.bind = noticed  # type: ignore[method-assign]
+            for i in range(20):
+                binding.clear()
+                began = clock.monotonic()
+                await create(cluster, pod(f"p{i}", mib=1000))
+                await binding.wait()
+                delays.append(clock.monotonic() - began)
+                await clock.sleep(0.02)  # its echoes are status, and would be written in a cycle of their own
+            assert cycles[0] <= 22
+            assert max(delays) <= 2 * Settings().window + 1e-6
+
+    run_virtually(story())
+
+
 def test_what_a_stop_did_not_wait_for_is_not_sent_afterwards() -> None:
     """The lease is given back: whoever leads next may place others there."""
 
