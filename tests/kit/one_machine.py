@@ -40,7 +40,7 @@ class OneMachine:
         self.started.append(program)
         return program
 
-    def burn(self, *arguments: str, memory: int = 1000, seconds: float = 3) -> subprocess.Popen[str]:
+    def burn(self, *arguments: str, memory: int = 1000, seconds: float = 100) -> subprocess.Popen[str]:
         """A program with so many MiB that keeps the card busy; returns once it has its memory."""
         load = ["--memory", str(memory), "--kernel-ms", "5", "--seconds", str(seconds)]
         program = self.start(*arguments, "--", "pumice", "burn", *load)
@@ -58,7 +58,7 @@ class OneMachine:
         return self.pumice("run", "--emulated", str(self.directory), *arguments)
 
     def pumice(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*PUMICE, *arguments], capture_output=True, text=True, timeout=60,
+        return subprocess.run([*PUMICE, *arguments], capture_output=True, text=True, timeout=100,
                               env={**self.environment, **(env or {})})  # fmt: skip
 
     def ps(self) -> list[dict[str, Any]]:

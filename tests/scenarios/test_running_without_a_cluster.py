@@ -20,8 +20,8 @@ from pumice.adapters.bookings import book as booking
 
 
 def test_two_programs_share_a_card_within_their_limits_and_a_third_is_refused(here: OneMachine) -> None:
-    first = here.burn("--memory", "40%", "--cores", "40", memory=4000, seconds=100)
-    second = here.burn("--memory", "40%", "--cores", "40", memory=4000, seconds=100)
+    first = here.burn("--memory", "40%", "--cores", "40", memory=4000)
+    second = here.burn("--memory", "40%", "--cores", "40", memory=4000)
     third = here.run("--memory", "40%", "--cores", "40", "--", "pumice", "burn")
     shares = [here.busy_share(program.pid, 1.0) for program in (first, second)]
     assert third.returncode == 2
@@ -72,11 +72,11 @@ def test_signals_reach_the_program_itself(here: OneMachine) -> None:
     program = here.start("--memory", "1000", "--", "sh", "-c", script)
     here.wait_for_memory(program)
     program.send_signal(signal.SIGINT)
-    assert program.wait(timeout=10) == 9
+    assert program.wait(timeout=60) == 9
 
 
 def test_what_a_program_held_is_free_as_soon_as_it_is_killed(here: OneMachine) -> None:
-    program = here.burn("--memory", "100%", seconds=60)
+    program = here.burn("--memory", "100%")
     assert here.run("--memory", "1", "--", "true").returncode == 2
     program.kill()
     program.wait()
@@ -95,7 +95,7 @@ def test_a_share_lives_as_long_as_any_process_in_it(here: OneMachine) -> None:
     assert here.run("--memory", "1", "--", "true").returncode == 2
     for pid in share["pids"]:
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while here.ps() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert here.run("--memory", "100%", "--", "true").returncode == 0
@@ -112,7 +112,7 @@ def test_a_daemon_keeps_the_share_although_it_left_files_session_and_environment
     leader = here.start("--memory", "100%", "--", sys.executable, "-c", DAEMON)
     assert leader.stdout is not None
     daemon = int(leader.stdout.readline().split()[-1])
-    assert leader.wait(timeout=10) == 0
+    assert leader.wait(timeout=60) == 0
     try:
         assert [(share["pid"], share["pids"]) for share in here.ps()] == [(leader.pid, [daemon])]
         assert here.run("--memory", "1", "--", "true").returncode == 2
@@ -216,7 +216,7 @@ def test_cards_that_a_node_plugin_hands_out_are_left_to_it(here: OneMachine) -> 
     plugin.bind(f"/proc/self/fd/{os_dir}/nvidia-vgpu-number.sock")
     os.close(os_dir)
     assert here.run("--memory", "1000", "--", "true").returncode == 0  # left over by a plugin that died
-    program = here.burn("--memory", "2000", seconds=60)
+    program = here.burn("--memory", "2000")
     plugin.listen()
     done = here.run("--memory", "1000", "--", "true")
     less, more = (here.pumice("limit", str(program.pid), "--memory", amount, "--emulated", str(here.directory))
@@ -244,7 +244,7 @@ def test_the_users_own_emulated_machine_is_made_on_first_use(here: OneMachine) -
 
 
 def test_a_program_may_hold_shares_of_several_cards(here: OneMachine) -> None:
-    program = here.burn("--gpu", "0,1", "--memory", "2000", "--cores", "50", memory=1000, seconds=60)
+    program = here.burn("--gpu", "0,1", "--memory", "2000", "--cores", "50", memory=1000)
     (share,) = here.ps()
     assert [(card["card"], card["memoryLimitMiB"]) for card in share["cards"]] == [(0, 2000), (1, 2000)]
     seen = here.run("--gpu", "1,0", "--memory", "9000", "--", "nvidia-smi", "-L").stdout
@@ -264,7 +264,7 @@ def test_each_card_of_a_program_holds_it_to_its_own_limit(here: OneMachine) -> N
     for device, memory, code in ((0, 1700, 0), (0, 2500, 1), (1, 5500, 0), (1, 6500, 1)):
         done = here.run(*two, "--", "pumice", "burn", "--device", str(device), "--memory", str(memory))
         assert done.returncode == code, done.stdout + done.stderr
-    program = here.burn(*two, memory=1000, seconds=60)  # its card 0 is the machine's card 1
+    program = here.burn(*two, memory=1000)  # its card 0 is the machine's card 1
     (share,) = here.ps()
     limits = [(card["card"], card["memoryLimitMiB"], card["coresLimitPercent"]) for card in share["cards"]]
     assert limits == [(1, 2000, 20), (0, 6000, 50)]

@@ -18,7 +18,7 @@ from tests.kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
 
 def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
-    program = here.burn("--memory", "4000", "--cores", "60", seconds=100)
+    program = here.burn("--memory", "4000", "--cores", "60")
     here.gets(program.pid, 0.35)
     done = here.pumice("limit", str(program.pid), "--cores", "20", "--emulated", str(here.directory))
     assert done.returncode == 0, done.stderr
@@ -30,8 +30,8 @@ def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
 
 
 def test_a_limit_is_changed_only_to_what_the_card_and_the_program_allow(here: OneMachine) -> None:
-    program = here.burn("--memory", "4000", memory=1000, seconds=60)
-    here.burn("--memory", "6000", seconds=60)
+    program = here.burn("--memory", "4000", memory=1000)
+    here.burn("--memory", "6000")
 
     def limit(*arguments: str) -> subprocess.CompletedProcess[str]:
         return here.pumice("limit", str(program.pid), *arguments, "--emulated", str(here.directory))
@@ -76,11 +76,11 @@ def view(here: OneMachine) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine, view: tuple[subprocess.Popen[bytes], int]) -> None:
     program, terminal = view
-    here.burn("--memory", "4000", seconds=60)
+    here.burn("--memory", "4000")
     os.write(terminal, b"2")
     assert "/4000 MiB" in until(terminal, "/4000 MiB")
     os.write(terminal, b"q")
-    assert program.wait(timeout=10) == 0
+    assert program.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -90,7 +90,7 @@ def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
     program, terminal = view
     program.send_signal(number)
     assert "\x1b[?1049l" in until(terminal, "\x1b[?1049l")  # back from the second screen
-    assert program.wait(timeout=10) == 128 + number
+    assert program.wait(timeout=60) == 128 + number
 
 
 def until(descriptor: int, words: str) -> str:
@@ -102,7 +102,7 @@ def until(descriptor: int, words: str) -> str:
 
 
 def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> None:
-    program = here.burn("--memory", "4000", "--cores", "50", memory=1000, seconds=60)
+    program = here.burn("--memory", "4000", "--cores", "50", memory=1000)
     (share,) = here.ps()
     assert share["pid"] == program.pid
     used = -(-share["cards"][0]["memoryUsedBytes"] // MIB)
@@ -142,9 +142,9 @@ def arbiters(directory: Path) -> list[int]:
 
 
 def test_the_less_important_yields_while_the_more_important_works_and_resumes(here: OneMachine) -> None:
-    low = here.burn("--memory", "2000", memory=100, seconds=60)
+    low = here.burn("--memory", "2000", memory=100)
     assert arbiters(here.directory) == []  # nobody to yield to
-    high = here.burn("--memory", "2000", "--priority", "0", memory=100, seconds=60)
+    high = here.burn("--memory", "2000", "--priority", "0", memory=100)
     wait_until(lambda: here.ps()[0]["launchesWait"])
     assert here.busy_share(low.pid, 1.0) < 0.02
     here.gets(high.pid, 0.5)
