@@ -67,3 +67,7 @@ def test_nothing_is_given_twice_and_nothing_that_is_asked_for_is_left(total: int
 def test_two_queues_that_ask_for_everything_stand_as_their_weights(total: int, first: int, second: int) -> None:
     found = divide(total, queue("a", first), queue("b", second), a=10**9, b=10**9)
     assert abs(found["a"] * second - found["b"] * first) <= 2 * (first + second) ** 2
+
+
+def test_beside_a_queue_of_great_weight_and_little_demand_a_small_one_gets_what_is_left() -> None:
+    assert divide(8000, queue("great", 10_000), queue("small"), great=1000, small=99000) == {"great": 1000, "small": 7000}

@@ -133,18 +133,20 @@ def share_out(parts: dict[QueueState, Part], total: Vector) -> None:
         for queue, part in open_parts.items():
             old = part.deserved
             new = dict(old)
-            add(new, ((n, v * queue.weight // weight) for n, v in remaining.items()))
+            offer = {n: v * queue.weight // weight for n, v in remaining.items()}
+            add(new, offer.items())
             new = part.within_cap(new)
             new = {n: min(v, part.request.get(n, 0)) for n, v in new.items()}
             raise_to(new, queue.guarantee)
             part.deserved = new
-            if all(v <= new.get(n, 0) for n, v in part.request.items()) or new == old:
+            # Who was offered nothing is not met: its part of so little was less than a thousandth, and may grow when others are.
+            if all(v <= new.get(n, 0) for n, v in part.request.items()) or (new == old and any(offer.values())):
                 part.met = True
             add(more, exceeded(new, old).items())
             add(less, exceeded(old, new).items())
         add(remaining, less.items())
         remaining = exceeded(remaining, more)
-        if not remaining or remaining == before:
+        if not remaining or (remaining == before and not any(part.met for part in open_parts.values())):
             return
 
 
