@@ -27,6 +27,8 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "unused slots are zero after an exit": (
         "test_vgpu_memory.py::test_a_process_that_ends_leaves_an_empty_slot",
         "test_vgpu_robustness.py::test_sixty_four_processes_start_at_once",
+        "test_vgpu_memory.py::test_a_process_that_ends_slowly_counts_until_the_card_has_all_back",
+        "test_region.c::who_ends_is_gone_for_monitors_at_once_and_for_the_limit_when_the_driver_has_all_back",
     ),
     "unused slots are zero after SIGKILL and a sweep": (
         "test_vgpu_region.py::test_slots_of_the_dead_are_all_zero_after_the_next_look",
@@ -142,6 +144,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_vgpu_robustness.py::test_kills_at_any_moment_lose_no_byte_and_leave_no_lock",
         "test_vgpu_robustness.py::test_a_killed_launcher_does_not_hold_up_the_others",
         "test_vgpu_soak.py::test_ten_thousand_kills_lose_no_byte_and_leave_no_lock",
+        "test_turns.c::the_turn_of_the_dead_is_over_at_once",
+        "test_turns.c::the_turn_of_the_living_is_waited_for_until_the_bound_and_the_wait_is_counted",
+        "test_turns.c::a_crowd_decides_in_time",
     ),
     "fork storms": ("test_vgpu_conformance.py::test_a_storm_of_forks_leaves_the_parent_and_the_region_alone",),
     "1,024 slots": (

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pumice import machine
+from pumice.adapters.region.extension import live_slots
 from tests.native.vgpu_kit import LIMIT as LIMIT_AT
-from tests.native.vgpu_kit import MIB, Container, build, hooks, patch_region, read_region
+from tests.native.vgpu_kit import MIB, PROGRAMS, Container, build, hooks, patch_region, read_region
 from tests.native.vgpu_talk import Holder
 
 CONTEXT = 414  # MiB, more than one context of an A100 takes
@@ -124,6 +125,24 @@ def test_a_process_that_ends_leaves_an_empty_slot(container: Container) -> None:
         region = read_region(container.region)
         assert [slot.index for slot in region.live] == [0]
         assert region.proc_num == 1
+
+
+def test_a_process_that_ends_slowly_counts_until_the_card_has_all_back(container: Container) -> None:
+    with Holder(container) as other:
+        free, _ = other.ask("info")
+        ending = container.start(PROGRAMS / "linger", str(1000 * MIB))
+        assert ending.stdout is not None
+        assert ending.stdout.readline() == '"ending"\n'
+        assert [slot.pid for slot in read_region(container.region).live] == [other.pid]  # for monitors it is gone
+        assert list(live_slots(container.region).values()) == [other.pid]  # and for `pumice ps`
+        assert other.ask("info")[0] == free - (CONTEXT + 1000) * MIB  # its memory is not
+        assert other.ask(f"alloc {free - (CONTEXT + 1000) * MIB + 1}") == OUT_OF_MEMORY
+        assert other.ask(f"alloc {free - (CONTEXT + 1000) * MIB}") == 0
+        shares = machine.open_machine(container.machine).witness().shares
+        assert sum(share.bytes for share in shares if share.card == 0) == LIMIT * MIB
+        _, err = ending.communicate("\n", timeout=20)
+        assert (ending.returncode, err) == (0, "")
+        assert other.ask(f"alloc {(CONTEXT + 1000) * MIB}") == 0
 
 
 def test_the_context_is_charged_once_and_given_back(container: Container) -> None:
