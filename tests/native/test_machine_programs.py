@@ -17,7 +17,7 @@ def built() -> Path:
     if not shutil.which("make") or not shutil.which("cc"):
         pytest.skip("no C compiler")
     targets = [f"build/machine/tests/{name}" for name in PROGRAMS]
-    done = subprocess.run(["make", "-s", "-C", str(NATIVE), *targets], capture_output=True, text=True, timeout=110)
+    done = subprocess.run(["make", "-s", "-C", str(NATIVE), *targets], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return NATIVE / "build/machine/tests"
 

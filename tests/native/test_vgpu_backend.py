@@ -42,7 +42,7 @@ def test_launches_are_held_to_the_share_of_the_back_end(tmp_path: Path, limit: i
         env={**os.environ, "PUMICE_MACHINE": str(tmp_path / "m"), "LD_LIBRARY_PATH": str(machine.library_dir())},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     served = json.loads(done.stdout)["workers"][0]["served"]

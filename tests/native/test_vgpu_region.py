@@ -64,7 +64,7 @@ def test_the_share_used_is_published(card: Path, tmp_path: Path) -> None:
         env={**os.environ, "PUMICE_MACHINE": str(card), "LD_LIBRARY_PATH": str(machine.library_dir())},
         check=True,
         capture_output=True,
-        timeout=30,
+        timeout=100,
     )
     (slot,) = read_region(tmp_path / "t.cache").slots  # the worker ended without cleaning up
     assert 30 <= slot.sm_util[0] <= 50

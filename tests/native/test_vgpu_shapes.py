@@ -9,7 +9,6 @@ from benchmarks.native.experiments.shares import rate
 
 from tests.native.vgpu_kit import build
 
-pytestmark = pytest.mark.timeout(120)
 MS = 1_000_000
 
 

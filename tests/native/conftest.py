@@ -1,0 +1,16 @@
+"""What holds for the tests of the native libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SECONDS = 300
+"""Whichever of them comes first builds the libraries and the C programs, which a busy machine does in minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS))
