@@ -89,6 +89,17 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def states(session: int) -> list[str]:
+    """Of the processes that live in a session, but for its leader."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split() if entry.name.isdigit() else []
+            if fields and int(fields[3]) == session != int(entry.name):
+                found.append(fields[0])
+    return found
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -179,6 +190,7 @@ def test_a_shell_can_stop_a_program_and_fetch_it_back(environment: dict[str, str
         shell.until("first\r\nfirst")  # all of it has started
         shell.type("\x1a")
         shell.until("stopped by SIGTSTP")
+        wait_until(lambda: set(states(shell.pid)) == {"T"})  # cat too: until it has seen the signal it reads what is typed
         shell.type("fg\n")
         wait_until(lambda: (front := os.tcgetpgrp(shell.screen)) != shell.pid and state(front) != "T")
         shell.type("again\n")
