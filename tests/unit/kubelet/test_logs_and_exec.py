@@ -150,8 +150,9 @@ async def _log_or_nothing(cluster: Cluster, name: str) -> str:
 def test_logs_of_a_container_that_has_not_started_are_refused(on_cluster: Cases) -> None:
     async def work(cluster: Cluster) -> None:
         await cluster.pod("p", "true", volumes=[{"name": "v", "configMap": {"name": "missing"}}])
-        await cluster.until("p", "Pending")
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(60):
+            while not (await cluster.until("p", "Pending"))["status"].get("startTime"):  # the kubelet has taken it in
+                await asyncio.sleep(0.05)
         with pytest.raises(ApiError, match='container "c" in pod "p" is waiting to start') as refused:
             await cluster.log("p")
         assert refused.value.code == 400
