@@ -179,7 +179,12 @@ class NodeTable:
     def charge(self, row: int, items: Iterable[tuple[int, int]], sign: int, *, gain: bool) -> None:
         """Add ``sign`` times a request (pairs of column and amount) to what is used on a row. ``gain`` says whether
         somebody could fit now who did not before; taking back a trial is none."""
-        self._sum("used", row, items, sign)
+        used = self.used[row]
+        for column, amount in items:
+            if amount <= PLAIN:
+                used[column] += sign * amount
+            else:
+                self._sum_apart("used", row, column, sign * amount)
         if sign < 0:
             self.reliefs += 1
         self.touch(row, gain=gain)
@@ -198,18 +203,20 @@ class NodeTable:
         self.touch(row, gain=False)
 
     def _sum(self, which: str, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
-        """Add to a row of ``used``, ``releasing`` or ``pipelined``. Very large amounts are summed apart and count as ``HUGE`` at
-        most: dozens of absurd ones would else run over and look like room."""
         sums: NDArray[np.int64] = getattr(self, which)[row]
         for column, amount in items:
             if amount <= PLAIN:
                 sums[column] += sign * amount
-                continue
-            before = self._beyond.get((which, row, column), 0)
-            after = self._beyond[which, row, column] = before + sign * amount
-            sums[column] += min(after, HUGE) - min(before, HUGE)
-            if not after:
-                del self._beyond[which, row, column]
+            else:
+                self._sum_apart(which, row, column, sign * amount)
+
+    def _sum_apart(self, which: str, row: int, column: int, amount: int) -> None:
+        """Very large amounts count as ``HUGE`` together: dozens of absurd ones would else run over and look like room."""
+        before = self._beyond.pop((which, row, column), 0)
+        after = before + amount
+        getattr(self, which)[row, column] += min(after, HUGE) - min(before, HUGE)
+        if after:
+            self._beyond[which, row, column] = after
 
     def live_rows(self) -> Rows:
         return np.flatnonzero(self.live)
