@@ -20,11 +20,11 @@ def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
     """
     if not emulated and present.get("PUMICE_MACHINE"):
         directory = Path(present["PUMICE_MACHINE"])
-    elif emulated and (Path(emulated) / "state").exists():
+    elif emulated and _is_machine(Path(emulated)):
         directory = Path(emulated)
     else:
         directory = _own(emulated or DEFAULT, present)
-    if not (directory / "state").is_file():
+    if not _is_machine(directory):
         raise MachineError(f"{directory}: no emulated machine here; make one with `pumice machine create`")
     return directory.resolve()
 
@@ -42,7 +42,7 @@ def made_machines(emulated: str, present: Mapping[str, str]) -> list[Path]:
     if not emulated:
         return machines(present)
     for directory in (Path(emulated), _home(present) / _own_name(emulated)):
-        if (directory / "state").is_file():
+        if _is_machine(directory):
             return [directory.resolve()]
     made = ", ".join(path.name for path in machines(present)) or "none"
     raise MachineError(f"--emulated {emulated}: no emulated machine of yours; there are {made}")
@@ -58,6 +58,14 @@ def machine_environment(directory: Path, present: Mapping[str, str]) -> dict[str
         name: ":".join(filter(None, (front[name], present.get(name, "")))) for name in ("LD_LIBRARY_PATH", "PATH")
     }
     return {**present, **front, **joined}
+
+
+def _is_machine(directory: Path) -> bool:
+    """Whether a machine lies here. Raises MachineError when this user may not look."""
+    try:
+        return (directory / "state").is_file()
+    except PermissionError as error:
+        raise MachineError(f"{directory}: {error.strerror}") from error
 
 
 def _home(present: Mapping[str, str]) -> Path:
@@ -84,7 +92,7 @@ def _own(model: str, present: Mapping[str, str]) -> Path:
     if Path(model).is_dir() or ("/" in model and not is_file):
         raise MachineError(f"{model}: no emulated machine here; make one with `pumice machine create {model}`")
     directory = _home(present) / _own_name(model)
-    if (directory / "state").exists():
+    if _is_machine(directory):
         return directory
     from pumice.machine import create, load_model, machine_of
 
