@@ -14,6 +14,7 @@ import msgspec
 from pumice.engine.classes import PodClass
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
+from pumice.engine.ledger import Hold, Holding
 from pumice.engine.oracle import EngineOracle, Payer
 from pumice.engine.status import pod_message
 from pumice.families.explain import Change, changes
@@ -51,7 +52,7 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     state = engine.state
     holding = state.ledger.holdings.get(pod.metadata.uid)
     if holding is not None:
-        return Explanation(pod.key, f"runs on {holding.node}", holding.node, holding.grants)
+        return _placed(engine, pod.key, holding)
     if pod.status.phase in ("Succeeded", "Failed"):
         return Explanation(pod.key, f"has ended: {pod.status.phase}{_because(pod)}; an ended pod is never placed again")
     cls = state.classes.of(pod)
@@ -116,8 +117,21 @@ def explain_known(engine: Engine, namespace: str, name: str, *, now: float = 0.0
         return None
     holding = engine.state.ledger.holdings.get(task.uid)
     if holding is not None:
-        return Explanation(key, f"runs on {holding.node}", holding.node, holding.grants)
+        return _placed(engine, key, holding)
     return explain(engine, task.pod, now=now) if task.pod is not None else None
+
+
+def _placed(engine: Engine, key: str, holding: Holding) -> Explanation:
+    """A pod that holds a place. Until its Binding is sent it may still wait for its volumes."""
+    summary = f"runs on {holding.node}"
+    if holding.state is Hold.ASSUMED:
+        summary = f"is being bound to {holding.node}"
+        task, known = engine.state.tasks.get(holding.uid), engine.state.volumes.claims
+        keys = task.cls.constraints.claim_keys if task is not None else []
+        unbound = [name.partition("/")[2] for name in keys if name not in known or not known[name].bound]
+        if unbound:
+            summary = f"has its place on {holding.node} and waits for the volumes of its claims there: {', '.join(unbound)}"
+    return Explanation(key, summary, holding.node, holding.grants)
 
 
 def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
