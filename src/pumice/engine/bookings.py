@@ -179,11 +179,11 @@ class Bookings(Groups):
         if row is not None:
             facts = self.ledger.table.facts[row]
             if facts is not None and facts.written == node_bytes(node):
-                self.images.put(row, node.status.images, len(self.ledger.table))
+                self.images.put(row, node.status.images or (), len(self.ledger.table))
                 return
         before = {family: book.nodes.get(name) for family, book in self.ledger.books.items()}
         row = self.ledger.put_node(node)
-        self.images.put(row, node.status.images, len(self.ledger.table))
+        self.images.put(row, node.status.images or (), len(self.ledger.table))
         if any(book.nodes.get(name) is not before[family] for family, book in self.ledger.books.items()):
             self._replay_node(name)
         self._note_inventory(name)

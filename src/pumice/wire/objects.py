@@ -135,7 +135,7 @@ class NodeStatus(Struct, rename="camel", gc=False):
     allocatable: Quantities = {}
     capacity: Quantities = {}
     conditions: list[NodeCondition] = []
-    images: list[NodeImage] = []
+    images: list[NodeImage] | None = None
 
 
 class Node(Struct, rename="camel", gc=False):

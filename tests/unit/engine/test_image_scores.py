@@ -73,6 +73,16 @@ def _pod(obj: dict[str, Any]) -> Any:
     return convert(Pod, obj)
 
 
+@pytest.mark.parametrize("images", [None, [], [{"names": None, "sizeBytes": 5}], [{"names": []}]])
+def test_lists_of_images_that_say_nothing_are_none(images: Any) -> None:
+    made = node("n1")
+    made["status"]["images"] = images
+    world = World(CONF % "")
+    world.add(made, running("p", "big:1", cpu="1"))
+    world.settle()
+    assert world.node_of("p") == "n1"
+
+
 def test_init_containers_count_too() -> None:
     engine = engine_with("nodeorder", ONLY, having("n1", {"big:1": 1000}), having("n2", {}))
     assert scores(engine, running("p", "other:1", init="big:1")) == {"n1": 24, "n2": 0}
