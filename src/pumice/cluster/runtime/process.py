@@ -102,8 +102,7 @@ class ProcessRuntime:
         """End every container and the spawner."""
         if self._reader is not None:
             self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reader
+            await asyncio.gather(self._reader, return_exceptions=True)  # however it ended: the spawner still has to go
         if self._socket is not None:
             self._socket.close()
         if self._spawner is not None:
