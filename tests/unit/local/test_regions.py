@@ -114,6 +114,7 @@ def region(sm_limit: int = 50, switch: int = 1, recent: int = 2, last: int = int
         (region(switch=0), "", "alone on its cards; GPU_CORE_UTILIZATION_POLICY=force keeps it on"),
         (region(switch=0), "force", ""),
         (region(last=int(NOW) - 60), "", "no kernel was launched for 60 s"),
+        (region(last=int(NOW) + 3600), "", ""),  # the clock was set back meanwhile
         (region(last=0), "", "no kernel was launched yet"),
         (region(last=0, version="0"), "", ""),
     ],
