@@ -208,8 +208,7 @@ async def _converse(socket: web.WebSocketResponse, session: ExecSession) -> None
         session.kill()  # the client is gone
     finally:
         listening.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await listening
+        await asyncio.gather(listening, return_exceptions=True)
     await socket.close()
 
 
