@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,6 +15,8 @@ PACKAGE = ROOT / "src" / "pumice"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md"), *ROOT.glob("*/README.md")])
 MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
 """Where a dependency's module has another name."""
+COME_ALONG = {"yarl": "aiohttp's URLs"}
+"""Modules that a dependency brings and shows in its own calls."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
@@ -33,10 +37,20 @@ def test_the_flow_of_imports_is_the_one_that_is_enforced():
 
 def test_every_dependency_is_used_and_has_its_reason():
     named = [re.split(r"[<>=]", line)[0] for line in PROJECT["project"]["dependencies"]]
-    source = "\n".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
-    unused = [n for n in named if not re.search(rf"^\s*(import|from) {re.escape(MODULES.get(n.lower(), n))}\b", source, re.M)]
+    modules = {MODULES.get(n.lower(), n).partition(".")[0] for n in named} | set(COME_ALONG)
+    imported = {word for path in PACKAGE.rglob("*.py") for word in roots(path)}
+    foreign = imported - set(sys.stdlib_module_names) - {"pumice"}
     reasons = (ROOT / "docs" / "adr" / "0001-dependencies.md").read_text("utf-8").lower()
-    assert (unused, [n for n in named if n.lower() not in reasons]) == ([], [])
+    assert (foreign - modules, modules - foreign) == (set(), set()), "imported and not declared; declared and not imported"
+    assert [n for n in named if n.lower() not in reasons] == []
+
+
+def roots(path: Path) -> set[str]:
+    """The packages that a file imports from."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    from_there = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in plain | from_there}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
