@@ -88,7 +88,10 @@ class Server:
 
 @asynccontextmanager
 async def api_server(kind: str) -> AsyncIterator[Server]:
-    """A fresh one with its data in a temporary directory; everything is gone afterwards."""
+    """A fresh one with its data in a temporary directory; everything is gone afterwards, also when the run is told to end."""
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     with tempfile.TemporaryDirectory(prefix="pumice-bench-") as place:
         directory = Path(place)
         pki = ensure_pki(directory / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
