@@ -188,6 +188,19 @@ def test_a_tenant_beside_an_unlimited_one_never_exceeds_its_limit(
     assert limited.share(2000) + unlimited.share(2000) > 99
 
 
+@pytest.mark.parametrize("free", ["kernel=1000000", "kernel=100000,shape=sync", "kernel=5000000"])
+@pytest.mark.parametrize("kernel_ns", [20 * US, 200 * US, 500 * US, MS])
+@pytest.mark.parametrize("limits", [(30,), (20, 20)])
+def test_kernels_shorter_than_a_slice_get_their_limit_beside_a_tenant_that_never_rests(
+    clockwork: Path, tmp_path: Path, limits: tuple[int, ...], kernel_ns: int, free: str
+) -> None:
+    """No moment is quiet, so no length is ever measured alone: those that follow another closely show it."""
+    players = [f"tenant=t{i},limit={limit},kernel={kernel_ns}" for i, limit in enumerate(limits)]
+    workers = conduct(clockwork, tmp_path, 6000, *players, f"tenant=free,limit=0,{free}")
+    for worker, limit in zip(workers, limits, strict=False):
+        assert 0.7 * limit <= worker.share(3000) <= limit + 1.5
+
+
 @pytest.mark.parametrize("arbiter", [0, 1])
 def test_nobody_starves_beside_a_tenant_without_a_limit_that_is_never_done(
     clockwork: Path, tmp_path: Path, arbiter: int

@@ -48,9 +48,15 @@ static void a_length_is_known_from_contended_samples_where_waiting_explains_the_
         learned(brief, i % 8 == 0 ? 2200000 : 200000, 2);
     CHECK_EQUAL(learned(brief, 2200000, 2), 200000);
     CHECK_EQUAL(cost_estimate(brief), 200000);
+    for (int i = 0; i < 100; i++)
+        learned(brief, 1300000, 2); /* launched one by one, each waits: that says nothing else */
+    CHECK_EQUAL(learned(brief, 1300000, 2), 200000);
+    CHECK(!cost_is_unsure(brief));
+    learned(brief, 150000, 2);
+    CHECK(cost_is_unsure(brief)); /* not the length of them all, then */
     learned(lengthy, 9 * MS, 2), learned(lengthy, 5 * MS, 2);
     CHECK_EQUAL(learned(lengthy, 9 * MS, 2), 5 * MS);
-    CHECK_EQUAL(learned(lengthy, 20 * MS, 2), 20 * MS); /* more than two turns of each: this is not one length */
+    CHECK_EQUAL(learned(lengthy, 22 * MS, 2), 22 * MS); /* more than three turns: this is not one length */
     CHECK_EQUAL(learned(lengthy, 9 * MS, 2), 9 * MS);
 }
 

@@ -106,7 +106,7 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
 }
 
 /* One after the other: each waits until the work before it is paid for. False: it would have to wait and captures. */
-static bool admit_alone(struct launch *launch, int64_t estimate, bool first)
+static bool admit_alone(struct launch *launch, int64_t estimate, uint64_t limit, bool first)
 {
     struct ext_device *device = &guest.map.ext->devices[launch->device];
     int64_t ticket = budget_charge(device, estimate);
@@ -116,7 +116,8 @@ static bool admit_alone(struct launch *launch, int64_t estimate, bool first)
             budget_correct(device, -estimate);
             return false;
         }
-        await_turn(device, launch->device, ticket, first);
+        int64_t ahead = first ? 0 : burst_ahead(launch->device, launch->cost, limit, policy_clock.now());
+        await_turn(device, launch->device, ticket, first, ahead);
     }
     if (first)
         await_neighbours(launch->device);
@@ -151,7 +152,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
         if (!together_admit(launch, (uint64_t)estimate))
             return false;
         launch->place.all_measured = estimate >= COST_LONG_NS;
-    } else if (!admit_alone(launch, estimate, first)) {
+    } else if (!admit_alone(launch, estimate, limit, first)) {
         return false; /* never sleep on a thread that captures; the graph pays when it runs */
     }
 

@@ -46,7 +46,7 @@ static bool lead(struct launch *launch, uint64_t key, uint64_t cost)
             return false;
         }
         overlap_expect(overlap, now + budget_wait_ns(device, limit, ticket));
-        await_turn(device, launch->device, ticket, false);
+        await_turn(device, launch->device, ticket, false, 0);
     }
     sampler_harvest(policy_clock.now());
     overlap_open(overlap, key, policy_clock.now(), cost, &launch->place);

@@ -9,6 +9,7 @@
 #define QUIET_WAIT_NS 20000000ull    /* how long a sample waits for others to be done */
 #define NEIGHBOUR_WAIT_NS 250000000ull /* how long a first measurement waits for the container's others */
 #define YIELD_LENGTHS 4
+#define BURST_FOLLOWERS 3
 #define PROBE_CREDIT_NS 5000000ll     /* debt per percent of limit on which something unknown may start: half a second's share */
 #define PROBE_WAIT_NS 3000000000ull  /* how long it is waited for, at most once per kind of kernel */
 
@@ -81,8 +82,16 @@ bool await_probe(struct ext_device *device, struct cost *cost)
     return false;
 }
 
+int64_t burst_ahead(int index, const struct cost *cost, uint64_t limit, uint64_t now)
+{
+    if (!cost_is_unsure(cost) || activity_sharers(index, now, now) <= 1)
+        return 0;
+    int64_t followers = BURST_FOLLOWERS * (int64_t)cost_estimate(cost), most = budget_cap(limit) / 2;
+    return followers < most ? followers : most;
+}
+
 /* Sleeps off the debt. Whatever changes meanwhile, limit, policy, switch or what others owe, is seen after each nap. */
-void await_turn(struct ext_device *device, int index, int64_t ticket, bool first)
+void await_turn(struct ext_device *device, int index, int64_t ticket, bool first, int64_t ahead)
 {
     uint64_t slept = 0;
     for (;;) {
@@ -92,7 +101,7 @@ void await_turn(struct ext_device *device, int index, int64_t ticket, bool first
         budget_refill(device, limit, now);
         if (first)
             budget_probe_renew(device, now + PROBE_NS);
-        int64_t until = first ? ticket - (int64_t)limit * PROBE_CREDIT_NS : ticket;
+        int64_t until = first ? ticket - (int64_t)limit * PROBE_CREDIT_NS : ticket + ahead;
         if (budget_allows(device, until))
             break;
         sampler_harvest(now);

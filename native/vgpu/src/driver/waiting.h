@@ -25,8 +25,14 @@ bool await_probe(struct ext_device *device, struct cost *cost);
 void yield_to_probe(struct ext_device *device, int64_t estimate);
 void await_neighbours(int index);
 
-/* Sleeps off the debt. first: the holder of the probe's right, which may begin on half a second's share of debt. */
-void await_turn(struct ext_device *device, int index, int64_t ticket, bool first);
+/* Sleeps off the debt. first: the holder of the probe's right, which may begin on half a second's share of debt. ahead: saved up beyond it. */
+void await_turn(struct ext_device *device, int index, int64_t ticket, bool first, int64_t ahead);
+
+/*
+ * What a launch saves up so that others of its kind follow it closely. Launched one by one beside somebody who never rests, each waits
+ * for a slice first, and its own length is never seen; those behind another in one slice show it.
+ */
+int64_t burst_ahead(int index, const struct cost *cost, uint64_t limit, uint64_t now);
 
 void await_window(int index, uint64_t limit);
 uint64_t await_quiet(int index, const struct cost *cost, uint64_t now); /* the time afterwards */

@@ -130,18 +130,35 @@ static void note(struct cost *cost, uint64_t duration, uint32_t before)
  * Whether contended samples are of one length, the shortest of them, and the others have waited: many came close to it, or it is
  * longer than a slice and none has waited longer than for the turns of all others.
  */
+static bool settled(const struct cost *cost)
+{
+    return __atomic_load_n(&cost->near_shortest, __ATOMIC_RELAXED) == ALL ||
+           (__atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED) >= SLICE_NS &&
+            !__atomic_load_n(&cost->many_lengths, __ATOMIC_RELAXED));
+}
+
+bool cost_is_unsure(const struct cost *cost)
+{
+    uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED), clean = __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED);
+    return samples > clean && (clean == 0 || varied(cost)) && !settled(cost);
+}
+
 static bool settles_on_shortest(struct cost *cost, uint64_t duration, uint32_t sharers, bool first)
 {
     uint64_t shortest = first ? duration : __atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED);
     uint16_t near = first ? 0 : __atomic_load_n(&cost->near_shortest, __ATOMIC_RELAXED);
     bool shorter = duration + duration / 16 < shortest, close = duration <= shortest + shortest / 16 + RESOLUTION_NS;
-    near = shorter ? 0 : (uint16_t)(near - near / NEAR_MEMORY + (close ? ALL / NEAR_MEMORY : 0));
     shortest = duration < shortest ? duration : shortest;
+    bool unexplained = duration > (sharers + 1) * (shortest + SLICE_NS); /* one of them may have had two turns */
+    if (shorter || unexplained)
+        near = 0;
+    else if (near < ALL)
+        near = (uint16_t)(near - near / NEAR_MEMORY + (close ? ALL / NEAR_MEMORY : 0));
     __atomic_store_n(&cost->shortest_ns, shortest, __ATOMIC_RELAXED);
-    __atomic_store_n(&cost->near_shortest, near, __ATOMIC_RELAXED);
-    if (duration > sharers * (shortest + SLICE_NS))
+    __atomic_store_n(&cost->near_shortest, near < ALL / 4 ? near : ALL, __ATOMIC_RELAXED); /* until something speaks against it */
+    if (unexplained)
         __atomic_store_n(&cost->many_lengths, 1, __ATOMIC_RELAXED);
-    return near >= ALL / 4 || (shortest >= SLICE_NS && !__atomic_load_n(&cost->many_lengths, __ATOMIC_RELAXED));
+    return settled(cost);
 }
 
 /*
@@ -150,14 +167,14 @@ static bool settles_on_shortest(struct cost *cost, uint64_t duration, uint32_t s
  */
 static uint64_t learn_contended(struct cost *cost, uint64_t duration, uint32_t samples, uint32_t clean, uint32_t sharers)
 {
-    bool settled = settles_on_shortest(cost, duration, sharers, samples == clean);
-    if ((clean == 0 || varied(cost)) && settled) {
+    bool shortest = settles_on_shortest(cost, duration, sharers, samples == clean);
+    if ((clean == 0 || varied(cost)) && shortest) {
         __atomic_store_n(&cost->mean_ns, __atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
         __atomic_store_n(&cost->spread_ns, 0, __ATOMIC_RELAXED);
     }
     uint64_t mean = __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
-    bool one_length = settled || (clean > 0 && !varied(cost));
-    if (clean == 0 && !settled)
+    bool one_length = shortest || (clean > 0 && !varied(cost));
+    if (clean == 0 && !shortest)
         note(cost, duration, samples);
     else if (duration < mean)
         note(cost, duration, MEMORY); /* it cannot have become shorter: the mean was not so clean, or they are of many lengths */

@@ -72,6 +72,9 @@ bool cost_wants_sample_anywhere(struct cost *cost);
 /* Whether enough of the kind were measured alone. */
 bool cost_known_alone(const struct cost *cost);
 
+/* Whether samples taken beside others are charged in full, for want of a known length. */
+bool cost_is_unsure(const struct cost *cost);
+
 struct cost_verdict {
     uint64_t own_ns;   /* what the measured launch is to be charged */
     int64_t others_ns; /* on top for those of its key that were not measured, or given back when negative */
