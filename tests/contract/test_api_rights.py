@@ -38,7 +38,7 @@ class Guest:
 
     def gets(self, code: int, method: str, path: str, body: Any = None, **more: Any) -> Answer:
         """The answer once it has this code: kube-apiserver learns of roles a moment after they are written."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while (answer := self.its.call(method, path, body, **more)).code != code:
             assert time.monotonic() < deadline, (answer.code, answer.body)
             Event().wait(0.05)

@@ -131,7 +131,7 @@ def test_a_spawner_that_does_not_answer_fails_the_start_and_the_late_container_i
         assert late.value.transient
         assert not here.runtime.running()
         os.kill(spawner.pid, signal.SIGCONT)
-        monkeypatch.setattr(process_runtime, "ANSWER_SECONDS", 10)
+        monkeypatch.setattr(process_runtime, "ANSWER_SECONDS", 60)
         assert await here.run("echo next") == (0, "next")
         await until(lambda: not processes_with("LATE=yes"))
 
