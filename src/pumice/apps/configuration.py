@@ -92,6 +92,8 @@ async def _read_device_config(namespace: str, cluster: Cluster) -> DeviceConfig 
         try:
             found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
         except ApiError as error:
+            if error.code == 403:
+                log.warning("ConfigMap %s/%s may not be read: %s", space, names.DEVICE_CONFIGMAP, error.message)
             if error.code in (403, 404):
                 continue
             raise

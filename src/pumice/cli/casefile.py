@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import typer
 
 from pumice.adapters.kube import KubeClient
 from pumice.cli.daemon import find_access
@@ -251,10 +252,14 @@ async def collect(kube: Cluster, configmap: str) -> Case:
 
 
 async def _data(kube: Cluster, where: str, key: str) -> str:
+    """What stands under ``key``; empty when it is not there, or may not be read, which is said: an answer from the defaults
+    may be another than the scheduler's."""
     namespace, _, name = where.partition("/")
     try:
         found = await kube.get(volcano.CONFIGMAPS, name, namespace)
     except ApiError as error:
+        if error.code == 403:
+            typer.echo(f"ConfigMap {where} may not be read with these credentials; answering from the defaults", err=True)
         if error.code in (403, 404):
             return ""
         raise

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from pumice.adapters.native import vgpu_library
 from pumice.model.refusal import BadInput, PumiceError, Unavailable
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def cards_of(nvml: Path | None) -> Iterator[Cards]:
 
 def library() -> Path:
     """``libvgpu.so`` of this installation. Raises Unavailable when it is not built."""
-    path = Path(__file__).resolve().parents[1] / "_native" / "vgpu" / "libvgpu.so"
+    path = vgpu_library()
     if not path.is_file():
         raise Unavailable(f"{path}: the library that holds programs to their share is not there; build it with `make native`")
     if " " in str(path) or ":" in str(path):

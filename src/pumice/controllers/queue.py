@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.volcano import CLOSED, CLOSING, OPEN, UNKNOWN, Queue
 
-CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
-
 
 @dataclass(frozen=True, slots=True)
 class SetParent:

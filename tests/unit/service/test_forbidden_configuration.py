@@ -1,0 +1,38 @@
+"""A configuration that may not be read is not the same as none: whoever goes on with the defaults says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from tests.unit.node.world import LittleCluster
+
+from pumice.apps.configuration import load_device_config
+from pumice.cli.casefile import collect
+from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.wire.device_config import NvidiaConfig
+
+
+class Closed(LittleCluster):
+    """Nobody may read its ConfigMaps."""
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        if resource.plural == "configmaps":
+            raise ApiError(403, "Forbidden", f'configmaps "{name}" is forbidden')
+        return await super().get(resource, name, namespace)
+
+
+def test_pumice_explain_says_that_it_answers_from_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    case = asyncio.run(collect(Closed(), "volcano-system/volcano-scheduler-configmap"))
+    said = capsys.readouterr().err
+    assert "ConfigMap volcano-system/volcano-scheduler-configmap may not be read with these credentials" in said
+    assert case.device_config == ""
+
+
+def test_a_node_plugin_says_what_it_may_not_read(caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING, "pumice.node"):
+        assert asyncio.run(load_device_config("", Closed(), SystemClock())) == NvidiaConfig()
+    assert 'may not be read: configmaps "volcano-vgpu-device-config" is forbidden' in caplog.text
