@@ -156,6 +156,31 @@ def test_at_allocate_the_api_shows_a_pending_pod_on_its_node_without_a_start_tim
     on_node(work)
 
 
+def test_pods_that_were_admitted_in_the_moment_of_a_kill_keep_their_devices(on_node: OnNode) -> None:
+    """The API server had not heard of it: the first that was admitted again took the others' devices from the books, the plugin
+    read in the checkpoint that they hold them, and had no answer for them."""
+
+    async def work(here: World) -> None:
+        await here.shut()
+        await here.boot(checkpoint=True)
+        here.plug(FakePlugin(), devices(*"abcd"))
+        here.twin.writer.write = lambda *_: None  # type: ignore[method-assign]
+        for name in "pqr":
+            await here.pod(name, limits={NUMBER: 1})
+        await here.settle()
+        before = here.twin.devices.books.devices()
+        assert len(before[NUMBER]) == 3
+        await here.shut()
+        await here.boot(checkpoint=True)
+        plugin = here.plug(FakePlugin(), devices(*"abcd"))
+        await here.settle(10)
+        assert {(await here.status(name))["phase"] for name in "pqr"} == {"Running"}
+        assert plugin.allocations() == []
+        assert here.twin.devices.books.devices() == before
+
+    on_node(work)
+
+
 def test_an_unknown_resource_lets_the_pod_run_without_devices(on_node: OnNode) -> None:
     async def work(here: World) -> None:
         await here.pod("p", limits={"example.com/unheard-of": 2})

@@ -72,11 +72,13 @@ class World:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
-    async def boot(self, seed: int = 0) -> None:
-        """Start a kubelet twin (again)."""
+    async def boot(self, seed: int = 0, *, checkpoint: bool = False) -> None:
+        """Start a kubelet twin (again); with a checkpoint it knows what its predecessor handed out."""
         self._stop = asyncio.Event()
         ready = asyncio.Event()
         self.twin = KubeletTwin(self.settings, self.kube, self.clock, random.Random(seed), self.runtime)
+        if checkpoint:
+            self.twin.take_over()
         self._task = asyncio.create_task(self.twin.run(self._stop, ready))
         told = asyncio.create_task(ready.wait())
         await asyncio.wait({self._task, told}, return_when=asyncio.FIRST_COMPLETED)

@@ -53,6 +53,7 @@ class KubeletTwin:
         self.workers: dict[str, PodWorker] = {}
         self._pods: dict[str, dict[str, Any]] = {}  # uid -> the latest version of every pod of this node
         self._admissions: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._addresses = PodAddresses(settings)
         self.synced = asyncio.Event()
@@ -119,6 +120,7 @@ class KubeletTwin:
         if uid in self.workers:
             self.workers[uid].update(pod)
         elif new:
+            self._queued.add(uid)
             self._admissions.put_nowait(uid)
         elif pod["metadata"].get("deletionTimestamp") and _phase(pod) in _OVER:
             self._spawn(self._delete(uid))
@@ -136,8 +138,10 @@ class KubeletTwin:
 
     async def _admit_all(self) -> None:
         """One pod at a time, in the order in which the bindings arrived: a slow plugin holds up everybody."""
+        await self.synced.wait()  # who waits for admission may hold devices since before our restart
         while True:
             uid = await self._admissions.get()
+            self._queued.discard(uid)
             pod = self._pods.get(uid)
             if pod is None:
                 continue
@@ -167,7 +171,7 @@ class KubeletTwin:
     async def _admit(self, pod: dict[str, Any]) -> None:
         uid, now = pod["metadata"]["uid"], self.clock.now()
         try:
-            await self.devices.admit(pod, self._occupying)
+            await self.devices.admit(pod, lambda: self._occupying() | self._queued)
             held = self.devices.in_use if uid in self.devices.books.pods else {}
             in_use = {name: len(ids) for name, ids in held.items()}
             occupying = self._occupying()
@@ -181,7 +185,7 @@ class KubeletTwin:
             self._run(pod, PodFacts(self.settings.address, self._addresses.give(pod), now))
 
     def _occupying(self) -> set[str]:
-        """Pods whose devices are not free: everything that is not over, and what still ends."""
+        """Pods that take room: everything that was admitted and is not over, and what still ends."""
         admitted = {uid for uid, worker in self.workers.items() if not worker.over}
         waiting = {uid for uid, pod in self._pods.items()
                    if uid not in self.workers and _start_time(pod) and _phase(pod) not in _OVER}
