@@ -28,12 +28,12 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_vgpu_memory.py::test_a_process_that_ends_leaves_an_empty_slot",
         "test_vgpu_robustness.py::test_sixty_four_processes_start_at_once",
         "test_vgpu_memory.py::test_a_process_that_ends_slowly_counts_until_the_card_has_all_back",
-        "test_region.c::who_ends_is_gone_for_monitors_at_once_and_for_the_limit_when_the_driver_has_all_back",
+        "test_slots.c::who_ends_is_gone_for_monitors_at_once_and_for_the_limit_when_the_driver_has_all_back",
     ),
     "unused slots are zero after SIGKILL and a sweep": (
         "test_vgpu_region.py::test_slots_of_the_dead_are_all_zero_after_the_next_look",
-        "test_region.c::the_dead_give_back_at_the_next_request",
-        "test_region.c::what_a_leaving_process_still_wrote_is_swept",
+        "test_slots.c::the_dead_give_back_at_the_next_request",
+        "test_slots.c::what_a_leaving_process_still_wrote_is_swept",
     ),
     "unused slots are zero after a fork": (
         "test_vgpu_robustness.py::test_a_forked_child_does_not_touch_the_parents_slot",
@@ -150,8 +150,8 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     ),
     "fork storms": ("test_vgpu_conformance.py::test_a_storm_of_forks_leaves_the_parent_and_the_region_alone",),
     "1,024 slots": (
-        "test_region.c::the_thousand_and_twenty_fifth_process_is_limited_alone",
-        "test_region.c::slots_are_reused_lowest_first_and_never_move",
+        "test_slots.c::the_thousand_and_twenty_fifth_process_is_limited_alone",
+        "test_slots.c::slots_are_reused_lowest_first_and_never_move",
     ),
     "a read-only or full file system": (
         "test_vgpu_robustness.py::test_a_full_disk_costs_one_line_and_limits_hold",
