@@ -22,12 +22,17 @@ static void add(struct ext_waits *to, const struct ext_waits *more)
         ;
 }
 
+/* Other threads may be counting: whoever has seen the old place counts there once more, and only that is lost. */
 void waits_go_to(struct ext_waits *shared)
 {
-    if (shared != NULL)
-        add(shared, &own); /* what was waited for before there was a region */
-    own = (struct ext_waits){0};
     __atomic_store_n(&waits, shared != NULL ? shared : &own, __ATOMIC_RELEASE);
+    struct ext_waits before; /* what was waited for before there was a region */
+    before.longest_ns = __atomic_exchange_n(&own.longest_ns, 0, __ATOMIC_RELAXED);
+    before.total_ns = __atomic_exchange_n(&own.total_ns, 0, __ATOMIC_RELAXED);
+    before.count = __atomic_exchange_n(&own.count, 0, __ATOMIC_RELAXED);
+    before.late = __atomic_exchange_n(&own.late, 0, __ATOMIC_RELAXED);
+    if (shared != NULL)
+        add(shared, &before);
 }
 
 static uint64_t now_ns(void)
