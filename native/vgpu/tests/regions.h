@@ -1,4 +1,4 @@
-/* Regions of a test's own: a directory that is made and removed with it, and a configuration that names a file in it. */
+/* Regions of a test's own: a directory that is made and removed with it, files in it, and processes that share them. */
 #ifndef VGPU_TEST_REGIONS_H
 #define VGPU_TEST_REGIONS_H
 
@@ -47,6 +47,14 @@ static inline bool directory_removed(void)
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", directory);
     return system(command) == 0;
+}
+
+/* A child wrote to this pipe that all went well for it. */
+static inline void hear_yes(int end)
+{
+    char answer = 0;
+    CHECK(read(end, &answer, 1) == 1 && answer == 'y');
+    close(end);
 }
 
 #endif

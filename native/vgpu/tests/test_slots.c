@@ -128,10 +128,8 @@ static pid_t child_leaving(const struct config *config, uint64_t bytes, uint64_t
         for (;;)
             pause();
     }
-    char answer = 0;
     close(ends[1]);
-    CHECK(read(ends[0], &answer, 1) == 1 && answer == 'y');
-    close(ends[0]);
+    hear_yes(ends[0]);
     return pid;
 }
 

@@ -3,6 +3,7 @@
 #include "core/slots.h"
 #include "core/turn.h"
 #include "policy/memory.h"
+#include "regions.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +24,6 @@ static bool take(struct region_map *map)
     struct wait wait = {0, 0};
     return turn_take(map, turn_of(map), &wait);
 }
-
 
 static void *take_in_thread(void *map)
 {
@@ -50,10 +50,8 @@ static pid_t owner(bool thread_takes)
         for (;;)
             pause();
     }
-    char answer = 0;
     close(ends[1]);
-    CHECK(read(ends[0], &answer, 1) == 1 && answer == 'y');
-    close(ends[0]);
+    hear_yes(ends[0]);
     return pid;
 }
 
@@ -180,18 +178,13 @@ static void a_crowd_decides_in_time(void)
 
 int main(void)
 {
-    char path[] = "/tmp/vgpu-test-XXXXXX";
-    if (mkdtemp(path) == NULL)
+    if (!directory_made())
         return 1;
-    snprintf(config.region_path, sizeof config.region_path, "%s/r.cache", path);
-    for (int i = 0; i < REGION_DEVICES; i++)
-        config.memory_limit[i] = LIMIT;
+    config = config_for("r.cache", LIMIT);
     the_turn_of_the_dead_is_over_at_once();
     the_turn_of_the_living_is_waited_for_until_the_bound_and_the_wait_is_counted();
     a_word_that_names_nobody_is_nobodys_turn();
     a_thread_that_is_cancelled_while_it_waits_leaves_nothing_behind();
     a_crowd_decides_in_time();
-    unlink(config.region_path);
-    rmdir(path);
-    return check_result("turns");
+    return check_result("turns") | !directory_removed();
 }

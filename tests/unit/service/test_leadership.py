@@ -46,6 +46,19 @@ async def holder(cluster: FaultyCluster, name: str = "volcano") -> str:
     return str((await cluster.get(volcano.LEASES, name, "volcano-system"))["spec"]["holderIdentity"])
 
 
+def holds_bindings(cluster: FaultyCluster) -> asyncio.Event:
+    """From now on Bindings are on their way until the event is set."""
+    gate, request = asyncio.Event(), cluster.request
+
+    async def slow(verb: str, path: str, **options: Any) -> bytes:
+        if path.endswith("/binding"):
+            await gate.wait()
+        return await request(verb, path, **options)
+
+    cluster.request = slow  # type: ignore[method-assign]
+    return gate
+
+
 def test_when_the_leader_is_killed_the_other_takes_over_and_binds_what_waits() -> None:
     async def story() -> None:
         cluster, clock = await place()
@@ -130,14 +143,7 @@ def test_without_the_lease_bindings_that_were_decided_wait_and_are_sent_once_it_
         cluster, clock = await place()
         first = candidate(cluster, clock, "first", bind_concurrency=1)
         await asyncio.wait_for(first.ready.wait(), 5)
-        gate, request = asyncio.Event(), cluster.request
-
-        async def slow(verb: str, path: str, **options: Any) -> bytes:
-            if path.endswith("/binding"):
-                await gate.wait()
-            return await request(verb, path, **options)
-
-        cluster.request = slow  # type: ignore[method-assign]
+        gate = holds_bindings(cluster)
         await create(cluster, pod("a", mib=4000), pod("b", mib=4000))
         await clock.sleep(0.5)
         away = True
@@ -158,14 +164,7 @@ def test_a_leader_whose_lease_was_taken_sends_nothing_more() -> None:
         cluster, clock = await place()
         first = candidate(cluster, clock, "first", bind_concurrency=1)
         await asyncio.wait_for(first.ready.wait(), 5)
-        gate, request = asyncio.Event(), cluster.request
-
-        async def slow(verb: str, path: str, **options: Any) -> bytes:
-            if path.endswith("/binding"):
-                await gate.wait()
-            return await request(verb, path, **options)
-
-        cluster.request = slow  # type: ignore[method-assign]
+        gate = holds_bindings(cluster)
         await create(cluster, pod("a", mib=4000), pod("b", mib=4000))
         await clock.sleep(0.5)
         taken = {"spec": {"holderIdentity": "upstream_1", "leaseDurationSeconds": 15, "renewTime": "2031-01-01T00:00:00.000000Z"}}
