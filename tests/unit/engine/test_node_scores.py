@@ -78,8 +78,10 @@ ONLY = {"leastrequested.weight": 0, "balancedresource.weight": 0}
 NODEORDER = [
     ({**ONLY, "leastrequested.weight": 1}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, (70 + 80) // 2),
     ({**ONLY, "mostrequested.weight": 1}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, (30 + 20) // 2),
-    ({**ONLY, "balancedresource.weight": 1}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, 95),
-    ({}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, 75 + 95),
+    ({**ONLY, "balancedresource.weight": 1}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, 75),
+    ({**ONLY, "balancedresource.weight": 1}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "3"}, 50 + (50 + 80 - 95) // 2),
+    ({**ONLY, "balancedresource.weight": 1}, {"cpu": "4"}, {"memory": "4Gi"}, 50 + (50 + 100 - 80) // 2),
+    ({}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, 75 + 75),
     # a container that asks for nothing counts as 100m and 200 MiB
     ({**ONLY, "leastrequested.weight": 1}, {"cpu": "2", "memory": "1Gi"}, {}, (79 + 88) // 2),
 ]

@@ -17,13 +17,13 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "node_scores.json.gz"
 WEIGHTS = {
-    "NodeResourcesFit": ("leastrequested.weight", 1), "ImageLocality": ("imagelocality.weight", 1),
+    "NodeResourcesFit": ("leastrequested.weight", 1), "NodeResourcesBalancedAllocation": ("balancedresource.weight", 1),
+    "ImageLocality": ("imagelocality.weight", 1),
     "TaintToleration": ("tainttoleration.weight", 3), "NodeAffinity": ("nodeaffinity.weight", 2),
     "InterPodAffinity": ("podaffinity.weight", 2), "PodTopologySpread": ("podtopologyspread.weight", 2),
 }  # fmt: skip
-"""Plugin of kube-scheduler to our argument and its weight there. Left out is the balance of resources: kube-scheduler 1.36 has
-another formula than spec 11.9."""
-KEYS = [key for key, _ in WEIGHTS.values()] + ["balancedresource.weight"]
+"""Plugin of kube-scheduler to our argument and its weight there."""
+KEYS = [key for key, _ in WEIGHTS.values()]
 
 
 @cache

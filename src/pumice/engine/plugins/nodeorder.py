@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import floor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,30 +53,26 @@ class NodeOrder(Plugin):
             part = np.where(fits, np.floor(want * 100 / room), 0)
             total += self.most * np.floor(part.sum(axis=1) / 2)
         if self.balanced and _is_balanced(cls):
-            total += self.balanced * _balance(table.dims.get(GPU), cls, alloc, used, have, want)
+            total += self.balanced * _change_of_balance(table.dims.get(GPU), cls, alloc, used)
         if self.images and cls.images:
             found = state.images.scores(cls.images, table.capacity)
             total += self.images * (found if rows is None else found[rows])
         return total
 
     def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
-        gpu = state.ledger.table.dims.get(GPU)
-        if gpu is not None and have[gpu]:
+        asked = dict(cls.request.items)
+        if GPU in asked:
             return None
         least = most = 0
-        fractions = []
         for place in (0, 1):
             room, want = have[place], used[place + 3] + cls.request.spread[place]
-            if room <= 0:
-                continue
-            fractions.append(min(want / room, 1.0))
-            if want <= room:
+            if 0 < room >= want:
                 least += (room - want) * 100 // room
                 most += want * 100 // room
         total = self.least * (least // 2) + self.most * (most // 2)
         if self.balanced and _is_balanced(cls):
-            spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else 0.0
-            total += self.balanced * floor((1 - spread) * 100)
+            after = _evenness(used[0] + asked.get(CPU, 0), used[1] + asked.get(MEMORY, 0), have)
+            total += self.balanced * (50 + (50 + after - _evenness(used[0], used[1], have)) // 2)
         if self.images and cls.images:
             total += self.images * int(state.images.scores(cls.images, state.ledger.table.capacity)[row])
         return float(total)
@@ -107,27 +102,39 @@ class NodeOrder(Plugin):
 
 
 def _is_balanced(cls: PodClass) -> bool:
-    """Pods that request none of the balanced resources are left out, as in newer Kubernetes."""
+    """Pods that request none of the balanced resources are left out."""
     return any(name in (CPU, MEMORY, GPU) for name, _ in cls.request.items)
 
 
-def _balance(
-    gpu: int | None, cls: PodClass, alloc: NDArray[np.int64], used: NDArray[np.int64], have: Floats, want: Floats
-) -> Floats:
-    """(1 - standard deviation of the used fractions) × 100, over the resources that the node has."""
-    fractions = np.minimum(want / np.maximum(have, 1), 1)
+def _change_of_balance(gpu: int | None, cls: PodClass, alloc: NDArray[np.int64], used: NDArray[np.int64]) -> Floats:
+    """How the pod changes the balance of a node: 75 where it does not, towards 100 where it evens it out, towards 50 where it
+    does the contrary. By what is requested, without defaults; cards count for pods that ask for cards."""
+    asked = dict(cls.request.items)
+    columns, amounts = [0, 1], [asked.get(CPU, 0), asked.get(MEMORY, 0)]
+    if gpu is not None and asked.get(GPU):
+        columns, amounts = [*columns, gpu], [*amounts, asked[GPU]]
+    have, before = alloc[:, columns], used[:, columns]
+    return np.asarray(50 + (50 + _balance(before + np.array(amounts), have) - _balance(before, have)) // 2)
+
+
+def _balance(used: NDArray[np.int64], have: NDArray[np.int64]) -> Floats:
+    """(1 - standard deviation of the used fractions) × 100, truncated, over the resources that the node has."""
     present = have > 0
-    if gpu is not None and alloc[:, gpu].any():
-        amount = dict(cls.request.items).get(GPU, 0)
-        third = np.minimum((used[:, gpu] + amount) / np.maximum(alloc[:, gpu], 1), 1)
-        fractions = np.column_stack([fractions, third])
-        present = np.column_stack([present, alloc[:, gpu] > 0])
-    elif present.all():  # the common case: cpu and memory on every node
-        return np.asarray(np.floor((1 - np.abs(fractions[:, 0] - fractions[:, 1]) / 2) * 100))
-    count = np.maximum(present.sum(axis=1), 1)
-    mean = np.where(present, fractions, 0).sum(axis=1) / count
-    variance = np.where(present, (fractions - mean[:, None]) ** 2, 0).sum(axis=1) / count
-    return np.asarray(np.floor((1 - np.sqrt(variance)) * 100))
+    count = present.sum(axis=1)
+    fractions = np.where(present, np.minimum(used / np.maximum(have, 1), 1), 0)
+    mean = fractions.sum(axis=1) / np.maximum(count, 1)
+    deviation = np.sqrt(np.where(present, (fractions - mean[:, None]) ** 2, 0).sum(axis=1) / np.maximum(count, 1))
+    if (count == 2).any():  # half the difference, which no rounding of a root blurs
+        half = (fractions.max(axis=1, where=present, initial=0) - fractions.min(axis=1, where=present, initial=1)) / 2
+        deviation = np.where(count == 2, half, deviation)
+    return np.asarray(np.floor((1 - deviation) * 100))
+
+
+def _evenness(cpu: int, memory: int, have: list[int]) -> int:
+    """``_balance`` of one node, without cards."""
+    if have[0] <= 0 or have[1] <= 0:
+        return 100
+    return int((1 - abs(min(cpu / have[0], 1.0) - min(memory / have[1], 1.0)) / 2) * 100)
 
 
 def _share_of_largest(raw: Floats, fits: NDArray[np.bool_]) -> Floats:
