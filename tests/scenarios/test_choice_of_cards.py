@@ -216,3 +216,19 @@ def test_a_policy_that_is_none_leaves_the_clusters() -> None:
     world.add(*(pod(name, mib=1000, annotations=notes) for name in ("a", "b")))
     world.settle()
     assert {world.card_of("a"), world.card_of("b")} == {"n1/0"}
+
+
+@pytest.mark.parametrize("sharing", ["", "deviceshare.SchedulePolicy: binpack, deviceshare.ScheduleWeight: 10"])
+def test_the_guides_configurations_fill_a_node_before_the_next(sharing: str) -> None:
+    """Five shares a card, forty a node."""
+    conf = ALL_PLUGINS.replace("      deviceshare.SchedulePolicy: binpack\n", "")
+    switch = "deviceshare.VGPUEnable: true"
+    conf = conf.replace(f"arguments:\n      {switch}", f"arguments: {{{switch}, {sharing}}}")
+    assert sharing in conf
+    world = World(conf)
+    world.add(*(node(f"n{i:02}", cards=8, mib=16000, cpu="96", memory="768Gi") for i in range(20)))
+    world.add(group("all", minimum=1))
+    world.add(*(pod(f"p{i}", mib=3000, cores=20, cpu="1", memory="4Gi", group="all") for i in range(100)))
+    world.settle()
+    places = set(world.placements().values())
+    assert (len({place.partition("/")[0] for place in places}), len(places)) == (3, 20)
