@@ -24,8 +24,8 @@ from tests.kit.objects import group, node, pod, queue
 from benchmarks.report import Goal, conclude, median
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.engine.ledger import Holding
-from pumice.families.seam import Fit
+from pumice.engine.state.ledger import Holding
+from pumice.families.protocol import Fit
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue

@@ -76,7 +76,7 @@ async def killed(nodes: int, pods: int) -> dict[str, Any]:
 def phases(nodes: int, pods: int) -> dict[str, float]:
     """Seconds of processor time in this process, without network: reading the bytes, indexing, the first cycle."""
     from benchmarks.bs1_decide import EVERYTHING
-    from pumice.adapters.kube.frames import form_of
+    from pumice.adapters.kube.decoder import form_of
     from pumice.engine.engine import Engine
     from pumice.wire.objects import Node, Pod, decode
     from pumice.wire.scheduler_conf import parse_scheduler_conf

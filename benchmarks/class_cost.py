@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
 from benchmarks.report import median, save
-from pumice.engine.cards import FamilyBook
+from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Ask, Fit
+from pumice.families.protocol import Ask, Fit
 from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Pod
@@ -53,10 +53,10 @@ SHAPES: Mapping[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def world(mode: str, nodes: int, mig_policy: str) -> FamilyBook:
+def world(mode: str, nodes: int, mig_policy: str) -> DeviceTable:
     """Nodes of eight cards with random pods on them; every twentieth node has one of PodGroup job-3 and of the rule."""
     family = NvidiaVgpu(None, Settings(vgpu=True, policy="binpack", mig_policy=mig_policy, rules=RULES))
-    book = FamilyBook(family)
+    book = DeviceTable(family)
     dice = random.Random(7)
     for number in range(nodes):
         cards = (card(f"GPU-{number}-{i}", 40960 if mode == "mig" else 16384, 10, A100 if mode == "mig" else V100, mode=mode)
@@ -76,7 +76,7 @@ def world(mode: str, nodes: int, mig_policy: str) -> FamilyBook:
     return book
 
 
-def by_node(book: FamilyBook, ask: Ask, nodes: int) -> tuple[list[bool], list[float]]:
+def by_node(book: DeviceTable, ask: Ask, nodes: int) -> tuple[list[bool], list[float]]:
     found = [book.family.fit(ask, book.view(f"n{number}")) for number in range(nodes)]
     return [isinstance(f, Fit) for f in found], [f.score if isinstance(f, Fit) else 0.0 for f in found]
 
@@ -103,7 +103,7 @@ def measure(shape: str, nodes: int, runs: int, mig_policy: str = "listed") -> di
     return {"first_ms": median(first), "node_by_node_ms": median(scalar), "nodes_that_fit": int(may.sum())}
 
 
-def everywhere(book: FamilyBook, pod: Pod, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def everywhere(book: DeviceTable, pod: Pod, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """The first look of a class at every node, as the placer does it."""
     ask = book.family.ask(pod)
     assert isinstance(ask, Ask)

@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.mig_speed import full_cluster, pending
 from benchmarks.report import median, save
-from pumice.apps.forked import fork
+from pumice.apps.scheduler.forked import fork
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.engine.explain import as_json, explain_known
+from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.wire.objects import Pod
 
 MINUTES = 3

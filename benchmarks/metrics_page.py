@@ -27,10 +27,10 @@ from tests.kit.objects import group, node, pod, queue
 
 from benchmarks.bs1_decide import EVERYTHING
 from benchmarks.report import Goal, conclude, median
-from pumice.apps.device_series import FAMILIES
-from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
+from pumice.metrics.devices import FAMILIES
+from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue

@@ -19,9 +19,9 @@ from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
 from benchmarks.report import save
 from pumice.engine.engine import Engine
-from pumice.engine.explain import explain
-from pumice.engine.ledger import Holding
-from pumice.engine.oracle import EngineOracle
+from pumice.engine.explaining.explain import explain
+from pumice.engine.explaining.what_if import EngineOracle
+from pumice.engine.state.ledger import Holding
 from pumice.families.explain import changes
 from pumice.wire import names, volcano
 from pumice.wire.objects import Pod, convert

@@ -30,7 +30,7 @@ from benchmarks.report import median, save
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps import device_plugin
+from pumice.apps.node import device_plugin
 from pumice.ports.clock import SystemClock
 from pumice.wire import names
 

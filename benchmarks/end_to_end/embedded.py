@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from pumice.cluster.apiserver.exchange import Request, Response, target_of
+from pumice.cluster.apiserver.http_types import Request, Response, target_of
 from pumice.cluster.control_plane import start_embedded
 from pumice.cluster.datadir import DataDir
 from pumice.cluster.pki import ensure_pki

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.apps import controller, scheduler
+from pumice.apps.controller import daemon as controller
+from pumice.apps.scheduler import daemon as scheduler
 from pumice.cli.casefile import collect
 from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
@@ -32,7 +33,7 @@ from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
 from tests.kit.accounts import token_of
 from tests.kit.auditor import audit
 from tests.kit.control_plane import Api
-from tests.kit.house import NODES, PODS, vgpu_pod
+from tests.kit.local_cluster import NODES, PODS, vgpu_pod
 
 pytestmark = pytest.mark.kube
 EVENTS = Resource("", "v1", "events")

@@ -9,7 +9,7 @@ from tests.kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig
 from tests.kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.seam import Fit
+from pumice.families.protocol import Fit
 from pumice.model.refusal import Misfit
 from pumice.wire import names
 from pumice.wire.objects import Node, convert

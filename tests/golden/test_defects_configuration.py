@@ -10,7 +10,7 @@ from tests.kit.defect_world import VGPU, binds, conf, engine, ledger, pending, t
 from tests.kit.device_world import card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.seam import Ask, Fit
+from pumice.families.protocol import Ask, Fit
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import BadInput, Refusal
 from pumice.wire import names

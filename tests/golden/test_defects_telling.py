@@ -8,9 +8,9 @@ from __future__ import annotations
 from tests.kit.defect_world import bound, engine, ledger, pending, two_cards
 from tests.kit.device_world import limits, pod_of
 
-from pumice.apps.scheduler_metrics import SchedulerMetrics
 from pumice.engine.effects import PodCondition
-from pumice.families.seam import Ask
+from pumice.families.protocol import Ask
+from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.refusal import Misfit
 from pumice.wire import names
 

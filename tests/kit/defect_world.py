@@ -6,7 +6,7 @@ from typing import Any
 
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.engine.state import State
+from pumice.engine.state.state import State
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.settings import Settings
 from pumice.wire import names, volcano

@@ -15,8 +15,8 @@ from typing import Any
 from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
-from pumice.engine.state import State
-from pumice.families.seam import Family
+from pumice.engine.state.state import State
+from pumice.families.protocol import Family
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue

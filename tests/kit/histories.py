@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from pumice.engine.ledger import Hold
-from pumice.families.seam import Family
+from pumice.engine.state.ledger import Hold
+from pumice.families.protocol import Family
 from tests.kit.auditor import GROUP
 from tests.kit.engine_world import ALL_PLUGINS, World
 from tests.kit.objects import group, node, pod

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from pumice.apps.scheduler import Scheduler, Settings
+from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import volcano
 from tests.kit.auditor import audit
@@ -133,6 +133,6 @@ def lost_answer(verb: str, path: str) -> Any:
 
 async def tell_pod(running: Daemon, obj: dict[str, Any], kind: str = "MODIFIED") -> None:
     """Let the daemon's watch of pods say this once more, whatever the API server holds."""
-    intake = running.scheduler.intake
-    intake._take("pods", intake._on_pod, WatchEvent(kind, json.dumps(obj).encode()))  # type: ignore[arg-type]
+    informers = running.scheduler.informers
+    informers._take("pods", informers._on_pod, WatchEvent(kind, json.dumps(obj).encode()))  # type: ignore[arg-type]
     await running.clock.sleep(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from pumice.families.seam import Ask, Columns, Fit, Inventory, Levers, Marks, NodeCards
+from pumice.families.protocol import Ask, Columns, Fit, Inventory, Marks, NodeCards, Tunables
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.objects import Node, Pod
@@ -22,13 +22,13 @@ TEMPLATES = (1, 2, 4)
 
 
 class SlotFamily:
-    """Implements the seam (``pumice.families.seam.Family``) with the scalar path only."""
+    """Implements the seam (``pumice.families.protocol.Family``) with the scalar path only."""
 
     name = "test-slots"
 
     @property
-    def levers(self) -> Levers:
-        return Levers(count=RESOURCE)
+    def tunables(self) -> Tunables:
+        return Tunables(count=RESOURCE)
 
     def resources(self) -> frozenset[str]:
         return frozenset({RESOURCE})
@@ -45,7 +45,7 @@ class SlotFamily:
             return Refusal(RESOURCE, f"{size} is no template; one of {TEMPLATES}")
         return Ask(self.name, size, size)
 
-    def plain(self, pod: Pod) -> bool:
+    def resources_only(self, pod: Pod) -> bool:
         return True
 
     def inventory(self, node: Node) -> Inventory | None:
@@ -82,7 +82,7 @@ class SlotFamily:
                     return Fit(self._grant(cards.node, card, size, wanted), 100.0 * len(usage.slots) / POSITIONS)
         return Misfit(cards.node, Short.SLOT, f"no {size} positions in a row", wanted=size)
 
-    def elsewhere(self, ask: Ask) -> None:
+    def without_constraints(self, ask: Ask) -> None:
         return None
 
     def vector(self, ask: Ask, columns: Columns) -> None:
@@ -97,16 +97,16 @@ class SlotFamily:
     def quota(self, ask: Ask) -> dict[str, int]:
         return {RESOURCE: ask.detail}
 
-    def vague(self, ask: Ask) -> bool:
+    def quota_known_late(self, ask: Ask) -> bool:
         return False
 
-    def kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
         return frozenset()
 
-    def most(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+    def quota_bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
         return {}
 
-    def spent(self, grant: Grant) -> dict[str, int]:
+    def quota_of_grant(self, grant: Grant) -> dict[str, int]:
         return {}
 
     def no_devices(self, node: str) -> Misfit:

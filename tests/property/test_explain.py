@@ -13,10 +13,10 @@ from tests.kit.device_world import A100, V100, TinyLedger, card, limits, pod_of,
 
 from pumice.cli.casefile import Case, engine_of, trimmed
 from pumice.engine.effects import Bind
-from pumice.engine.explain import explain
+from pumice.engine.explaining.explain import explain
 from pumice.families.explain import Change
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Fit
+from pumice.families.protocol import Fit
 from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod

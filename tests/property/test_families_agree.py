@@ -10,7 +10,7 @@ from tests.kit.device_world import A100, V100, TinyLedger, card, limits, pod_of,
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Ask, Columns, Family, Fit
+from pumice.families.protocol import Ask, Columns, Family, Fit
 from pumice.families.settings import Settings
 from pumice.model.cards import Mode
 from pumice.wire import names

@@ -12,10 +12,10 @@ import yaml
 from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
 from pumice.cli.fits import pods_of
-from pumice.engine.node_book import NodeBook
+from pumice.engine.state.device_table import NodeDevices
 from pumice.families.lint import lint_files
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Ask, Inventory
+from pumice.families.protocol import Ask, Inventory
 from pumice.families.settings import Settings, settings_from
 from pumice.model.cards import Grant
 from pumice.model.refusal import BadInput, Refusal
@@ -91,14 +91,14 @@ def run_annotations(count: int, seed: int) -> dict[str, int]:
 
 def holds_together(family: NvidiaVgpu, inventory: Inventory, held: Grant) -> None:
     """Whatever one pod claims, the card's state is either none at all or one that a later pod can be fitted into."""
-    book = NodeBook.empty("n1", inventory)
+    book = NodeDevices.empty("n1", inventory)
     book.charge("uid", held)
     assert family.card_state(0, book.usages[0], inventory) >= -2
     ask = family.ask(pod_of("q", limits(1, 3000)))
     assert isinstance(ask, Ask)
     family.fit(ask, book.view())
     book.discharge("uid")
-    assert book == NodeBook.empty("n1", inventory)
+    assert book == NodeDevices.empty("n1", inventory)
 
 
 def counts_of(family: NvidiaVgpu, inventory: Inventory, text: str, counts: dict[str, int]) -> None:

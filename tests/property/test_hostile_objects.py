@@ -82,15 +82,15 @@ def spoiled(obj: dict[str, Any], dice: Random) -> dict[str, Any]:
 
 
 def tell(running: Daemon, kind: str, type_: str, obj: dict[str, Any]) -> None:
-    intake = running.scheduler.intake
+    informers = running.scheduler.informers
     kept = running.scheduler.engine.state.volumes
     handlers = {
-        "pods": intake._on_pod, "nodes": intake._on_node, "podgroups": intake._on_group, "queues": intake._on_queue,
-        "priorityclasses": intake._on_priority_class, "claims": intake._on_json(kept.put_claim, kept.drop_claim),
-        "volumes": intake._on_json(kept.put_volume, kept.drop_volume),
-        "storageclasses": intake._on_json(kept.put_class, kept.drop_class),
+        "pods": informers._on_pod, "nodes": informers._on_node, "podgroups": informers._on_group, "queues": informers._on_queue,
+        "priorityclasses": informers._on_priority_class, "claims": informers._on_json(kept.put_claim, kept.drop_claim),
+        "volumes": informers._on_json(kept.put_volume, kept.drop_volume),
+        "storageclasses": informers._on_json(kept.put_class, kept.drop_class),
     }  # fmt: skip
-    intake._take(kind, handlers[kind], WatchEvent(type_, json.dumps(obj).encode()))  # type: ignore[arg-type]
+    informers._take(kind, handlers[kind], WatchEvent(type_, json.dumps(obj).encode()))  # type: ignore[arg-type]
 
 
 KINDS = ["pods", "pods", "nodes", "podgroups", "queues", "priorityclasses", "claims", "volumes", "storageclasses"]

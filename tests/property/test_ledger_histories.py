@@ -12,10 +12,10 @@ from tests.kit.histories import Events, Json
 from tests.kit.objects import node
 from tests.kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
-from pumice.engine.ledger import Hold
-from pumice.engine.model import Status
-from pumice.engine.place import Placer
-from pumice.engine.state import State
+from pumice.engine.placing.placer import Placer
+from pumice.engine.state.jobs import Status
+from pumice.engine.state.ledger import Hold
+from pumice.engine.state.state import State
 
 
 class Histories(Events):

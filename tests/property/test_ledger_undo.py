@@ -11,7 +11,7 @@ from tests.kit.engine_world import ALL_PLUGINS, World
 from tests.kit.objects import node, pod
 from tests.kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
-from pumice.engine.ledger import Holding, Receipt
+from pumice.engine.state.ledger import Holding, Receipt
 from pumice.wire.objects import Pod, convert
 
 VGPU_SHAPES: list[dict[str, Any]] = [

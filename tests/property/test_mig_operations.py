@@ -10,9 +10,9 @@ import pytest
 from tests.kit.device_world import A100, card, limits, pod_of, vgpu_node
 from tests.kit.mig_rules import RULES, Partitioned
 
-from pumice.engine.cards import FamilyBook
+from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Ask, Fit
+from pumice.families.protocol import Ask, Fit
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.wire import names
@@ -138,7 +138,7 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
     dice = random.Random(f"{seed}-{mig_policy}")
     policy = dice.choice(("binpack", "spread", ""))
     family = NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy, mig_off_group=anywhere))
-    book = FamilyBook(family)
+    book = DeviceTable(family)
     checker = Checker({}, anywhere)
     for row, model in enumerate(MODELS):
         memory, product, _, _ = MODELS[model]

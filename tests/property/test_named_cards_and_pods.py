@@ -7,9 +7,9 @@ import random
 import pytest
 from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
-from pumice.engine.cards import FamilyBook
+from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Ask, Fit, Marks
+from pumice.families.protocol import Ask, Fit, Marks
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.wire import names
@@ -45,7 +45,7 @@ def test_the_books_rank_as_the_exact_look_decides_whatever_a_pod_names(policy: s
     for seed in range(8):
         dice = random.Random(f"{seed}{policy}{mig_policy}")
         family = NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy, rules=RULES))
-        book = FamilyBook(family)
+        book = DeviceTable(family)
         for number in range(NODES):
             book.put(f"n{number}", number, family.inventory(random_node(dice, number)), NODES)
         held: dict[str, tuple[Grant, Marks]] = {}
@@ -53,7 +53,7 @@ def test_the_books_rank_as_the_exact_look_decides_whatever_a_pod_names(policy: s
             pod = random_pod(dice, step)
             ask = family.ask(pod)
             assert isinstance(ask, Ask)
-            special += family.elsewhere(ask) is not None
+            special += family.without_constraints(ask) is not None
             found = {n: family.fit(ask, book.view(f"n{n}")) for n in range(NODES) if f"n{n}" in book.nodes}
             fits = {n: fit for n, fit in found.items() if isinstance(fit, Fit)}
             ranked = book.rank(ask, None, NODES)
@@ -69,7 +69,7 @@ def test_the_books_rank_as_the_exact_look_decides_whatever_a_pod_names(policy: s
     assert special > 300
 
 
-def change(dice: random.Random, book: FamilyBook, family: NvidiaVgpu, pod: Pod, fits: dict[int, Fit],
+def change(dice: random.Random, book: DeviceTable, family: NvidiaVgpu, pod: Pod, fits: dict[int, Fit],
            held: dict[str, tuple[Grant, Marks]]) -> None:  # fmt: skip
     """Place it, or let somebody leave, or take a node away or bring one with other cards."""
     if fits and dice.random() < 0.6:

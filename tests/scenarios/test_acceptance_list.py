@@ -35,8 +35,8 @@ from tests.kit.objects import group, node, pod, queue
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps import controller
-from pumice.apps.scheduler import Scheduler, Settings
+from pumice.apps.controller import daemon as controller
+from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
-from tests.kit.house import PODS, house, vgpu_pod
+from tests.kit.local_cluster import PODS, house, vgpu_pod
 
 from pumice.ports.cluster import Json, Resource
 

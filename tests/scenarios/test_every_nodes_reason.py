@@ -7,7 +7,7 @@ from typing import Any
 from tests.kit.engine_world import World
 from tests.kit.objects import group, node, pod, queue
 
-from pumice.engine.explain import Explanation, explain, explain_known
+from pumice.engine.explaining.explain import Explanation, explain, explain_known
 from pumice.model.refusal import Short
 from pumice.wire.objects import Pod, convert
 
@@ -179,6 +179,6 @@ def test_questions_about_a_queue_leave_its_books_as_they_were() -> None:
     world.add(pod("late", cards=1, queue="team"), pod("other", mib=9000, queue="team"))
     world.settle()
     team = world.engine.state.queues["team"]
-    before = dict(team.allocated), dict(team.pending), dict(team.vague)
+    before = dict(team.allocated), dict(team.pending), dict(team.quota_known_late)
     assert waiting(world, "late").changes
-    assert (dict(team.allocated), dict(team.pending), dict(team.vague)) == before
+    assert (dict(team.allocated), dict(team.pending), dict(team.quota_known_late)) == before

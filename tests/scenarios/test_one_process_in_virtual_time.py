@@ -20,7 +20,9 @@ from tests.kit.machines import cards_of
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps import controller, device_plugin, scheduler
+from pumice.apps.controller import daemon as controller
+from pumice.apps.node import device_plugin
+from pumice.apps.scheduler import daemon as scheduler
 from pumice.cluster import first_objects
 from pumice.cluster.controllers import shell
 from pumice.cluster.kubelet import twin

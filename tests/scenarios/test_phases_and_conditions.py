@@ -6,7 +6,7 @@ import pytest
 from tests.kit.engine_world import ALL_PLUGINS, World, conf, scenario
 from tests.kit.objects import group, node, pod
 
-from pumice.engine.status import job_text
+from pumice.engine.cycle.status import job_text
 
 
 def test_phases_follow_the_pods() -> None:

@@ -272,6 +272,6 @@ def test_quotas_of_random_pods_hold_whatever_cards_they_get() -> None:
             world.delete_pod(name)
         world.settle()
         team = world.engine.state.queues["team"]
-        assert (team.allocated, team.pending, team.vague) == ({}, {}, {}) or not any(
-            {**team.allocated, **team.pending, **team.vague}.values()
+        assert (team.allocated, team.pending, team.quota_known_late) == ({}, {}, {}) or not any(
+            {**team.allocated, **team.pending, **team.quota_known_late}.values()
         )

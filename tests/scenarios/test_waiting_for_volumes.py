@@ -13,9 +13,9 @@ from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.storage_objects import ZONE, Json, claim, storage_class, using, volume
 from tests.kit.virtual_time import run_virtually
 
-from pumice.apps.scheduler_outcomes import BROKEN_GANG
-from pumice.apps.volume_wait import VolumeWait
-from pumice.engine.explain import explain_known
+from pumice.apps.scheduler.bind_results import BROKEN_GANG
+from pumice.apps.scheduler.volume_wait import VolumeWait
+from pumice.engine.explaining.explain import explain_known
 from pumice.wire import volcano
 
 SELECTED = "volume.kubernetes.io/selected-node"

@@ -13,7 +13,7 @@ import pytest
 from tests.kit.engine_world import World
 from tests.kit.objects import group, node, pod, priority_class, queue
 
-from pumice.engine.model import Job
+from pumice.engine.state.jobs import Job
 
 Json = dict[str, Any]
 Event = Callable[[World], None]

@@ -13,10 +13,10 @@ import yaml
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
-from pumice.apps import device_plugin, gpushare_plugin
+from pumice.apps.node import device_plugin, gpushare_plugin
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 from pumice.model.refusal import BadInput
-from pumice.node.answer import STRATEGIES, Handout
+from pumice.node.answer import STRATEGIES, ResponseOptions
 from pumice.node.gpushare import STRATEGIES as SHARE_STRATEGIES
 from pumice.node.gpushare import Legacy
 from pumice.node.sharing import Flags
@@ -120,7 +120,7 @@ def nvidia(
         config_namespace=device_config_namespace,
         node_config=node_config,
         flags=Flags(device_split_count, gpu_memory_factor, device_cores_scaling),
-        handout=Handout(
+        response_options=ResponseOptions(
             strategies=_strategies(device_list_strategy),
             by_index=device_id_strategy is IdStrategy.INDEX,
             device_specs=pass_device_specs,

@@ -9,8 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from pumice.engine.explain import OVERTAKEN, Explanation, as_json
-from pumice.engine.oracle import NO_ROOM
+from pumice.engine.explaining.explain import OVERTAKEN, Explanation, as_json
+from pumice.engine.explaining.what_if import NO_ROOM
 from pumice.families.explain import Change
 from pumice.model.cards import Grant
 from pumice.model.refusal import BadInput, Misfit

@@ -11,7 +11,7 @@ import typer
 from pumice.cli.casefile import Source, engine_of, picture
 from pumice.cli.explanation import show
 from pumice.cli.lint import read
-from pumice.engine.explain import OVERTAKEN, explain
+from pumice.engine.explaining.explain import OVERTAKEN, explain
 from pumice.families.lint import lint_files
 from pumice.model.refusal import BadInput
 from pumice.wire import names

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pumice.apps import monitor as service
+from pumice.apps.monitor import daemon as service
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 
 app = typer.Typer(add_completion=False, help="Serve metrics of this node's cards and of the containers on them.")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pumice.adapters.kube import KubeClient
-from pumice.apps import scheduler
+from pumice.apps.scheduler import daemon as scheduler
 from pumice.cli.daemon import Kubeconfig, find_access
 from pumice.cli.log_options import LogFormat, duration, setup_logging
 from pumice.cli.upstream_flags import UpstreamCommand

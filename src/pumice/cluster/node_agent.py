@@ -21,8 +21,9 @@ from pathlib import Path
 import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
-from pumice.apps import device_plugin, gpushare_plugin, monitor
-from pumice.apps.tasks import run_until
+from pumice.apps.monitor import daemon as monitor
+from pumice.apps.node import device_plugin, gpushare_plugin
+from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import PumiceError

@@ -23,7 +23,8 @@ from pumice import machine as machines
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import load_kubeconfig
 from pumice.adapters.native import vgpu_library
-from pumice.apps import controller, scheduler
+from pumice.apps.controller import daemon as controller
+from pumice.apps.scheduler import daemon as scheduler
 from pumice.cluster import first_objects, kube_control_plane, node_agent
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
 from pumice.cluster.controllers.shell import ControllersSettings

@@ -10,19 +10,19 @@ from random import Random
 from time import perf_counter
 from uuid import UUID
 
-from pumice.engine.actions import ACTIONS
-from pumice.engine.cycle import Cycle, Plan
+from pumice.engine.cycle.actions import ACTIONS
+from pumice.engine.cycle.cycle import Cycle, Plan
 from pumice.engine.framework import Framework
-from pumice.engine.ledger import Hold
-from pumice.engine.model import Job, Status, Task
-from pumice.engine.place import Placer
+from pumice.engine.placing.placer import Placer
 from pumice.engine.plugins import make, without_effect
 from pumice.engine.plugins.deviceshare import device_arguments
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
-from pumice.engine.state import State
+from pumice.engine.state.jobs import Job, Status, Task
+from pumice.engine.state.ledger import Hold
+from pumice.engine.state.state import State
+from pumice.families.protocol import Family
 from pumice.families.registry import families_from
-from pumice.families.seam import Family
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import BadInput, Refusal
 from pumice.wire.device_config import DeviceConfig
@@ -62,7 +62,7 @@ class Engine:
             self.families = made
             self.state.set_families(made, settings)
         self.placer = Placer(self.state, framework)
-        self.state.heed_images(heeded=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
+        self.state.count_images(counted=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
         for job in self.state.jobs.values():
             job.sort_key = None

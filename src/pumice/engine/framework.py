@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.model import Job, QueueState, Task
-from pumice.engine.nodes import Rows
-from pumice.engine.resources import Vector
+from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.state.nodes import Rows
+from pumice.engine.state.resources import Vector
 from pumice.model.refusal import Short
 from pumice.wire.scheduler_conf import Arguments, PluginConf, SchedulerConf
 
 if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
-    from pumice.engine.cycle import Cycle
-    from pumice.engine.state import State
+    from pumice.engine.cycle.cycle import Cycle
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.state import State
 
 PERMIT, ABSTAIN, REJECT = 1, 0, -1
 

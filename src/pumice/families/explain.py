@@ -14,7 +14,7 @@ import msgspec
 
 from pumice.families.amounts import meant_mib
 from pumice.families.changed import amount_of, annotated, with_amount
-from pumice.families.seam import Family, Levers
+from pumice.families.protocol import Family, Tunables
 from pumice.model.units import INT32_MAX
 from pumice.wire.objects import Pod
 
@@ -76,14 +76,14 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
         return ()
     found: list[Change] = []
     for family in families:
-        levers = family.levers
-        found += _other_unit(pod, levers, oracle)
-        found += _less_memory(pod, levers, oracle)
-        found += _less(pod, "cores", levers.cores, "cores %s", oracle)
-        found += _less(pod, "cards", levers.count, "cards %s", oracle)
+        tunables = family.tunables
+        found += _other_unit(pod, tunables, oracle)
+        found += _less_memory(pod, tunables, oracle)
+        found += _less(pod, "cores", tunables.cores, "cores %s", oracle)
+        found += _less(pod, "cards", tunables.count, "cards %s", oracle)
     for family in families:
-        found += _other_mode(pod, family.levers, oracle)
-        found += _dropped(pod, family.levers, oracle)
+        found += _other_mode(pod, family.tunables, oracle)
+        found += _dropped(pod, family.tunables, oracle)
     found += _anywhere(pod, oracle)
     found += _left(pod, oracle)
     return tuple(found or _combined(pod, families, oracle))
@@ -92,33 +92,33 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
 # -- another unit -------------------------------------------------------------------------------------------------
 
 
-def _other_unit(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
+def _other_unit(pod: Pod, tunables: Tunables, oracle: Oracle) -> Iterator[Change]:
     """Memory beyond every card that would fit if it had been meant in bytes: the beginner's mistake."""
     for at, container in enumerate(pod.spec.containers):
-        written = container.resources.limits.get(levers.memory) if levers.memory else None
+        written = container.resources.limits.get(tunables.memory) if tunables.memory else None
         mib, unit = meant_mib(written) if written is not None else (0, "")
-        asked = amount_of(container, levers.memory) or 0
+        asked = amount_of(container, tunables.memory) or 0
         if not mib or 0 < asked <= oracle.largest():
             continue
-        meant = with_amount(pod, levers.memory, mib, [at])
+        meant = with_amount(pod, tunables.memory, mib, [at])
         node = oracle.fits(meant)
         if node:
             meaning = f", if {written} was meant in {unit}; the unit is MiB" if unit else "; the unit is MiB and is not written"
-            yield Change("unit", f"write {levers.memory}: {mib}{meaning}", node, meant, asked or mib, mib)
+            yield Change("unit", f"write {tunables.memory}: {mib}{meaning}", node, meant, asked or mib, mib)
 
 
 # -- less of something --------------------------------------------------------------------------------------------
 
 
-def _less_memory(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
-    yield from _less(pod, "memory", levers.memory, "memory %s", oracle)
-    if levers.percent:
-        yield from _less(pod, "memory", levers.percent, "%s per cent of the memory", oracle, all_of_it=100)
-    whole = _whole_cards(pod, levers)
-    if whole and levers.memory:
-        change = _search(pod, "memory", levers.memory, "memory %s", whole, oracle.largest() + 1, oracle)
+def _less_memory(pod: Pod, tunables: Tunables, oracle: Oracle) -> Iterator[Change]:
+    yield from _less(pod, "memory", tunables.memory, "memory %s", oracle)
+    if tunables.percent:
+        yield from _less(pod, "memory", tunables.percent, "%s per cent of the memory", oracle, all_of_it=100)
+    whole = _whole_cards(pod, tunables)
+    if whole and tunables.memory:
+        change = _search(pod, "memory", tunables.memory, "memory %s", whole, oracle.largest() + 1, oracle)
         if change is not None:
-            text = f"ask for memory {change.best} instead of a whole card ({levers.memory}: {change.best})"
+            text = f"ask for memory {change.best} instead of a whole card ({tunables.memory}: {change.best})"
             yield replace(change, text=text)
 
 
@@ -166,13 +166,13 @@ def _asking(name: str, word: str, best: int, wanted: int) -> str:
     return f"ask for {word % best} instead of {wanted} ({name}: {best})"
 
 
-def _whole_cards(pod: Pod, levers: Levers) -> list[int]:
+def _whole_cards(pod: Pod, tunables: Tunables) -> list[int]:
     """The containers that ask for cards without saying how much of them."""
     return [
         at
         for at, container in enumerate(pod.spec.containers)
-        if amount_of(container, levers.count) and not container.resources.limits.get(levers.memory)
-        and amount_of(container, levers.percent) is None
+        if amount_of(container, tunables.count) and not container.resources.limits.get(tunables.memory)
+        and amount_of(container, tunables.percent) is None
     ]  # fmt: skip
 
 
@@ -185,8 +185,8 @@ def _combined(pod: Pod, families: Sequence[Family], oracle: Oracle) -> Iterator[
     The order says what people give up last: what they wrote as constraints, then cards, cores, and memory first of all.
     """
     notes = pod.metadata.annotations
-    forbidding = [key for family in families for key in (family.levers.mode, *family.levers.forbids) if key in notes]
-    amounts = [amount for family in families for amount in _amounts(pod, family.levers, oracle)]
+    forbidding = [key for family in families for key in (family.tunables.mode, *family.tunables.forbids) if key in notes]
+    amounts = [amount for family in families for amount in _amounts(pod, family.tunables, oracle)]
     current = annotated(pod, {key: value for key, value in notes.items() if key not in forbidding})
     for name, containers, _ in amounts:
         current = with_amount(current, name, 1, containers)
@@ -222,9 +222,9 @@ def _combined(pod: Pod, families: Sequence[Family], oracle: Oracle) -> Iterator[
         yield Change("combined", "together: " + "; ".join(parts), node, current, smaller=smaller)
 
 
-def _amounts(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[tuple[str, Sequence[int], int]]:
+def _amounts(pod: Pod, tunables: Tunables, oracle: Oracle) -> Iterator[tuple[str, Sequence[int], int]]:
     """(resource, containers, what they ask for), the dearest first."""
-    for name in filter(None, (levers.count, levers.cores, levers.percent, levers.memory)):
+    for name in filter(None, (tunables.count, tunables.cores, tunables.percent, tunables.memory)):
         asked: dict[int, list[int]] = {}
         for at, container in enumerate(pod.spec.containers):
             value = amount_of(container, name)
@@ -232,9 +232,9 @@ def _amounts(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[tuple[str, Se
                 asked.setdefault(min(value, INT32_MAX), []).append(at)
         for value, containers in sorted(asked.items()):
             yield name, containers, value
-    whole = _whole_cards(pod, levers)
-    if whole and levers.memory:
-        yield levers.memory, whole, oracle.largest() + 1
+    whole = _whole_cards(pod, tunables)
+    if whole and tunables.memory:
+        yield tunables.memory, whole, oracle.largest() + 1
 
 
 def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, oracle: Oracle) -> int:
@@ -252,10 +252,10 @@ def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, oracle: O
 # -- another mode, a constraint less ------------------------------------------------------------------------------
 
 
-def _other_mode(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
-    key = levers.mode
+def _other_mode(pod: Pod, tunables: Tunables, oracle: Oracle) -> Iterator[Change]:
+    key = tunables.mode
     mode = pod.metadata.annotations.get(key)
-    for other in sorted(levers.modes, key=lambda known: known != mode.lower()) if mode is not None else ():
+    for other in sorted(tunables.modes, key=lambda known: known != mode.lower()) if mode is not None else ():
         changed = annotated(pod, {**pod.metadata.annotations, key: other})
         node = oracle.fits(changed) if other != mode else ""
         if node:
@@ -264,8 +264,8 @@ def _other_mode(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
             return
 
 
-def _dropped(pod: Pod, levers: Levers, oracle: Oracle) -> Iterator[Change]:
-    for key in levers.forbids:
+def _dropped(pod: Pod, tunables: Tunables, oracle: Oracle) -> Iterator[Change]:
+    for key in tunables.forbids:
         if key in pod.metadata.annotations:
             changed = annotated(pod, {k: v for k, v in pod.metadata.annotations.items() if k != key})
             node = oracle.fits(changed)

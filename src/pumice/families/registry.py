@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Family
+from pumice.families.protocol import Family
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import Refusal
 from pumice.wire.device_config import DeviceConfig

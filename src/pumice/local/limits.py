@@ -9,7 +9,7 @@ import msgspec
 
 from pumice.adapters.bookings.book import Booking, opened
 from pumice.adapters.region.writer import set_limits
-from pumice.local.desk import Desk
+from pumice.local.allocator import Allocator
 from pumice.local.place import Place
 from pumice.local.plugin import handed_out
 from pumice.local.request import Request
@@ -31,16 +31,16 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
         current = next((other for other in bookings.all if other.id == booking.id), None)
         if current is None:
             raise BadInput(f"{booking.id}: the program has ended")
-        desk = Desk(facts, bookings.all)
-        grant = desk.resize(request, current)
-        changed = msgspec.structs.replace(current, annotations=desk.annotations(grant, now_ns))
+        allocator = Allocator(facts, bookings.all)
+        grant = allocator.resize(request, current)
+        changed = msgspec.structs.replace(current, annotations=allocator.annotations(grant, now_ns))
         if not force:
             _refuse_taking(changed)
         # Booked is at every moment at least what is enforced: first book more, or first allow less.
         if _more(changed, current):
             if found := handed_out(place.machine):
                 raise BadInput(f"{current.id} may hold less but not more: the cards of this machine are by now {found}")
-            bookings.replace(_larger(changed, current, desk, now_ns))
+            bookings.replace(_larger(changed, current, allocator, now_ns))
             bookings.save()
         try:
             _enforce(changed)
@@ -69,10 +69,10 @@ def _more(changed: Booking, current: Booking) -> bool:
     return any(new.memory > old.memory or (new.cores or 100) > (old.cores or 100) for new, old in pairs)
 
 
-def _larger(changed: Booking, current: Booking, desk: Desk, now_ns: int) -> Booking:
+def _larger(changed: Booking, current: Booking, allocator: Allocator, now_ns: int) -> Booking:
     """The booking of the moment between: the larger of both in each dimension; it fits because each of them does."""
-    grant = desk.larger(changed, current)
-    return msgspec.structs.replace(changed, annotations=desk.annotations(grant, now_ns))
+    grant = allocator.larger(changed, current)
+    return msgspec.structs.replace(changed, annotations=allocator.annotations(grant, now_ns))
 
 
 def _enforce(booking: Booking) -> None:

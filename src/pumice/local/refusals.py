@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pumice.adapters.bookings.book import Booking
-from pumice.local.desk import Desk, Room
+from pumice.local.allocator import Allocator, Room
 from pumice.local.request import AUTO, Request
 
 
-def why(desk: Desk, request: Request, without: str) -> str:
+def why(allocator: Allocator, request: Request, without: str) -> str:
     """One line on the request, some on each card, and one on what would fit. ``request`` names its cards by UUID.
 
     ``without`` is the booking that asks for a change, and is left out.
     """
-    rooms = [room for room in desk.rooms(without) if not request.cards or room.uuid in request.cards]
+    rooms = [room for room in allocator.rooms(without) if not request.cards or room.uuid in request.cards]
     lines = [_headline(request, rooms)]
     for room in rooms:
         lines.append(f"  card {room.index} ({room.model}, {room.total} MiB): {_left(room)}")
-        held = [booking for booking in desk.bookings.values() if booking.id != without and booking.on(room.uuid)]
+        held = [booking for booking in allocator.bookings.values() if booking.id != without and booking.on(room.uuid)]
         lines += [f"    {_holds(booking, room.uuid)}" for booking in held]
-    suggestion = _elsewhere(desk, request, without) or _smaller(desk, request, rooms, without)
+    suggestion = _elsewhere(allocator, request, without) or _smaller(allocator, request, rooms, without)
     return "\n".join([*lines, f"  {suggestion}"] if suggestion else lines)
 
 
@@ -49,21 +49,21 @@ def _holds(booking: Booking, uuid: str) -> str:
     return f"{booking.id}  pid {booking.pid}  {device.memory} MiB  {cores}  {booking.line}"
 
 
-def _elsewhere(desk: Desk, request: Request, without: str) -> str:
+def _elsewhere(allocator: Allocator, request: Request, without: str) -> str:
     """Other cards with room for the same, asked of the same fit."""
     if not request.cards or without:
         return ""
-    other = desk.fit(replace(request, cards=()))
+    other = allocator.fit(replace(request, cards=()))
     if other is None:
         return ""
-    found = sorted(card.index for card in desk.facts(other))
+    found = sorted(card.index for card in allocator.facts(other))
     numbers = ",".join(map(str, found))
     anywhere = f"--gpu {AUTO}" if len(found) == 1 else f"--gpus {len(found)}"
     have = f"card {numbers} has" if len(found) == 1 else f"cards {numbers} have"
     return f"{have} room for it: --gpu {numbers}, or {anywhere}"
 
 
-def _smaller(desk: Desk, request: Request, rooms: Sequence[Room], without: str) -> str:
+def _smaller(allocator: Allocator, request: Request, rooms: Sequence[Room], without: str) -> str:
     """The most that would fit on as many of these cards, or on as many as are there."""
     count = min(request.count, len(rooms))
     by_room = sorted(rooms, key=lambda room: -room.memory)
@@ -73,9 +73,9 @@ def _smaller(desk: Desk, request: Request, rooms: Sequence[Room], without: str) 
         cores = min((room.cores for room in best if room.cores), default=0)
         smaller = replace(request, memory=min(wanted, memory), percent=0, count=count,
                           cores=min(request.cores, cores) or request.cores, cards=tuple(room.uuid for room in rooms))  # fmt: skip
-        found = desk.fit(smaller, without=without) if smaller.memory else None
+        found = allocator.fit(smaller, without=without) if smaller.memory else None
         if found is not None:
-            indices = sorted(card.index for card in desk.facts(found))
+            indices = sorted(card.index for card in allocator.facts(found))
             where = f"card {indices[0]}" if len(indices) == 1 else f"cards {', '.join(map(str, indices))}"
             more = f" --cores {smaller.cores}" if smaller.cores else ""
             return f"what would fit on {where}: --memory {smaller.memory}{more}"

@@ -15,7 +15,7 @@ from typing import NoReturn
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
 from pumice.adapters.bookings.processes import boot, hold, put_mark, start_time
 from pumice.adapters.region.writer import create_region
-from pumice.local.desk import Desk
+from pumice.local.allocator import Allocator
 from pumice.local.environment import SHARE, environment
 from pumice.local.place import Place
 from pumice.local.plugin import handed_out
@@ -45,14 +45,14 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
     place.prepare()
     with opened(place.directory) as bookings:
         refuse_plugin(place)  # under the lock: a plugin that opens its socket reads the books after it
-        desk = Desk(facts, bookings.all)
+        allocator = Allocator(facts, bookings.all)
         number, start = bookings.new_id(), start_time(os.getpid())
-        grant, region = desk.place(request, number), bookings.region(number, start)
-        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in desk.facts(grant)]
+        grant, region = allocator.place(request, number), bookings.region(number, start)
+        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(grant)]
         booking = Booking(
             id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), cards=held, region=str(region),
             created=now(), boot=boot(), priority=request.priority,
-            annotations=desk.annotations(grant, int(now() * 1e9)),
+            annotations=allocator.annotations(grant, int(now() * 1e9)),
         )  # fmt: skip
         try:
             create_region(region, booking.limits, request.priority)

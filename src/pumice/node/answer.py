@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Handout:
+class ResponseOptions:
     """How cards are handed to a container on this node. Paths are the host's.
 
     ``present`` are the device nodes that exist (only looked at with device specs); ``strict_disable`` lets only
@@ -93,7 +93,7 @@ def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
 
 
 def build(
-    work: Work, cards: Mapping[str, SharedCard], sharing: Sharing, handout: Handout, dice: random.Random
+    work: Work, cards: Mapping[str, SharedCard], sharing: Sharing, response_options: ResponseOptions, dice: random.Random
 ) -> Answer:
     """The answer for one container whose devices were checked by ``refusal``.
 
@@ -102,7 +102,7 @@ def build(
     """
     devices = sorted(work.devices, key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
-    env, mounts, annotations, cdi = _visible(chosen, handout, dice)
+    env, mounts, annotations, cdi = _visible(chosen, response_options, dice)
     env |= {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(work.devices[0].cores)
     env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{CACHE}/{_uuid4(dice)}.cache"
@@ -110,63 +110,67 @@ def build(
         env["CUDA_OVERSUBSCRIBE"] = "true"
     if not sharing.limit_cores:
         env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
-    if handout.log_level:
-        env["LIBCUDA_LOG_LEVEL"] = handout.log_level
-    directory = handout.directory(work.pod.uid, work.container.name)
+    if response_options.log_level:
+        env["LIBCUDA_LOG_LEVEL"] = response_options.log_level
+    directory = response_options.directory(work.pod.uid, work.container.name)
     mounts += [
-        Mount(LIBRARY, f"{handout.hook}/libvgpu.so", read_only=True),
+        Mount(LIBRARY, f"{response_options.hook}/libvgpu.so", read_only=True),
         Mount(CACHE, directory),
-        Mount(LOCK, handout.lock),
+        Mount(LOCK, response_options.lock),
     ]
-    if not _disabled(work, handout):
-        mounts.append(Mount(PRELOAD, f"{handout.hook}/ld.so.preload", read_only=True))
+    if not _disabled(work, response_options):
+        mounts.append(Mount(PRELOAD, f"{response_options.hook}/ld.so.preload", read_only=True))
     # A container that runs keeps its files, whatever a stale annotation says.
     fresh = not work.pod.running(work.container.name)
     return Answer(
         env=env,
         mounts=tuple(mounts),
-        nodes=_nodes(chosen, handout) if handout.device_specs or sharing.pass_device_specs else (),
+        nodes=_nodes(chosen, response_options) if response_options.device_specs or sharing.pass_device_specs else (),
         annotations=annotations,
         cdi=tuple(cdi),
-        directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(handout.lock)),
+        directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
     )
 
 
 def _visible(
-    cards: Sequence[SharedCard], handout: Handout, dice: random.Random
+    cards: Sequence[SharedCard], response_options: ResponseOptions, dice: random.Random
 ) -> tuple[dict[str, str], list[Mount], dict[str, str], list[str]]:
-    ids = [str(card.index) if handout.by_index else card.uuid for card in cards]
+    ids = [str(card.index) if response_options.by_index else card.uuid for card in cards]
     qualified = [f"{CDI_KIND}={card.uuid}" for card in cards]
     env: dict[str, str] = {}
     mounts: list[Mount] = []
     annotations: dict[str, str] = {}
-    if "envvar" in handout.strategies:
+    if "envvar" in response_options.strategies:
         env["NVIDIA_VISIBLE_DEVICES"] = ",".join(ids)
-    elif "volume-mounts" in handout.strategies:
+    elif "volume-mounts" in response_options.strategies:
         env["NVIDIA_VISIBLE_DEVICES"] = VOLUME_ROOT
         mounts = [Mount(f"{VOLUME_ROOT}/{card}", "/dev/null") for card in ids]
     else:  # an image may have NVIDIA_VISIBLE_DEVICES=all baked in, which would show every card
         env["NVIDIA_VISIBLE_DEVICES"] = "void"
-    if "cdi-annotations" in handout.strategies:
-        annotations[f"{handout.cdi_prefix}nvidia-device-plugin_{_uuid4(dice)}"] = ",".join(qualified)
-    switches = {"NVIDIA_GDRCOPY": handout.gdrcopy, "NVIDIA_GDS": handout.gds, "NVIDIA_MOFED": handout.mofed}
+    if "cdi-annotations" in response_options.strategies:
+        annotations[f"{response_options.cdi_prefix}nvidia-device-plugin_{_uuid4(dice)}"] = ",".join(qualified)
+    switches = {
+        "NVIDIA_GDRCOPY": response_options.gdrcopy,
+        "NVIDIA_GDS": response_options.gds,
+        "NVIDIA_MOFED": response_options.mofed,
+    }
     env |= {name: "enabled" for name, on in switches.items() if on}
-    return env, mounts, annotations, qualified if "cdi-cri" in handout.strategies else []
+    return env, mounts, annotations, qualified if "cdi-cri" in response_options.strategies else []
 
 
-def _nodes(cards: Sequence[SharedCard], handout: Handout) -> tuple[DeviceNode, ...]:
-    paths = [path for path in CONTROL_NODES if _present(path, handout.present)]
+def _nodes(cards: Sequence[SharedCard], response_options: ResponseOptions) -> tuple[DeviceNode, ...]:
+    paths = [path for path in CONTROL_NODES if _present(path, response_options.present)]
     paths += [f"/dev/nvidia{card.minor}" for card in cards if card.minor >= 0]
-    return tuple(DeviceNode(path, handout.dev_root.rstrip("/") + path) for path in paths)
+    return tuple(DeviceNode(path, response_options.dev_root.rstrip("/") + path) for path in paths)
 
 
 def _present(path: str, present: Collection[str]) -> bool:
     return path in present
 
 
-def _disabled(work: Work, handout: Handout) -> bool:
+def _disabled(work: Work, response_options: ResponseOptions) -> bool:
     value = work.container.env_value(DISABLE)
-    return value is not None and (value == "true" or not handout.strict_disable)
+    return value is not None and (value == "true" or not response_options.strict_disable)
 
 
 def _uuid4(dice: random.Random) -> uuid.UUID:

@@ -84,7 +84,7 @@ class Unshared:
     effects: tuple[Effect, ...] = ()
 
 
-class ShareDesk:
+class ShareAllocator:
     """Answers Allocate for the legacy resources. Containers that were served are counted until the pod is marked."""
 
     def __init__(self, node: str, legacy: Legacy, cards: Sequence[CardFacts] = ()) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pumice.adapters.kube import Access, KubeClient, lanes
+from pumice.adapters.kube import Access, KubeClient
+from pumice.adapters.kube import connections as connections
 from pumice.model.refusal import BadInput
 from pumice.ports.cluster import ApiError, Resource
 
@@ -149,7 +150,7 @@ def test_a_connection_is_not_used_after_a_long_rest(monkeypatch: pytest.MonkeyPa
     async def scenario() -> None:
         async with client_of(answering) as (kube, server):
             await kube.bind("default", "a", b"{}")
-            monkeypatch.setattr(lanes, "KEPT", 0.0)
+            monkeypatch.setattr(connections, "KEPT", 0.0)
             await kube.bind("default", "a", b"{}")
             assert server.connections == 2
 

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from pumice.cluster.apiserver.errors import ApiFailure
-from pumice.cluster.apiserver.exchange import target_of
+from pumice.cluster.apiserver.http_types import target_of
 from pumice.cluster.apiserver.schema.protobuf import Malformed, decode_object
 from pumice.cluster.apiserver.schema.quantity import canonical
 from pumice.cluster.apiserver.schema.shape import numbers, types

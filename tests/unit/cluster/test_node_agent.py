@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pumice.apps import device_plugin, monitor
+from pumice.apps.monitor import daemon as monitor
+from pumice.apps.node import device_plugin
 from pumice.cluster import node_agent
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, WatchEvent

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.kit.accounts import manifest
 
-from pumice.apps.controller import Controller
-from pumice.apps.scheduler_intake import Intake
+from pumice.apps.controller.daemon import Controller
+from pumice.apps.scheduler.informers import Informers
 from pumice.cli import casefile
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
@@ -42,19 +42,19 @@ def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
 
 
 HELD_IN_VARIABLES = {
-    ("scheduler_intake", "watch"): kinds_named_in(Intake.watches) + kinds_named_in(Intake.watch_configmap),
-    ("casefile", "collect"): [resource for resource, _ in casefile.SLICES.values()],
-    ("controller", "_watch"): kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
-    ("controller", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
-    ("controller", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
+    ("apps.scheduler.informers", "watch"): kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap),
+    ("cli.casefile", "collect"): [resource for resource, _ in casefile.SLICES.values()],
+    ("apps.controller.daemon", "_watch"): kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
+    ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
+    ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
 }  # fmt: skip
 """The kinds behind a call whose first argument is a variable, by module and function."""
 
 DAEMONS = [
-    ("volcano.yml", "volcano-scheduler", ["apps.scheduler", "cli.casefile"]),
-    ("volcano.yml", "volcano-controllers", ["apps.controller"]),
-    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.device_plugin", "apps.monitor"]),
-    ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.gpushare_plugin"]),
+    ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon", "cli.casefile"]),
+    ("volcano.yml", "volcano-controllers", ["apps.controller.daemon"]),
+    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.device_plugin", "apps.monitor.daemon"]),
+    ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
 ]
 """Manifest, service account, modules. ``cli.casefile``: /explain asks ``pumice explain`` about pods that are new to it."""
 
@@ -101,7 +101,7 @@ def rights_of(module: ModuleType, function: str, call: ast.Call) -> Iterator[Rig
 def kinds_of(module: ModuleType, function: str, argument: ast.expr) -> list[Resource]:
     words = ast.unparse(argument).split(".")
     if not words[-1].isupper():
-        return HELD_IN_VARIABLES[module.__name__.rpartition(".")[2], function]
+        return HELD_IN_VARIABLES[module.__name__.removeprefix("pumice."), function]
     value: object = module
     for word in words:
         value = getattr(value, word)

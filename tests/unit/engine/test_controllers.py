@@ -11,7 +11,7 @@ from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
 from tests.kit.objects import pod, queue
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller import Controller, Settings
+from pumice.apps.controller.daemon import Controller, Settings
 from pumice.controllers.podgroup import (
     SCALED_KINDS,
     AnnotatePod,

@@ -10,7 +10,7 @@ from tests.kit.engine_world import World
 from tests.kit.objects import node, pod
 from tests.unit.engine.test_node_scores import ONLY, engine_with, scores
 
-from pumice.engine.images import Images
+from pumice.engine.state.images import Images
 from pumice.wire.objects import NodeImage, Pod, convert
 
 MIB = 2**20
@@ -130,7 +130,7 @@ def test_pods_are_told_apart_by_their_images_only_where_some_node_has_one() -> N
 
 
 def test_whatever_nodes_come_go_and_pull_the_table_is_as_if_made_anew() -> None:
-    dice, table, nodes = Random(5), Images(heeded=True), {}
+    dice, table, nodes = Random(5), Images(counted=True), {}
     names = [f"i{n}:1" for n in range(6)]
     for _ in range(300):
         row = dice.randrange(8)
@@ -140,7 +140,7 @@ def test_whatever_nodes_come_go_and_pull_the_table_is_as_if_made_anew() -> None:
         else:
             nodes[row] = [NodeImage([name], dice.choice((100, 700)) * MIB) for name in dice.sample(names, dice.randint(0, 4))]
             table.put(row, nodes[row], len(nodes))
-        fresh = Images(heeded=True)
+        fresh = Images(counted=True)
         for other, listed in nodes.items():
             fresh.put(other, listed, len(nodes))
         for wanted in (("i0:1",), ("i1:1", "i2:1")):

@@ -9,7 +9,7 @@ from tests.kit.engine_world import World
 from tests.kit.objects import group, node, pod
 
 from pumice.engine.framework import ABSTAIN, PERMIT, REJECT, Framework, Plugin
-from pumice.engine.model import Job, QueueState, Status, name_index, task_status
+from pumice.engine.state.jobs import Job, QueueState, Status, name_index, task_status
 from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import PluginConf, parse_scheduler_conf
 

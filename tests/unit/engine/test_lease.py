@@ -8,7 +8,7 @@ import random
 from tests.kit.faulty_cluster import faulty_cluster
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.lease import Election
+from pumice.apps.service.lease import Election
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 

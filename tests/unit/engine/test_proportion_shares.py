@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.engine.model import QueueState
 from pumice.engine.plugins.proportion import _part, share_out
-from pumice.engine.resources import Vector
+from pumice.engine.state.jobs import QueueState
+from pumice.engine.state.resources import Vector
 
 Asked = tuple[int, int]
 """Weight and request."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.kit.objects import pod
 
-from pumice.engine.resources import HUGE, amount, counted, exceeded, lacking, pod_request, render, vector
+from pumice.engine.state.resources import HUGE, amount, counted, exceeded, lacking, pod_request, render, vector
 from pumice.wire.objects import Pod, convert
 
 GI = 2**30

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests.kit.engine_world import World
 from tests.kit.objects import node, pod
 
-from pumice.engine.classes import KINDS_KEPT
 from pumice.engine.effects import QueueAllocated
-from pumice.engine.named_nodes import NamedNodes
-from pumice.engine.node_book import NodeBook
-from pumice.engine.nodes import NodeFacts, node_bytes
-from pumice.families.seam import Elsewhere, Inventory, Marks
+from pumice.engine.state.classes import KINDS_KEPT
+from pumice.engine.state.device_table import NodeDevices
+from pumice.engine.state.named_nodes import NamedNodes
+from pumice.engine.state.nodes import NodeFacts, node_bytes
+from pumice.families.protocol import Inventory, Marks, WithoutConstraints
 from pumice.model.cards import Card, Grant, Piece
 from pumice.wire.objects import Node, convert
 
@@ -32,7 +32,7 @@ def running(name: str, where: str = "n1", **more: Any) -> dict[str, Any]:
 def test_of_a_placed_pod_the_annotations_that_tell_of_cards_are_kept_and_its_containers_are_shared() -> None:
     world = World()
     world.add(node("n1", cards=1, mib=8000), running("a"), running("b"))
-    evidence = world.engine.state.evidence
+    evidence = world.engine.state.assignments
     a, b = (evidence.pod(world.pods[f"default/{name}"]["metadata"]["uid"], "n1") for name in "ab")
     assert a is not None
     assert b is not None
@@ -46,7 +46,7 @@ def test_a_pod_that_says_nothing_of_cards_is_not_kept() -> None:
     plain = pod("plain", cpu="1", nodeName="n1", annotations={"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,1,1:"})
     silent = pod("silent", mib=3000, nodeName="n1", annotations={"prometheus.io/scrape": "true", "note": "x"})
     world.add(node("n1", cards=1), plain, silent)
-    assert len(world.engine.state.evidence) == 0
+    assert len(world.engine.state.assignments) == 0
 
 
 def test_pods_seen_before_their_node_and_its_cards_are_charged_when_these_come() -> None:
@@ -109,13 +109,13 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_who_names_a_node_is_the_same_whether_it_was_asked_early_or_late(steps: list[tuple[str, str, int]]) -> None:
-    nodes: dict[str, NodeBook] = {}
+    nodes: dict[str, NodeDevices] = {}
     early, late = NamedNodes(nodes), NamedNodes(nodes)
-    ask = Elsewhere(None, frozenset({"GPU-n0", "GPU-n2"}), "default/g", frozenset({1}))
+    ask = WithoutConstraints(None, frozenset({"GPU-n0", "GPU-n2"}), "default/g", frozenset({1}))
     for what, name, number in steps:
         book = nodes.get(name)
         if what == "node comes" and book is None:
-            book = nodes[name] = NodeBook.empty(name, Inventory((Card(0, f"GPU-{name}", "x", 8000, 10),)))
+            book = nodes[name] = NodeDevices.empty(name, Inventory((Card(0, f"GPU-{name}", "x", 8000, 10),)))
             early.add(book), late.add(book)
         elif what == "node goes" and book is not None:
             del nodes[name]
@@ -135,7 +135,7 @@ def test_who_names_a_node_is_the_same_whether_it_was_asked_early_or_late(steps: 
 
 
 def test_tables_are_made_anew_after_many_pods_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.engine.state.GONE_AT_LEAST", 3)
+    monkeypatch.setattr("pumice.engine.state.state.GONE_AT_LEAST", 3)
     world = World()
     world.add(node("n1", cards=4, mib=8000, pods=1000), running("stays"))
     before = world.engine.state.ledger.fingerprint()
@@ -146,5 +146,5 @@ def test_tables_are_made_anew_after_many_pods_without_losing_any(monkeypatch: py
     state = world.engine.state
     assert state.ledger.fingerprint() == before
     assert [task.name for task in state.tasks.values()] == ["stays"]
-    assert [len(state.jobs), len(state.queues["default"].jobs), len(state.evidence)] == [1, 1, 1]
+    assert [len(state.jobs), len(state.queues["default"].jobs), len(state.assignments)] == [1, 1, 1]
     assert world.restarted().state.ledger.fingerprint() == before

@@ -7,7 +7,7 @@ from tests.kit.device_world import A100, V100, TinyLedger, card, limits, pod_of,
 
 from pumice.engine.engine import Engine
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.seam import Fit
+from pumice.families.protocol import Fit
 from pumice.families.settings import Settings
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names, volcano

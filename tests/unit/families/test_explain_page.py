@@ -12,8 +12,8 @@ from aiohttp.test_utils import make_mocked_request
 from tests.kit.engine_world import World
 from tests.kit.objects import node, pod
 
-from pumice.apps.explain_page import ExplainPage
-from pumice.engine.explain import as_json, explain_known
+from pumice.apps.scheduler.explain_page import ExplainPage
+from pumice.engine.explaining.explain import as_json, explain_known
 
 
 class Told(ExplainPage):

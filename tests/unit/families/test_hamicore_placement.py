@@ -6,8 +6,8 @@ import pytest
 from tests.kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.protocol import Fit
 from pumice.families.registry import families_for
-from pumice.families.seam import Fit
 from pumice.families.settings import Settings
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire import names

@@ -7,7 +7,7 @@ from tests.kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.nvidia_vgpu.mig import Catalogue
-from pumice.families.seam import Fit
+from pumice.families.protocol import Fit
 from pumice.families.settings import Settings, settings_from
 from pumice.model.cards import Grant
 from pumice.model.hardware.mig import mig_tables

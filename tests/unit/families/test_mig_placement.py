@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
-from pumice.engine.cards import FamilyBook
+from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.nvidia_vgpu.mig import Catalogue, builtin_geometries
-from pumice.families.seam import Ask, Fit
+from pumice.families.protocol import Ask, Fit
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.model.hardware.mig import mig_tables
@@ -157,7 +157,7 @@ def test_a_card_switched_from_mig_to_hami_core_under_its_pods_is_quarantined() -
 @pytest.mark.parametrize("claims", [("group1-0", "group1-0"), ("group1-0", "group2-1")])
 def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(claims: tuple[str, str]) -> None:
     family = NvidiaVgpu(None, Settings(vgpu=True, policy="binpack"))
-    book = FamilyBook(family)
+    book = DeviceTable(family)
     inventory = family.inventory(vgpu_node("n1", card("GPU-m1", 40960, 10, A100, mode="mig")))
     assert inventory is not None
     book.put("n1", 0, inventory, 1)

@@ -10,11 +10,11 @@ from typing import Any
 from tests.kit.direct_cluster import DirectCluster, memory_cluster
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.binder import Binder, Outcome
-from pumice.apps.node_locks import NodeLocks
-from pumice.apps.volume_wait import VolumeWait
+from pumice.apps.scheduler.binder import Binder, Outcome
+from pumice.apps.scheduler.node_locks import NodeLocks
+from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.engine.effects import Bind
-from pumice.engine.state import State
+from pumice.engine.state.state import State
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.node_lock import render_lock

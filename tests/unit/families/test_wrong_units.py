@@ -6,7 +6,7 @@ import pytest
 from tests.kit.engine_world import World
 from tests.kit.objects import node, pod
 
-from pumice.engine.explain import explain
+from pumice.engine.explaining.explain import explain
 from pumice.families.lint import lint_files
 from pumice.wire import names
 from pumice.wire.objects import Pod, convert

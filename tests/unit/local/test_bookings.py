@@ -16,7 +16,7 @@ import pytest
 from pumice.adapters.bookings import book as bookings_module
 from pumice.adapters.bookings.book import BookedCard, Booking, holders, lasts, living, opened
 from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark, start_time
-from pumice.local.desk import Desk, Refused
+from pumice.local.allocator import Allocator, Refused
 from pumice.local.place import of_cards
 from pumice.local.plugin import serving
 from pumice.local.request import Request
@@ -29,13 +29,13 @@ CARDS = tuple(CardFacts(index, UUID.format(index), "Tesla T4", 15360 * MIB, mino
 
 
 def booking(number: str = "r1", pid: int = 0, start: int = 0, request: Request | None = None, region: str = "") -> Booking:
-    desk = Desk(CARDS, ())
-    grant = desk.place(request or Request(memory=3000, cores=50), number)
+    allocator = Allocator(CARDS, ())
+    grant = allocator.place(request or Request(memory=3000, cores=50), number)
     pid = pid or os.getpid()
     return Booking(
         id=number, pid=pid, start=start or start_time(pid), user=0, command=["train"],
-        cards=[BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in desk.facts(grant)],
-        region=region or f"/nowhere/{number}/vgpu.cache", annotations=desk.annotations(grant, 10**18), created=0.0,
+        cards=[BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(grant)],
+        region=region or f"/nowhere/{number}/vgpu.cache", annotations=allocator.annotations(grant, 10**18), created=0.0,
     )  # fmt: skip
 
 
@@ -211,10 +211,10 @@ def test_looking_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_desk_decides_as_the_scheduler_does() -> None:
-    desk = Desk(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
-    assert desk.place(Request(memory=5360, cores=30), "r2").pieces[0].uuid == CARDS[0].uuid
+    allocator = Allocator(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
+    assert allocator.place(Request(memory=5360, cores=30), "r2").pieces[0].uuid == CARDS[0].uuid
     with pytest.raises(Refused) as told:
-        desk.place(Request(memory=5361, cores=30), "r2")
+        allocator.place(Request(memory=5361, cores=30), "r2")
     assert str(told.value).splitlines() == [
         "card 0 has no room for 5361 MiB and 30 % of the cores",
         "  card 0 (Tesla T4, 15360 MiB): 5360 MiB and 30 % of the cores are free",
@@ -224,45 +224,45 @@ def test_the_desk_decides_as_the_scheduler_does() -> None:
 
 
 def test_what_would_fit_does_fit() -> None:
-    desk = Desk(CARDS[:1], [booking("r1", request=Request(memory=10000, cores=70))])
+    allocator = Allocator(CARDS[:1], [booking("r1", request=Request(memory=10000, cores=70))])
     with pytest.raises(Refused, match=r"what would fit on card 0: --memory 5360 --cores 30$"):
-        desk.place(Request(percent=50, cores=50), "r2")
-    assert desk.place(Request(memory=5360, cores=30), "r2")
+        allocator.place(Request(percent=50, cores=50), "r2")
+    assert allocator.place(Request(memory=5360, cores=30), "r2")
 
 
 def test_a_share_makes_room_for_itself_when_it_changes() -> None:
-    desk = Desk(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
-    assert desk.place(Request(memory=15360, cores=100, cards=(CARDS[0].uuid,)), "r1", without="r1")
+    allocator = Allocator(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
+    assert allocator.place(Request(memory=15360, cores=100, cards=(CARDS[0].uuid,)), "r1", without="r1")
 
 
 def test_to_hold_less_needs_nobodys_leave() -> None:
     first, second = booking("r1", request=Request(memory=5000)), booking("r2", request=Request(memory=5000, cores=100 - 1))
-    desk = Desk(CARDS[:1], [first, second, booking("r3", request=Request(memory=100, cores=1))])
+    allocator = Allocator(CARDS[:1], [first, second, booking("r3", request=Request(memory=100, cores=1))])
     card = (first.devices[0].uuid,)
     with pytest.raises(Refused):
-        desk.place(Request(memory=4000, cards=card), "r1", without="r1")  # a newcomer without a core limit may not join now
-    assert desk.resize(Request(memory=4000, cards=card), first).pieces[0].memory == 4000
-    assert desk.resize(Request(percent=10, cores=30, cards=card), first).pieces[0].cores == 30
+        allocator.place(Request(memory=4000, cards=card), "r1", without="r1")  # a newcomer without a core limit may not join now
+    assert allocator.resize(Request(memory=4000, cards=card), first).pieces[0].memory == 4000
+    assert allocator.resize(Request(percent=10, cores=30, cards=card), first).pieces[0].cores == 30
     with pytest.raises(Refused):
-        desk.resize(Request(memory=5001, cards=card), first)
+        allocator.resize(Request(memory=5001, cards=card), first)
 
 
 def test_a_card_in_mig_mode_takes_nobody() -> None:
-    desk = Desk([replace(CARDS[0], mig=True), CARDS[1]], ())
+    allocator = Allocator([replace(CARDS[0], mig=True), CARDS[1]], ())
     with pytest.raises(Refused, match="in MIG mode"):
-        desk.place(Request(memory=100), "r1")
-    assert desk.place(Request(memory=100, cards=()), "r1").pieces[0].uuid == CARDS[1].uuid
+        allocator.place(Request(memory=100), "r1")
+    assert allocator.place(Request(memory=100, cards=()), "r1").pieces[0].uuid == CARDS[1].uuid
 
 
 def test_auto_prefers_the_emptier_card() -> None:
-    desk = Desk(CARDS, [booking("r1")])
-    assert desk.place(Request(memory=100, cards=()), "r2").pieces[0].uuid == CARDS[1].uuid
+    allocator = Allocator(CARDS, [booking("r1")])
+    assert allocator.place(Request(memory=100, cards=()), "r2").pieces[0].uuid == CARDS[1].uuid
 
 
 @pytest.mark.parametrize("card", ["2", "GPU-ffff", "GPU-0a0a"])
 def test_a_card_that_is_not_there_or_not_clear_is_named(card: str) -> None:
     with pytest.raises(BadInput, match=f"--gpu {card}: "):
-        Desk(CARDS, ()).place(Request(memory=100, cards=(card,)), "r1")
+        Allocator(CARDS, ()).place(Request(memory=100, cards=(card,)), "r1")
 
 
 # ---- where it all lies

@@ -8,11 +8,11 @@ import sys
 CODE = """
 import sys
 from pumice.local import place, start
-from pumice.local.desk import Desk
+from pumice.local.allocator import Allocator
 from pumice.local.request import Request
 from pumice.adapters.nvml import NvmlCards
 from pumice.ports.cards import CardFacts
-Desk([CardFacts(0, "GPU-0a0a0a0a-0000-4000-8000-000000000000", "Tesla T4", 1 << 34)], ()).place(Request(memory=1), "r1")
+Allocator([CardFacts(0, "GPU-0a0a0a0a-0000-4000-8000-000000000000", "Tesla T4", 1 << 34)], ()).place(Request(memory=1), "r1")
 print(*sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
 """
 

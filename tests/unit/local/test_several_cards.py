@@ -15,7 +15,7 @@ from pumice.adapters.bookings.book import BookedCard, Booking, living
 from pumice.adapters.bookings.processes import start_time
 from pumice.adapters.region.reader import V12
 from pumice.adapters.region.writer import create_region
-from pumice.local.desk import Desk, Refused
+from pumice.local.allocator import Allocator, Refused
 from pumice.local.environment import environment
 from pumice.local.request import Request, parse_cards, parse_shares
 from pumice.model.refusal import BadInput
@@ -31,11 +31,11 @@ UNLIKE = (CARDS[0], replace(CARDS[1], name="Tesla V100-SXM2-16GB", memory=16160 
 
 def booked(request: Request, number: str = "r1", cards: tuple[CardFacts, ...] = CARDS,
            others: tuple[Booking, ...] = ()) -> Booking:  # fmt: skip
-    desk = Desk(cards, others)
-    grant = desk.place(request, number)
-    held = [BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in desk.facts(grant)]
+    allocator = Allocator(cards, others)
+    grant = allocator.place(request, number)
+    held = [BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(grant)]
     return Booking(id=number, pid=os.getpid(), start=start_time(os.getpid()), user=0, command=["train"], cards=held,
-                   region="/nowhere/vgpu.cache", annotations=desk.annotations(grant, 10**18), created=0.0)  # fmt: skip
+                   region="/nowhere/vgpu.cache", annotations=allocator.annotations(grant, 10**18), created=0.0)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_each_card_may_have_a_share_of_its_own() -> None:
     assert booked(parse_shares(None, "0,30", ("0", "1"), 2)).limits == {0: (15360 * MIB, 0), 1: (15360 * MIB, 30)}
     full = booked(Request(memory=10000, cards=("0",)))
     with pytest.raises(Refused, match=r"^card 0 has no room for 6000 MiB"):
-        Desk(CARDS, [full]).place(parse_shares("3000,6000", "0", ("1", "0"), 2), "r2")
+        Allocator(CARDS, [full]).place(parse_shares("3000,6000", "0", ("1", "0"), 2), "r2")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_of_the_cards_to_choose_from_one_is_enough() -> None:
 def test_a_refusal_tells_of_each_card_and_what_would_fit() -> None:
     first = booked(Request(memory=10000, cores=70, cards=("0",)))
     with pytest.raises(Refused) as told:
-        Desk(CARDS, [first]).place(Request(memory=6000, cards=("0", "1"), count=2), "r2")
+        Allocator(CARDS, [first]).place(Request(memory=6000, cards=("0", "1"), count=2), "r2")
     assert str(told.value).splitlines() == [
         "not each of the cards 0, 1 has room for 6000 MiB",
         "  card 0 (Tesla T4, 15360 MiB): 5360 MiB and 30 % of the cores are free",
@@ -163,24 +163,24 @@ def test_a_refusal_tells_of_each_card_and_what_would_fit() -> None:
         "  cards 1,2 have room for it: --gpu 1,2, or --gpus 2",
     ]
     with pytest.raises(Refused, match=r"not each of the cards(.|\n)*what would fit on cards 0, 1, 2: --memory 5360$"):
-        Desk(CARDS, [first]).place(Request(memory=6000, cards=(), count=3), "r2")
+        Allocator(CARDS, [first]).place(Request(memory=6000, cards=(), count=3), "r2")
     with pytest.raises(Refused, match="4 cards are wanted, each with 6000 MiB, and there are 3"):
-        Desk(CARDS, [first]).place(Request(memory=6000, cards=(), count=4), "r2")
+        Allocator(CARDS, [first]).place(Request(memory=6000, cards=(), count=4), "r2")
 
 
 def test_a_change_holds_on_every_card_and_keeps_what_it_does_not_name() -> None:
     share = booked(Request(percent=50, cores=40, cards=("0", "1"), count=2), cards=UNLIKE)
-    desk = Desk(UNLIKE, [share])
-    assert [(p.memory, p.cores) for p in desk.resize(Request(cores=60), share).pieces] == [(7680, 60), (8080, 60)]
-    assert [(p.memory, p.cores) for p in desk.resize(Request(memory=9000, cores=40), share).pieces] == [(9000, 40)] * 2
+    allocator = Allocator(UNLIKE, [share])
+    assert [(p.memory, p.cores) for p in allocator.resize(Request(cores=60), share).pieces] == [(7680, 60), (8080, 60)]
+    assert [(p.memory, p.cores) for p in allocator.resize(Request(memory=9000, cores=40), share).pieces] == [(9000, 40)] * 2
     with pytest.raises(Refused, match="card 0 has no room for 15361 MiB"):
-        desk.resize(Request(memory=15361, cores=40), share)
+        allocator.resize(Request(memory=15361, cores=40), share)
 
 
 def test_each_card_may_be_given_another_limit() -> None:
     share = booked(parse_shares("3000,8000", "20,50", ("0", "1"), 2))
     wanted = Request(each=(Request(memory=4000, cores=20), Request(cores=60)))
-    assert [(p.memory, p.cores) for p in Desk(CARDS, [share]).resize(wanted, share).pieces] == [(4000, 20), (8000, 60)]
+    assert [(p.memory, p.cores) for p in Allocator(CARDS, [share]).resize(wanted, share).pieces] == [(4000, 20), (8000, 60)]
 
 
 def test_a_program_finds_its_cards_and_limits_in_its_environment(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.unit.metrics.region_files import Proc, region_bytes, write
 from tests.unit.node.build import NODE, A, B, container, gives, pod_object, two_cards
 from tests.unit.node.world import LittleCluster, until
 
-from pumice.apps import monitor
+from pumice.apps.monitor import daemon as monitor
 from pumice.metrics.exposition import Family, render
 from pumice.model.refusal import BadInput
 from pumice.ports.clock import SystemClock

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.machine import MachineModel, machine_of
-from pumice.node.answer import Handout
-from pumice.node.desk import Desk
+from pumice.node.allocator import Allocator
+from pumice.node.answer import ResponseOptions
 from pumice.node.hollow import facts
 from pumice.node.inventory import share
 from pumice.node.pods import NodePod
@@ -89,9 +89,9 @@ def pod(*args: Any, **named: Any) -> NodePod:
     return convert(NodePod, pod_object(*args, **named))
 
 
-def desk(sharing: Sharing | None = None, cards: tuple[CardFacts, ...] = CARDS, **handout: Any) -> Desk:
+def allocator(sharing: Sharing | None = None, cards: tuple[CardFacts, ...] = CARDS, **response_options: Any) -> Allocator:
     sharing = sharing or Sharing()
-    return Desk(NODE, sharing, Handout(**handout), random.Random(1), share(cards, sharing))
+    return Allocator(NODE, sharing, ResponseOptions(**response_options), random.Random(1), share(cards, sharing))
 
 
 def gives(uuid: str, memory: int = 3000, cores: int = 50) -> str:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from tests.unit.node.build import CARDS, UID, A, B, card, container, desk, gives, pod
+from tests.unit.node.build import CARDS, UID, A, B, allocator, card, container, gives, pod
 
-from pumice.node.desk import Desk, Refuse, Repeat, Serve
+from pumice.node.allocator import Allocator, Refuse, Repeat, Serve
 from pumice.node.effects import PatchPod, Tell
 from pumice.node.pods import NodePod
 from pumice.node.sharing import Sharing
@@ -19,7 +19,7 @@ SERVED = {names.BIND_PHASE: "success", names.VGPU_TIME: "18446744073709551615"}
 REF = Sharing()
 
 
-def serve(at: Desk, pods: list[NodePod], ids: list[str]) -> Serve:
+def serve(at: Allocator, pods: list[NodePod], ids: list[str]) -> Serve:
     """One call that must be served; the pod object is changed as the API server would."""
     decision = at.allocate(pods, ids)
     assert isinstance(decision, Serve), decision
@@ -31,7 +31,7 @@ def serve(at: Desk, pods: list[NodePod], ids: list[str]) -> Serve:
 
 def test_one_container_with_one_card_gets_its_limits_and_the_library():
     one = pod("p1", gives(A), uid=UID)
-    got = serve(desk(), [one], [f"{B}-4"])
+    got = serve(allocator(), [one], [f"{B}-4"])
     env = dict(got.answer.env)
     cache = env.pop("CUDA_DEVICE_MEMORY_SHARED_CACHE")
     assert cache.startswith("/tmp/vgpu/")
@@ -64,13 +64,13 @@ def test_one_container_with_one_card_gets_its_limits_and_the_library():
     ],
 )
 def test_the_limits_follow_the_configuration(sharing, devices, expected):
-    env = serve(desk(sharing), [pod("p", devices)], ["x"]).answer.env
+    env = serve(allocator(sharing), [pod("p", devices)], ["x"]).answer.env
     assert {key: env.get(key) for key in expected} == expected
 
 
 def test_two_cards_are_numbered_as_the_container_will_see_them():
     two = pod("p", gives(B, 1000, 0) + gives(A, 2000, 0), container("c", 2))
-    env = serve(desk(), [two], ["x", "y"]).answer.env
+    env = serve(allocator(), [two], ["x", "y"]).answer.env
     assert env["NVIDIA_VISIBLE_DEVICES"] == f"{A},{B}"
     assert (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_MEMORY_LIMIT_1"]) == ("2000m", "1000m")
 
@@ -80,7 +80,7 @@ def test_containers_without_cards_do_not_shift_the_others():
         "p", f"{gives(B, 2000, 0)}{gives(A, 2000, 0)};{gives(B, 3000, 0)}",
         container("c0", 2, 2000), container("c1"), container("c2", 1, 3000),
     )  # fmt: skip
-    at = desk()
+    at = allocator()
     first = serve(at, [three], ["x", "y"])
     assert (first.work.container.name, first.finished) == ("c0", False)
     assert three.annotations[names.DEVICES_TO_ALLOCATE] == f";{gives(B, 3000, 0)}"
@@ -94,14 +94,14 @@ def test_containers_without_cards_do_not_shift_the_others():
 def test_the_next_segment_counts_and_not_the_total_of_the_pod():
     """Upstream compares the request with the pod's total (defect D1)."""
     two = pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
-    assert desk().allocate([two], ["x", "y"]) is None
-    at = desk()
+    assert allocator().allocate([two], ["x", "y"]) is None
+    at = allocator()
     assert [serve(at, [two], [i]).work.container.name for i in ("x", "y")] == ["a", "b"]
 
 
 def test_a_served_segment_is_not_handed_out_again_while_the_cache_is_late():
     two = pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
-    at, late = desk(), pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
+    at, late = allocator(), pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
     serve(at, [two], ["x"])
     assert serve(at, [late], ["y"]).work.container.name == "b"
     assert at.allocate([pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))], ["z"]) is None
@@ -109,15 +109,15 @@ def test_a_served_segment_is_not_handed_out_again_while_the_cache_is_late():
 
 def test_after_a_restart_the_annotations_say_what_is_left():
     two = pod("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
-    serve(desk(), [two], ["x"])
-    assert serve(desk(), [two], ["y"]).work.container.name == "b"
-    assert desk().allocate([two], ["z"]) is None
+    serve(allocator(), [two], ["x"])
+    assert serve(allocator(), [two], ["y"]).work.container.name == "b"
+    assert allocator().allocate([two], ["z"]) is None
 
 
 def test_the_oldest_of_equal_pods_is_served_first_and_ended_ones_never():
     p0 = pod("p0", gives(A), time=50, phase="Failed", annotations={names.BIND_PHASE: "failed"})
     p1, p2 = pod("p1", gives(A), time=100), pod("p2", gives(B), time=200)
-    at = desk()
+    at = allocator()
     assert [serve(at, [p2, p0, p1], [i]).work.pod.key for i in "xy"] == ["ns1/p1", "ns1/p2"]
 
 
@@ -125,14 +125,14 @@ def test_pods_that_came_while_we_watched_are_served_as_they_came():
     """The kubelet admits in the order of its watch, which is ours; the scheduler's time has whole seconds."""
     first, second = pod("first", gives(A), time=100), pod("second", gives(B), time=99)
     first.arrival, second.arrival = 1, 2
-    at = desk()
+    at = allocator()
     assert [serve(at, [second, first], [i]).work.pod.key for i in "xy"] == ["ns1/first", "ns1/second"]
 
 
 def test_a_pod_that_no_scheduler_placed_takes_its_turn_and_is_refused():
     stranger, placed = pod("stranger", None, container("c", 1)), pod("placed", gives(A))
     stranger.arrival, placed.arrival = 1, 2
-    at = desk()
+    at = allocator()
     refused = at.allocate([placed, stranger], ["x"])
     assert isinstance(refused, Refuse)
     assert "pod ns1/stranger: it asks for volcano.sh/vgpu-number but was not placed by the scheduler" in refused.reason
@@ -143,7 +143,7 @@ def test_a_pod_that_no_scheduler_placed_takes_its_turn_and_is_refused():
 
 def test_a_pod_whose_cards_were_chosen_on_another_node_is_refused():
     stale = pod("stale", gives(A), annotations={names.VGPU_NODE: "node-b"})
-    refused = desk().allocate([stale], ["x"])
+    refused = allocator().allocate([stale], ["x"])
     assert isinstance(refused, Refuse)
     assert refused.reason == "pod ns1/stale: its cards were chosen on node node-b, but it was bound here"
 
@@ -151,7 +151,7 @@ def test_a_pod_whose_cards_were_chosen_on_another_node_is_refused():
 def test_a_refused_pod_does_not_come_up_again_while_the_cache_is_late():
     bad, good = pod("bad", gives("GPU-elsewhere")), pod("good", gives(A))
     bad.arrival, good.arrival = 1, 2
-    at = desk()
+    at = allocator()
     assert isinstance(at.allocate([bad, good], ["x"]), Refuse)
     assert serve(at, [bad, good], ["y"]).work.pod.key == "ns1/good"
 
@@ -159,7 +159,7 @@ def test_a_refused_pod_does_not_come_up_again_while_the_cache_is_late():
 def test_a_pod_half_served_goes_before_an_older_one():
     old = pod("old", gives(A), time=1)
     half = pod("half", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1), left=f";{gives(B)}", time=9)
-    assert serve(desk(), [old, half], ["x"]).work.pod.key == "ns1/half"
+    assert serve(allocator(), [old, half], ["x"]).work.pod.key == "ns1/half"
 
 
 @pytest.mark.parametrize(
@@ -175,12 +175,12 @@ def test_a_pod_half_served_goes_before_an_older_one():
     ids=lambda p: p.metadata.name,
 )
 def test_pods_that_do_not_wait_here_are_no_candidates(unfit):
-    assert desk().allocate([unfit], ["x"]) is None
+    assert allocator().allocate([unfit], ["x"]) is None
 
 
 def test_the_ids_that_were_proposed_tie_the_call_to_the_pod():
     first, second = pod("first", gives(A), time=1), pod("second", gives(B), time=2)
-    at = desk()
+    at = allocator()
     ids = at.prefer([second], [f"{A}-0", f"{B}-3", f"{B}-1"], [], 1)
     assert ids == [f"{B}-1"]
     assert serve(at, [first, second], ids).work.pod.key == "ns1/second"
@@ -189,14 +189,14 @@ def test_the_ids_that_were_proposed_tie_the_call_to_the_pod():
 def test_preferred_ids_are_those_of_the_scheduled_cards():
     two = pod("p", gives(B, 2000, 0) + gives(A, 2000, 0), container("c", 2))
     available = [f"{uuid}-{i}" for uuid in (B, A) for i in (9, 10, 2)]
-    assert sorted(desk().prefer([two], available, [], 2)) == [f"{A}-2", f"{B}-2"]
-    assert desk().prefer([two], available, [f"{B}-9"], 2) == [f"{B}-9", f"{A}-2"]
-    assert desk().prefer([], available, [], 2) == [f"{A}-2", f"{A}-9"]
+    assert sorted(allocator().prefer([two], available, [], 2)) == [f"{A}-2", f"{B}-2"]
+    assert allocator().prefer([two], available, [f"{B}-9"], 2) == [f"{B}-9", f"{A}-2"]
+    assert allocator().prefer([], available, [], 2) == [f"{A}-2", f"{A}-9"]
 
 
 def test_an_init_container_borrows_the_cards_and_consumes_nothing():
     p = pod("p", gives(A), inits=(container("init", 1),))
-    at = desk()
+    at = allocator()
     assert serve(at, [p], ["x"]).work.container.name == "init"
     assert p.annotations[names.DEVICES_TO_ALLOCATE] == gives(A)
     app = serve(at, [p], ["x"])
@@ -205,19 +205,19 @@ def test_an_init_container_borrows_the_cards_and_consumes_nothing():
 
 def test_a_container_with_memory_alone_is_passed_over_with_a_warning():
     p = pod("p", f"{gives(A)};{gives(B)}", container("memory", 0, 3000), container("gpu", 1, 3000))
-    got = serve(desk(), [p], ["x"])
+    got = serve(allocator(), [p], ["x"])
     assert (got.work.container.name, got.finished, p.annotations[names.DEVICES_TO_ALLOCATE]) == ("gpu", True, ";")
     assert [note.reason for note in got.notes if isinstance(note, Tell)] == ["VGPUPartlyServed"]
 
 
 def test_a_count_of_zero_asks_for_nothing_whatever_else_is_there():
     none = {"name": "none", "resources": {"limits": {names.VGPU_NUMBER: "0", names.VGPU_MEMORY: "3000"}}}
-    assert serve(desk(), [pod("p", gives(A), none, container("gpu", 1))], ["x"]).work.container.name == "gpu"
+    assert serve(allocator(), [pod("p", gives(A), none, container("gpu", 1))], ["x"]).work.container.name == "gpu"
 
 
 def test_a_repeated_call_gets_the_same_answer():
     p = pod("p", gives(A))
-    at = desk()
+    at = allocator()
     first = serve(at, [p], ["x"])
     again = at.allocate([p], ["x"])
     assert isinstance(again, Repeat)
@@ -237,7 +237,7 @@ TWO = (container("a", 1), container("b", 1))
 def test_what_the_kubelet_lost_is_answered_again_and_nothing_is_written():
     """It was killed before it wrote the answer down: it admits the pod anew."""
     one = served_before("one", f"{gives(A)};{gives(B)}", *TWO)
-    at = desk()
+    at = allocator()
     assert at.allocate([one], ["x"]) is None, "the kubelet's record cannot be read"
     assert at.allocate([one], ["x"], {("uid-one", "a"), ("uid-one", "b")}) is None, "the kubelet has both"
     seen = []
@@ -255,10 +255,10 @@ def test_what_the_kubelet_lost_is_answered_again_and_nothing_is_written():
 
 def test_of_a_half_served_pod_the_part_that_the_kubelet_lost_comes_first():
     half = served_before("half", f"{gives(A)};{gives(B)}", *TWO, left=f";{gives(B)}")
-    at = desk()
+    at = allocator()
     assert serve(at, [half], ["x"]).work.container.name == "b", "without a record the annotations decide"
     half = served_before("half", f"{gives(A)};{gives(B)}", *TWO, left=f";{gives(B)}")
-    at = desk()
+    at = allocator()
     for name, ids in (("a", ["x"]), ("b", ["y"])):
         decision = at.allocate([half], ids, set())
         assert isinstance(decision, Serve)
@@ -269,7 +269,7 @@ def test_of_a_half_served_pod_the_part_that_the_kubelet_lost_comes_first():
 def test_pods_that_were_lost_take_their_turn_among_those_that_wait():
     """The kubelet admits all of them in one order; a waiting pod must not get the call of a lost one."""
     lost, waits = served_before("lost", gives(A), time=100), pod("waits", gives(B), time=200)
-    at = desk()
+    at = allocator()
     order = []
     for ids in (["x"], ["y"]):
         decision = at.allocate([waits, lost], ids, set())
@@ -282,7 +282,7 @@ def test_pods_that_were_lost_take_their_turn_among_those_that_wait():
 def test_an_admitted_pod_is_not_served_again():
     one = served_before("one", gives(A))
     one.status.start_time = "2026-08-20T10:00:00Z"
-    assert desk().allocate([one], ["x"], set()) is None
+    assert allocator().allocate([one], ["x"], set()) is None
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_an_admitted_pod_is_not_served_again():
     ],
 )
 def test_what_cannot_be_honoured_fails_that_pod_with_the_reason(devices, cards, reason):
-    decision = desk(cards=cards).allocate([pod("p", devices)], ["x"])
+    decision = allocator(cards=cards).allocate([pod("p", devices)], ["x"])
     assert isinstance(decision, Refuse)
     assert decision.reason.startswith("pod ns1/p: ")
     assert reason in decision.reason
@@ -309,25 +309,25 @@ def test_what_cannot_be_honoured_fails_that_pod_with_the_reason(devices, cards, 
 
 def test_the_user_can_switch_the_library_off():
     off = container("train", 1, env=[{"name": "CUDA_DISABLE_CONTROL", "value": "false"}])
-    loose = serve(desk(), [pod("p", gives(A), off)], ["x"]).answer
-    strict = serve(desk(strict_disable=True), [pod("p", gives(A), off)], ["x"]).answer
+    loose = serve(allocator(), [pod("p", gives(A), off)], ["x"]).answer
+    strict = serve(allocator(strict_disable=True), [pod("p", gives(A), off)], ["x"]).answer
     assert [m.container_path for m in loose.mounts][-1] == "/tmp/vgpulock"
     assert [m.container_path for m in strict.mounts][-1] == "/etc/ld.so.preload"
 
 
 def test_cdi_and_volume_mounts_hide_the_cards_from_images_that_ask_for_all():
-    cri = serve(desk(strategies=("cdi-cri",)), [pod("p", gives(A))], ["x"]).answer
+    cri = serve(allocator(strategies=("cdi-cri",)), [pod("p", gives(A))], ["x"]).answer
     assert cri.cdi == (f"k8s.device-plugin.nvidia.com/gpu={A}",)
     assert cri.env["NVIDIA_VISIBLE_DEVICES"] == "void"
-    notes = serve(desk(strategies=("cdi-annotations",)), [pod("p", gives(A))], ["x"]).answer.annotations
+    notes = serve(allocator(strategies=("cdi-annotations",)), [pod("p", gives(A))], ["x"]).answer.annotations
     assert [key.startswith("cdi.k8s.io/nvidia-device-plugin_") for key in notes] == [True]
-    volumes = serve(desk(strategies=("volume-mounts",)), [pod("p", gives(A))], ["x"]).answer
+    volumes = serve(allocator(strategies=("volume-mounts",)), [pod("p", gives(A))], ["x"]).answer
     assert volumes.env["NVIDIA_VISIBLE_DEVICES"] == "/var/run/nvidia-container-devices"
     assert volumes.mounts[0].container_path == f"/var/run/nvidia-container-devices/{A}"
 
 
 def test_device_specs_name_the_nodes_that_exist():
-    at = desk(device_specs=True, dev_root="/host", present=frozenset({"/dev/nvidiactl"}))
+    at = allocator(device_specs=True, dev_root="/host", present=frozenset({"/dev/nvidiactl"}))
     nodes = serve(at, [pod("p", gives(B))], ["x"]).answer.nodes
     assert [(n.container_path, n.host_path) for n in nodes] == [
         ("/dev/nvidiactl", "/host/dev/nvidiactl"),
@@ -337,7 +337,7 @@ def test_device_specs_name_the_nodes_that_exist():
 
 def test_a_pod_that_died_while_allocating_is_marked_and_forgotten():
     dead = pod("dead", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
-    at = desk()
+    at = allocator()
     serve(at, [dead], ["x"])
     dead.status.phase = "Failed"
     assert at.sweep([dead]) == [PatchPod("ns1", "dead", "uid-dead", FAILED)]

@@ -1,4 +1,4 @@
-"""Whatever is in the annotations, the desk decides; whatever the order, nothing is handed out twice."""
+"""Whatever is in the annotations, the allocator decides; whatever the order, nothing is handed out twice."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.node.build import A, B, container, desk, gives, pod
+from tests.unit.node.build import A, B, allocator, container, gives, pod
 
-from pumice.node.desk import Refuse, Serve
+from pumice.node.allocator import Refuse, Serve
 from pumice.wire import names
 
 WORDS = (A, B, ",", "NVIDIA", ":", ";", "3000", "-5", "[group1-0]", "[", "]", "", " ", "x", "9" * 30, "\x00", "é")
@@ -29,7 +29,7 @@ def test_no_annotation_and_no_request_breaks_the_desk(devices, left, time, phase
     asking = [{"name": f"c{i}", "resources": {"limits": {names.VGPU_NUMBER: text}}} for i, text in enumerate(counts)]
     notes = {names.VGPU_TIME: time, names.BIND_PHASE: phase, names.DEVICES_TO_ALLOCATE: left}
     odd = pod("p", devices, *asking, annotations=notes, inits=(asking[0],))
-    at = desk()
+    at = allocator()
     for ids in (["x"], ["x", "y"]):
         at.prefer([odd], [f"{A}-0", f"{B}-1", "odd"], [], len(ids), held)
         decision = at.allocate([odd], ids, held)
@@ -59,12 +59,12 @@ def test_every_part_is_handed_out_exactly_once_and_to_its_own_container(case):
         containers = [container(f"c{i}", count) for i, count in enumerate(counts)]
         objects.append(pod(f"p{number}", parts, *containers, time=100 + number))
         objects[-1].arrival = number + 1
-    at, held, handed, call = desk(), set(), Counter(), 0
+    at, held, handed, call = allocator(), set(), Counter(), 0
     lagging = {}
     for each in objects:
         for i, count in enumerate(sizes[objects.index(each)]):
             if call in kills:
-                at, lagging = desk(), {}
+                at, lagging = allocator(), {}
             seen = [lagging.get(p.uid, p) for p in objects]
             decision = at.allocate(seen, [f"id-{call}-{k}" for k in range(count)], frozenset(held))
             assert isinstance(decision, Serve), decision

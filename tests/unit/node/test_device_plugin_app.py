@@ -18,7 +18,7 @@ from tests.unit.node.build import NODE, A, B, container, gives, pod_object, two_
 from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, until
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps import device_plugin
+from pumice.apps.node import device_plugin
 from pumice.machine import FaultModel, Machine
 from pumice.model.refusal import BadInput
 from pumice.ports.cluster import ApiError

@@ -17,7 +17,7 @@ from tests.unit.node.world import until
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
 from pumice.adapters.bookings.foreign import ForeignPrograms, booking_dirs
 from pumice.adapters.bookings.processes import start_time
-from pumice.local.desk import Desk
+from pumice.local.allocator import Allocator
 from pumice.local.plugin import serving
 from pumice.local.request import Request
 from pumice.ports.cards import CardFacts
@@ -30,12 +30,12 @@ def book(directory: Path, facts: tuple[CardFacts, ...], pid: int, *cards: str) -
     """A living program's share of those cards, as `pumice run` books it."""
     directory.mkdir(exist_ok=True)
     with opened(directory) as bookings:
-        desk, number = Desk(facts, bookings.all), bookings.new_id()
-        grant = desk.place(Request(memory=3000, cores=40, cards=cards, count=len(cards)), number)
-        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in desk.facts(grant)]
+        allocator, number = Allocator(facts, bookings.all), bookings.new_id()
+        grant = allocator.place(Request(memory=3000, cores=40, cards=cards, count=len(cards)), number)
+        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(grant)]
         bookings.add(Booking(id=number, pid=pid, start=start_time(pid), user=0, command=["train"], cards=held,
                              region=str(directory / "regions" / number / "vgpu.cache"),
-                             annotations=desk.annotations(grant, 10**18), created=0.0))  # fmt: skip
+                             annotations=allocator.annotations(grant, 10**18), created=0.0))  # fmt: skip
         bookings.save()
 
 

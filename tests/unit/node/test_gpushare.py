@@ -16,11 +16,11 @@ from tests.unit.node.build import NODE, card, pod, pod_object
 from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, until
 
 from pumice.adapters.kubelet.endpoint import device_list
-from pumice.apps import gpushare_plugin
+from pumice.apps.node import gpushare_plugin
 from pumice.machine import FaultModel
 from pumice.model.refusal import BadInput
 from pumice.node.effects import PatchPod, PatchStatus
-from pumice.node.gpushare import ASSIGNED, Legacy, Shared, ShareDesk, Unshared
+from pumice.node.gpushare import ASSIGNED, Legacy, ShareAllocator, Shared, Unshared
 from pumice.node.inventory import worst_size
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
@@ -42,8 +42,8 @@ def share_pod(name: str, index: str, *containers: dict, time: int = 1, **more):
 
 
 def test_a_pod_sees_its_card_and_its_share():
-    desk = ShareDesk(NODE, Legacy(), TWO)
-    served = desk.allocate([share_pod("p", "1")], 1024)
+    allocator = ShareAllocator(NODE, Legacy(), TWO)
+    served = allocator.allocate([share_pod("p", "1")], 1024)
     assert isinstance(served, Shared)
     assert served.answer.env == {
         "NVIDIA_VISIBLE_DEVICES": "1",
@@ -54,34 +54,34 @@ def test_a_pod_sees_its_card_and_its_share():
 
 
 def test_the_factor_turns_units_into_mib():
-    served = ShareDesk(NODE, Legacy(factor=10), TWO).allocate([share_pod("p", "0", asks("c", 102))], 102)
+    served = ShareAllocator(NODE, Legacy(factor=10), TWO).allocate([share_pod("p", "0", asks("c", 102))], 102)
     assert isinstance(served, Shared)
     assert served.answer.env["VOLCANO_GPU_ALLOCATED"] == "1020"
 
 
 def test_whole_cards_are_named_by_index():
-    desk = ShareDesk(NODE, Legacy("number"), TWO)
-    served = desk.allocate([share_pod("p", "0,1", asks("c", 2, names.GPU_NUMBER))], 2)
+    allocator = ShareAllocator(NODE, Legacy("number"), TWO)
+    served = allocator.allocate([share_pod("p", "0,1", asks("c", 2, names.GPU_NUMBER))], 2)
     assert isinstance(served, Shared)
     assert served.answer.env == {"NVIDIA_VISIBLE_DEVICES": "0,1", "VOLCANO_GPU_ALLOCATED": "2"}
 
 
 def test_a_pod_with_two_containers_is_marked_after_the_second():
     both = share_pod("p", "0", asks("a", 1000), {"name": "plain"}, asks("b", 24))
-    desk = ShareDesk(NODE, Legacy(), TWO)
-    assert desk.allocate([both], 24) is None
-    first = desk.allocate([both], 1000)
+    allocator = ShareAllocator(NODE, Legacy(), TWO)
+    assert allocator.allocate([both], 24) is None
+    first = allocator.allocate([both], 1000)
     assert isinstance(first, Shared)
     assert first.patch is None
-    desk.settled(first)
-    second = desk.allocate([both], 24)
+    allocator.settled(first)
+    second = allocator.allocate([both], 24)
     assert isinstance(second, Shared)
     assert (second.container.name, second.patch is not None) == ("b", True)
 
 
 def test_the_pod_that_was_placed_first_is_served_first():
     late, early = share_pod("late", "0", time=20), share_pod("early", "1", time=3)
-    served = ShareDesk(NODE, Legacy(), TWO).allocate([late, early], 1024)
+    served = ShareAllocator(NODE, Legacy(), TWO).allocate([late, early], 1024)
     assert isinstance(served, Shared)
     assert served.pod.key == "ns1/early"
 
@@ -99,26 +99,26 @@ def test_the_pod_that_was_placed_first_is_served_first():
     ids=lambda p: p.metadata.name,
 )
 def test_pods_that_do_not_wait_for_this_are_left_alone(other):
-    assert ShareDesk(NODE, Legacy(), TWO).allocate([other], 1024) is None
+    assert ShareAllocator(NODE, Legacy(), TWO).allocate([other], 1024) is None
 
 
 def test_a_pod_that_a_killed_kubelet_forgot_is_served_again():
     forgotten = pod("p", None, asks("c", 1024), annotations={**notes("1"), ASSIGNED: "true"})
-    desk = ShareDesk(NODE, Legacy(), TWO)
-    assert desk.allocate([forgotten], 1024) is None, "the kubelet's record cannot be read"
-    assert desk.allocate([forgotten], 1024, {("uid-p", "c")}) is None, "the kubelet has it"
-    again = desk.allocate([forgotten], 1024, set())
+    allocator = ShareAllocator(NODE, Legacy(), TWO)
+    assert allocator.allocate([forgotten], 1024) is None, "the kubelet's record cannot be read"
+    assert allocator.allocate([forgotten], 1024, {("uid-p", "c")}) is None, "the kubelet has it"
+    again = allocator.allocate([forgotten], 1024, set())
     assert isinstance(again, Shared)
     assert (again.answer.env["NVIDIA_VISIBLE_DEVICES"], again.patch) == ("1", None)
-    desk.settled(again)
-    assert desk.allocate([forgotten], 1024, set()) is None
-    desk.kubelet_restarted()
-    assert isinstance(desk.allocate([forgotten], 1024, set()), Shared)
+    allocator.settled(again)
+    assert allocator.allocate([forgotten], 1024, set()) is None
+    allocator.kubelet_restarted()
+    assert isinstance(allocator.allocate([forgotten], 1024, set()), Shared)
 
 
 @pytest.mark.parametrize(("index", "reason"), [("x", "not a list of card indices"), ("7", "names card 7; this node has 2")])
 def test_an_index_that_cannot_be_is_refused_with_the_reason(index, reason):
-    refused = ShareDesk(NODE, Legacy(), TWO).allocate([share_pod("p", index)], 1024)
+    refused = ShareAllocator(NODE, Legacy(), TWO).allocate([share_pod("p", index)], 1024)
     assert isinstance(refused, Unshared)
     assert reason in refused.reason
 

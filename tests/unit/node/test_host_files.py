@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pumice.apps.files import digests, install_files, make_directory
+from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.model.refusal import BadInput
 from pumice.node.effects import MakeDirectory
 from pumice.node.library import install
@@ -70,7 +70,7 @@ def test_only_changed_files_are_written_and_no_scrap_is_left(tmp_path):
 FULL = """
 import resource, sys
 from pathlib import Path
-from pumice.apps.files import digests, install_files
+from pumice.apps.node.files import digests, install_files
 from pumice.model.refusal import BadInput
 from pumice.node.library import install
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

@@ -11,7 +11,7 @@ from typing import Any
 from tests.unit.node.build import NODE, pod_object
 from tests.unit.node.world import LittleCluster, until
 
-from pumice.apps.own_node import OwnNode
+from pumice.apps.node.own_node import OwnNode
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
 

@@ -16,8 +16,8 @@ from tests.kit.machines import cards_of
 from tests.unit.node.build import NODE, two_cards
 from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster
 
-from pumice.apps import device_plugin, gpushare_plugin
-from pumice.apps.plugin_pages import STUCK, PluginHealth, plugin_pages
+from pumice.apps.node import device_plugin, gpushare_plugin
+from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages
 from pumice.cluster.free_ports import free_port
 
 Settings = Callable[..., Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.apps import forked
+from pumice.apps.scheduler import forked
 
 
 def children() -> set[str]:

@@ -12,8 +12,8 @@ from tests.kit.objects import node, pod
 from tests.kit.scheduler_daemon import create, daemon
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller import LEASE, Controller, Settings
-from pumice.apps.work_queue import WorkQueue
+from pumice.apps.controller.daemon import LEASE, Controller, Settings
+from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import volcano
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.node.world import LittleCluster
 
-from pumice.apps.configuration import load_device_config
+from pumice.apps.node.configuration import load_device_config
 from pumice.cli.casefile import collect
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource

@@ -11,7 +11,7 @@ from tests.kit.objects import node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.scheduler import Settings
+from pumice.apps.scheduler.daemon import Settings
 from pumice.model.refusal import Unavailable
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano

@@ -14,9 +14,9 @@ from tests.kit.objects import group, node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.virtual_time import run_virtually
 
-from pumice.apps import scheduler_metrics
-from pumice.apps.process_series import process_lines
-from pumice.apps.scheduler_metrics import SchedulerMetrics
+from pumice.metrics import scheduler as scheduler_metrics
+from pumice.metrics.process import process_lines
+from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 
@@ -223,7 +223,7 @@ def test_what_changes_while_a_page_is_made_is_in_the_next_one(monkeypatch: pytes
             await running.bind_all("a")
             making = asyncio.create_task(metrics.fresh_page())
             while not making.done():
-                moved = running.scheduler.intake.changes
+                moved = running.scheduler.informers.changes
                 await running.cluster.patch(volcano.POD_GROUPS, "old", {"metadata": {"labels": {"n": str(moved)}}}, "default")
                 await asyncio.sleep(0)
             await running.cluster.delete(volcano.POD_GROUPS, "old", "default")

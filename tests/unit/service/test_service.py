@@ -17,7 +17,7 @@ from tests.kit.objects import group, node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.scheduler import Settings
+from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.log_options import JsonFormatter
 from pumice.engine.effects import PodCondition
 from pumice.ports.cluster import ApiError

@@ -12,7 +12,7 @@ from tests.kit.objects import node, pod
 from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.scheduler import Settings
+from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.scheduler import label_pair
 from pumice.model.refusal import BadInput
 from pumice.wire import volcano

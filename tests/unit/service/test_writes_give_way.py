@@ -7,7 +7,7 @@ import random
 
 from tests.kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, StatusWriter
+from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, StatusWriter
 from pumice.engine.effects import Event
 from pumice.ports.cluster import Json, Resource
 

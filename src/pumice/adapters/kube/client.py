@@ -17,8 +17,8 @@ import aiohttp
 from yarl import URL
 
 from pumice.adapters.kube.config import Access, load_kubeconfig
+from pumice.adapters.kube.connections import Connections
 from pumice.adapters.kube.http1 import Answer, BadAnswer
-from pumice.adapters.kube.lanes import Lanes
 from pumice.adapters.kube.verbs import Verbs
 from pumice.model.refusal import BadInput
 from pumice.ports.clock import Clock, SystemClock
@@ -49,7 +49,7 @@ class KubeClient(Verbs):
         self._session: aiohttp.ClientSession | None = None
         self._base = base = _server_url(access.server)
         self._tls = (access.ssl or ssl.create_default_context()) if base.scheme == "https" else None
-        self._lanes = Lanes(base.host or "", base.port or 443, self._tls, access.server_name)
+        self._lanes = Connections(base.host or "", base.port or 443, self._tls, access.server_name)
         self._prefix, self._token, self._fields = base.raw_path.rstrip("/"), "", b""
         self.requests: dict[str, int] = {}
         """Requests sent so far by verb, for reports of API writes per pod."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import aiohttp
 import msgspec
 
-from pumice.adapters.kube.frames import Form, Meta, Page, decode_status, form_of
+from pumice.adapters.kube.decoder import Form, Meta, Page, decode_status, form_of
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, WatchEvent
 

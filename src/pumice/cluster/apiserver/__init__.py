@@ -9,7 +9,7 @@ The rooms: ``storage`` (objects and history), ``registry`` (kinds as data), ``sc
 ``discovery`` and ``openapi`` (what kubectl reads), ``server`` (one entrance, no sockets), ``transport`` and ``tunnel`` (sockets).
 """
 
-from pumice.cluster.apiserver.exchange import ADMIN, Request, Response, User
+from pumice.cluster.apiserver.http_types import ADMIN, Request, Response, User
 from pumice.cluster.apiserver.server import ApiServer
 from pumice.cluster.apiserver.storage import Storage, open_storage
 from pumice.cluster.apiserver.transport import Served, serve

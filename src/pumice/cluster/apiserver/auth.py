@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pumice.cluster.apiserver.exchange import ANONYMOUS, User
+from pumice.cluster.apiserver.http_types import ANONYMOUS, User
 from pumice.ports.clock import Clock
 
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from pumice.cluster.apiserver.registry import Kind, Registry
-from pumice.cluster.apiserver.shelf import Index, Stored
+from pumice.cluster.apiserver.resource_store import Index, Stored
 from pumice.cluster.apiserver.storage import Storage
 from pumice.cluster.apiserver.strategies import DEFAULT, builtin_strategies
 from pumice.cluster.apiserver.strategies.base import Strategy
@@ -37,14 +37,14 @@ class Backend:
         """Rules of a custom kind, for its index of selectable fields."""
         self._by_shelf[kind.storage] = strategy
 
-    def index(self, shelf: str, value: Json) -> Index:
+    def index(self, store: str, value: Json) -> Index:
         metadata = value.get("metadata") or {}
-        fields: Mapping[str, str] = self._by_shelf.get(shelf, DEFAULT).fields(value)
+        fields: Mapping[str, str] = self._by_shelf.get(store, DEFAULT).fields(value)
         own = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
         return metadata.get("labels") or {}, {**own, **fields}
 
-    def read(self, shelf: str, namespace: str, name: str) -> Json | None:
-        stored: Stored | None = self.storage.get(shelf, namespace, name)
+    def read(self, store: str, namespace: str, name: str) -> Json | None:
+        stored: Stored | None = self.storage.get(store, namespace, name)
         return stored.value() if stored else None
 
     def now(self, after: float = 0.0) -> str:

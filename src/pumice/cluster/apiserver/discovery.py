@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.cluster.apiserver.exchange import Request, Response, encode, reply
+from pumice.cluster.apiserver.http_types import Request, Response, encode, reply
 from pumice.cluster.apiserver.registry import Kind, Registry
 
 Json = dict[str, Any]

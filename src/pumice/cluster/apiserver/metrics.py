@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pumice.cluster.apiserver.exchange import Request, Response, target_of
+from pumice.cluster.apiserver.http_types import Request, Response, target_of
 from pumice.cluster.apiserver.registry import Registry
 from pumice.cluster.apiserver.storage import Storage
 
@@ -39,8 +39,8 @@ class Requests:
             labels = f'code="{code}",group="{group}",resource="{resource}",subresource="{subresource}",verb="{verb}"'
             lines.append(f"apiserver_request_total{{{labels}}} {count}")
         lines += ["# HELP apiserver_storage_objects Objects by resource.", "# TYPE apiserver_storage_objects gauge"]
-        for shelf, resource in sorted(
+        for store, resource in sorted(
             {(k.storage, f"{k.plural}.{k.group}".rstrip(".")) for k in registry if not k.virtual}
         ):
-            lines.append(f'apiserver_storage_objects{{resource="{resource}"}} {storage.count(shelf)}')
+            lines.append(f'apiserver_storage_objects{{resource="{resource}"}} {storage.count(store)}')
         return "\n".join(lines) + "\n"

@@ -27,8 +27,8 @@ from pumice.cluster.apiserver.errors import (
 )
 from pumice.cluster.apiserver.patch.managed import record_write
 from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.schema.decode import decode
-from pumice.cluster.apiserver.shelf import Stored
 from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
 
 Json = dict[str, Any]

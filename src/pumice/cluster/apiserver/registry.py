@@ -41,7 +41,7 @@ class ScalePaths:
 class Kind:
     """One kind in one version: names, scope, what can be done with it.
 
-    ``storage`` is the name of the shelf in the storage; two kinds that name the same one show the same objects.
+    ``storage`` is the name of the store in the storage; two kinds that name the same one show the same objects.
     ``virtual`` kinds are answered and never stored.
     """
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pumice.cluster.apiserver.errors import ApiFailure
-from pumice.cluster.apiserver.exchange import Request, Target, User
-from pumice.cluster.apiserver.shelf import Event
+from pumice.cluster.apiserver.http_types import Request, Target, User
+from pumice.cluster.apiserver.resource_store import Event
 from pumice.cluster.apiserver.storage import Storage
 
 Rule = Mapping[str, Any]
@@ -71,8 +71,8 @@ class Rights:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._found: dict[tuple[str, tuple[str, ...], str], tuple[Rule, ...]] = {}
-        for shelf in SHELVES:
-            storage.hooks[shelf] = self._forget
+        for store in SHELVES:
+            storage.hooks[store] = self._forget
 
     def _forget(self, event: Event) -> None:
         self._found.clear()

@@ -13,7 +13,7 @@ from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.crd.serve import CustomKinds
 from pumice.cluster.apiserver.errors import ApiFailure, method_not_allowed, no_such_path, unauthorized, unavailable
-from pumice.cluster.apiserver.exchange import ANONYMOUS, Request, Response, failure, reply, target_of
+from pumice.cluster.apiserver.http_types import ANONYMOUS, Request, Response, failure, reply, target_of
 from pumice.cluster.apiserver.metrics import Requests
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.openapi import OpenApi

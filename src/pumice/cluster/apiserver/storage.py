@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from pumice.cluster.apiserver.shelf import Change, Event, Index, Indexer, Json, Shelf, Stored
+from pumice.cluster.apiserver.resource_store import Change, Event, Index, Indexer, Json, ResourceStore, Stored
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,7 +40,7 @@ class Storage:
     def __init__(self, path: Path | str, window: int = 20_000, window_bytes: int = 24 << 20) -> None:
         self._db = sqlite3.connect(str(path), isolation_level=None, check_same_thread=False)
         self._window, self._window_bytes = window, window_bytes
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, ResourceStore] = {}
         self._history: deque[Event] = deque()
         self._history_bytes = 0
         self._pending: list[Event] = []
@@ -82,15 +82,15 @@ class Storage:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def get(self, resource: str, namespace: str, name: str) -> Stored | None:
-        shelf = self._shelves.get(resource)
-        return shelf.objects.get((namespace, name)) if shelf else None
+        store = self._shelves.get(resource)
+        return store.objects.get((namespace, name)) if store else None
 
     def objects(self, resource: str, namespace: str = "", after: tuple[str, str] | None = None) -> Iterator[Stored]:
         """Objects in the order of namespace and name; of one namespace only when it is given, and behind ``after``."""
-        shelf = self._shelves.get(resource)
-        if not shelf:
+        store = self._shelves.get(resource)
+        if not store:
             return
-        keys, objects = shelf.keys, shelf.objects
+        keys, objects = store.keys, store.objects
         start = bisect_left(keys, (namespace, ""))
         if after is not None:
             start = max(start, bisect_right(keys, after))
@@ -101,11 +101,11 @@ class Storage:
 
     def objects_at(self, resource: str, namespace: str, revision: int) -> list[Stored]:
         """The list as it was at ``revision``. Raises Gone when the history does not reach that far."""
-        shelf = self._shelves.get(resource) or Shelf()
+        store = self._shelves.get(resource) or ResourceStore()
         if revision > self.revision or revision < self.oldest:
             raise Gone(revision)
-        then = {key: s for key, s in shelf.objects.items() if not namespace or key[0] == namespace}
-        for event in reversed(shelf.since(revision)):
+        then = {key: s for key, s in store.objects.items() if not namespace or key[0] == namespace}
+        for event in reversed(store.since(revision)):
             key = (event.stored.namespace, event.stored.name)
             if namespace and key[0] != namespace:
                 continue
@@ -116,8 +116,8 @@ class Storage:
         return [then[key] for key in sorted(then)]
 
     def count(self, resource: str) -> int:
-        shelf = self._shelves.get(resource)
-        return len(shelf.objects) if shelf else 0
+        store = self._shelves.get(resource)
+        return len(store.objects) if store else 0
 
     def changes(self, resource: str, revision: int) -> list[Event]:
         """Events after ``revision`` that are on disk. Raises Gone when some are forgotten."""
@@ -188,11 +188,11 @@ class Storage:
                 flushed.set_result(None)
             return
         for event in pending:
-            shelf = self._remember(event)
-            for waiter in tuple(shelf.waiters):
+            store = self._remember(event)
+            for waiter in tuple(store.waiters):
                 if not waiter.done():
                     waiter.set_result(None)
-            shelf.waiters.clear()
+            store.waiters.clear()
         self._trim()
         if flushed is not None and not flushed.done():
             flushed.set_result(None)
@@ -220,14 +220,14 @@ class Storage:
             hook(event)
 
     def _enter(self, change: Change, stored: Stored) -> Event:
-        shelf = self._shelf(stored.resource)
+        store = self._shelf(stored.resource)
         key = (stored.namespace, stored.name)
-        previous = shelf.objects.get(key)
+        previous = store.objects.get(key)
         if change == "DELETED":
             if previous is not None:
-                shelf.remove(key)
+                store.remove(key)
         else:
-            shelf.set(stored)
+            store.set(stored)
         return Event(change, stored.revision, stored, previous)
 
     def _write(self, pending: list[Event], doomed: list[tuple[int]]) -> None:
@@ -249,12 +249,12 @@ class Storage:
             db.execute("ROLLBACK")
             raise
 
-    def _remember(self, event: Event) -> Shelf:
-        shelf = self._shelf(event.stored.resource)
-        shelf.events.append(event)
+    def _remember(self, event: Event) -> ResourceStore:
+        store = self._shelf(event.stored.resource)
+        store.events.append(event)
         self._history.append(event)
         self._history_bytes += len(event.stored.data)
-        return shelf
+        return store
 
     def _trim(self) -> None:
         """Forgets the oldest events beyond the window; their dead rows leave the disk with the next write."""
@@ -272,11 +272,11 @@ class Storage:
         if event.change == "DELETED":
             self._doomed.append((event.revision,))
 
-    def _shelf(self, resource: str) -> Shelf:
-        shelf = self._shelves.get(resource)
-        if shelf is None:
-            shelf = self._shelves[resource] = Shelf()
-        return shelf
+    def _shelf(self, resource: str) -> ResourceStore:
+        store = self._shelves.get(resource)
+        if store is None:
+            store = self._shelves[resource] = ResourceStore()
+        return store
 
 
 def _labels_only(resource: str, value: Json) -> Index:

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from pumice.cluster.apiserver.errors import unauthorized
-from pumice.cluster.apiserver.exchange import Request, Response, User, failure
+from pumice.cluster.apiserver.http_types import Request, Response, User, failure
 from pumice.cluster.apiserver.server import ApiServer
 from pumice.cluster.apiserver.tunnel import Tunnels
 

@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import WSMsgType, web
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request
-from pumice.cluster.apiserver.exchange import Tunnel, failure
+from pumice.cluster.apiserver.http_types import Tunnel, failure
 
 log = logging.getLogger(__name__)
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")

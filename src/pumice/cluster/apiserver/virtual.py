@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.errors import bad_request, method_not_allowed
-from pumice.cluster.apiserver.exchange import Response, User, reply
+from pumice.cluster.apiserver.http_types import Response, User, reply
 from pumice.cluster.apiserver.rights import Act
 from pumice.cluster.apiserver.subresources.binding import bind
 from pumice.cluster.apiserver.verbs.context import Call

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.framework import Plugin
-from pumice.engine.nodes import Rows
-from pumice.engine.resources import CPU, MEMORY, PODS
+from pumice.engine.state.nodes import Rows
+from pumice.engine.state.resources import CPU, MEMORY, PODS
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
-    from pumice.engine.state import State
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.state import State
 
 
 class Binpack(Plugin):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.engine.framework import Plugin
-from pumice.engine.model import Task
+from pumice.engine.state.jobs import Task
 
 
 class Conformance(Plugin):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pumice.engine.framework import Plugin
-from pumice.engine.model import Job
-from pumice.engine.resources import Vector
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.resources import Vector
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.cycle import Cycle
+    from pumice.engine.cycle.cycle import Cycle
 
 
 class Drf(Plugin):

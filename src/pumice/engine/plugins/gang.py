@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pumice.engine.cycle.status import condition, is_told, job_text
 from pumice.engine.framework import PERMIT, REJECT, Invalid, Plugin
-from pumice.engine.model import Job, Status
-from pumice.engine.status import condition, is_told, job_text
+from pumice.engine.state.jobs import Job, Status
 from pumice.wire.volcano import PodGroupCondition
 
 if TYPE_CHECKING:
-    from pumice.engine.cycle import Cycle
+    from pumice.engine.cycle.cycle import Cycle
 
 
 class Gang(Plugin):

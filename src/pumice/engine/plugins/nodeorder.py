@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.framework import Plugin
-from pumice.engine.nodes import Rows
 from pumice.engine.plugins.taints import untolerated_soft
 from pumice.engine.plugins.topology import preferred_pod_scores, soft_spread_scores
-from pumice.engine.resources import CPU, MEMORY
+from pumice.engine.state.nodes import Rows
+from pumice.engine.state.resources import CPU, MEMORY
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
-    from pumice.engine.state import State
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.state import State
 
 Floats = NDArray[np.float64]
 GPU = "nvidia.com/gpu"

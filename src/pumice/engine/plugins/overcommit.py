@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pumice.engine.framework import PERMIT, REJECT, Plugin
-from pumice.engine.model import Job
-from pumice.engine.resources import Vector, add, lacking
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.resources import Vector, add, lacking
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.cycle import Cycle
+    from pumice.engine.cycle.cycle import Cycle
 
 
 class Overcommit(Plugin):

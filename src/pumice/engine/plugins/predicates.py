@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.framework import Plugin, Verdict
-from pumice.engine.nodes import Rows
 from pumice.engine.plugins import storage
 from pumice.engine.plugins.taints import untolerated
 from pumice.engine.plugins.topology import (
@@ -19,12 +18,13 @@ from pumice.engine.plugins.topology import (
     spread_broken,
     unwelcome,
 )
+from pumice.engine.state.nodes import Rows
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
-    from pumice.engine.constraints import Port
-    from pumice.engine.state import State
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.constraints import Port
+    from pumice.engine.state.state import State
 
 Mask = NDArray[np.bool_]
 VOLUME_PATIENCE = 600.0

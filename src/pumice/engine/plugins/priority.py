@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.engine.framework import Plugin
-from pumice.engine.model import Job, Task
+from pumice.engine.state.jobs import Job, Task
 
 
 class Priority(Plugin):

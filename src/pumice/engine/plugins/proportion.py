@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pumice.engine.framework import PERMIT, REJECT, Plugin
-from pumice.engine.model import Job, QueueState
-from pumice.engine.resources import CPU, HUGE, MEMORY, PODS, Vector, add, amount_text, exceeded, lacking, raise_to
+from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.resources import CPU, HUGE, MEMORY, PODS, Vector, add, amount_text, exceeded, lacking, raise_to
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.cycle import Cycle
+    from pumice.engine.cycle.cycle import Cycle
 
 
 @dataclass(slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pumice.engine.framework import ABSTAIN, PERMIT, Plugin
-from pumice.engine.model import Job
+from pumice.engine.state.jobs import Job
 from pumice.wire.duration import parse_duration
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
-    from pumice.engine.cycle import Cycle
+    from pumice.engine.cycle.cycle import Cycle
 
 WAITING_TIME = "sla-waiting-time"
 ANNOTATIONS = (WAITING_TIME, f"volcano.sh/{WAITING_TIME}")
@@ -55,7 +55,7 @@ class Sla(Plugin):
 
 
 def seconds(text: str) -> float | None:
-    """A limit; None where it says nothing that can be heeded."""
+    """A limit; None where it says nothing that can be counted."""
     try:
         return parse_duration(text) or None
     except ValueError:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.framework import Verdict
-from pumice.engine.selectors import Requirement
-from pumice.engine.volumes import ZONE_LABELS, Claim
+from pumice.engine.state.selectors import Requirement
+from pumice.engine.state.volumes import ZONE_LABELS, Claim
 
 if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
-    from pumice.engine.state import State
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.state import State
 
 Mask = NDArray[np.bool_]
 Take = Callable[[Mask], Mask]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.nodes import Rows
+from pumice.engine.state.nodes import Rows
 from pumice.wire.objects import Taint, Toleration
 
 if TYPE_CHECKING:
-    from pumice.engine.classes import PodClass
-    from pumice.engine.state import State
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.state import State
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.classes import PodClass
-from pumice.engine.constraints import Constraints, SpreadRule
 from pumice.engine.plugins.taints import untolerated
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.constraints import Constraints, SpreadRule
 
 if TYPE_CHECKING:
-    from pumice.engine.state import State
+    from pumice.engine.state.state import State
 
 Mask = NDArray[np.bool_]
 

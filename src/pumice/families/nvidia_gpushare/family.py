@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.families.amounts import out_of_range
-from pumice.families.seam import Ask, Columns, Fit, Inventory, Levers, Marks, NodeCards
+from pumice.families.protocol import Ask, Columns, Fit, Inventory, Marks, NodeCards, Tunables
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.model.units import INT32_MAX
@@ -45,8 +45,8 @@ class NvidiaGpushare:
         self._resource = names.GPU_NUMBER if number else names.GPU_MEMORY
 
     @property
-    def levers(self) -> Levers:
-        return Levers(count=names.GPU_NUMBER) if self.number else Levers(memory=names.GPU_MEMORY)
+    def tunables(self) -> Tunables:
+        return Tunables(count=names.GPU_NUMBER) if self.number else Tunables(memory=names.GPU_MEMORY)
 
     def resources(self) -> frozenset[str]:
         return frozenset((self._resource,))
@@ -75,7 +75,7 @@ class NvidiaGpushare:
             return Refusal(self._resource, f"all containers together ask for {amount}, beyond {INT32_MAX}")
         return Ask(self.name, amount, GpushareAsk(amount)) if amount > 0 else None
 
-    def plain(self, pod: Pod) -> bool:
+    def resources_only(self, pod: Pod) -> bool:
         return True
 
     def _amount(self, container: Container) -> int | Refusal:
@@ -174,7 +174,7 @@ class NvidiaGpushare:
             pieces.append(Piece(i, cards[i].uuid, memory, 0, memory))
         return Grant(self.name, node, (tuple(pieces),))
 
-    def elsewhere(self, ask: Ask) -> None:
+    def without_constraints(self, ask: Ask) -> None:
         return None
 
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
@@ -192,16 +192,16 @@ class NvidiaGpushare:
     def quota(self, ask: Ask) -> dict[str, int]:
         return {self._resource: ask.detail.amount}
 
-    def vague(self, ask: Ask) -> bool:
+    def quota_known_late(self, ask: Ask) -> bool:
         return False
 
-    def kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
         return frozenset()
 
-    def most(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+    def quota_bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
         return {}
 
-    def spent(self, grant: Grant) -> dict[str, int]:
+    def quota_of_grant(self, grant: Grant) -> dict[str, int]:
         return {}
 
     def no_devices(self, node: str) -> Misfit:

@@ -14,8 +14,8 @@ from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.replay import replay_pod
 from pumice.families.nvidia_vgpu.rows import dearest
+from pumice.families.protocol import Ask, Columns, Fit, Inventory, Marks, NodeCards, Tunables, WithoutConstraints
 from pumice.families.rules import matching_rules
-from pumice.families.seam import Ask, Columns, Elsewhere, Fit, Inventory, Levers, Marks, NodeCards
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant, Mode, Usage
 from pumice.model.refusal import Misfit, Refusal
@@ -54,9 +54,9 @@ class NvidiaVgpu:
         self._choose = chooser(self.settings.mig_policy)
 
     @property
-    def levers(self) -> Levers:
+    def tunables(self) -> Tunables:
         c = self.config
-        return Levers(
+        return Tunables(
             c.resource_count_name, c.resource_memory_name, c.resource_core_name, c.resource_memory_percentage_name,
             names.VGPU_MODE, ("hami-core", "mig"), FORBIDDING,
         )  # fmt: skip
@@ -88,7 +88,7 @@ class NvidiaVgpu:
             known = self._asks[key] = Ask(self.name, key, want)
         return known
 
-    def plain(self, pod: Pod) -> bool:
+    def resources_only(self, pod: Pod) -> bool:
         return STEERING.isdisjoint(pod.metadata.annotations)
 
     def inventory(self, node: Node) -> Inventory | None:
@@ -129,13 +129,13 @@ class NvidiaVgpu:
         draft = outcome if isinstance(outcome, Draft) else None
         return explain_node(want, cards, draft, hopeless(want, cards, self._choose))
 
-    def elsewhere(self, ask: Ask) -> Elsewhere | None:
+    def without_constraints(self, ask: Ask) -> WithoutConstraints | None:
         want: VgpuAsk = ask.detail
         if not (want.group or want.rules or want.use_uuids or want.nouse_uuids):
             return None
         uuids = frozenset(want.use_uuids or want.nouse_uuids)
         plain = replace(want, use_uuids=(), nouse_uuids=(), group="", rules=frozenset())
-        return Elsewhere(None if want.use_uuids else self._remembered(plain), uuids, want.group, want.rules)
+        return WithoutConstraints(None if want.use_uuids else self._remembered(plain), uuids, want.group, want.rules)
 
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         from pumice.families.nvidia_vgpu.vector import rank_nodes
@@ -147,7 +147,7 @@ class NvidiaVgpu:
         return render_binding(grant.node, grant.containers, now_ns)
 
     def quota(self, ask: Ask) -> dict[str, int]:
-        """Cards, and memory and cores times cards. What a percentage comes to is known only on a card: see ``spent``."""
+        """Cards, and memory and cores times cards. What a percentage comes to is known only on a card: see ``quota_of_grant``."""
         want: VgpuAsk = ask.detail
         c = self.config
         memory = sum(x.count * x.memory for x in want.containers if x.percent == UNSET)
@@ -157,17 +157,17 @@ class NvidiaVgpu:
             c.resource_core_name: sum(x.count * x.cores for x in want.containers),
         }
 
-    def vague(self, ask: Ask) -> bool:
+    def quota_known_late(self, ask: Ask) -> bool:
         """Slots are larger than what was asked for, and the mode may be left to the node."""
         want: VgpuAsk = ask.detail
         return want.mode != Mode.HAMI_CORE or any(container.percent != UNSET for container in want.containers)
 
-    def kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
         """(memory units, geometry) of its cards."""
         facts: Facts = inventory.config
         return frozenset((card.total, facts.geometries[card.index]) for card in inventory.cards)
 
-    def most(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+    def quota_bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
         """Of a card in MIG mode its largest slot: which groups are in use when the pod's turn comes, nobody knows."""
         want: VgpuAsk = ask.detail
         cards = [(total, geometry) for total, geometry in kinds if geometry is None or want.mode != Mode.HAMI_CORE]
@@ -177,7 +177,7 @@ class NvidiaVgpu:
         )
         return {self.config.resource_memory_name: memory}
 
-    def spent(self, grant: Grant) -> dict[str, int]:
+    def quota_of_grant(self, grant: Grant) -> dict[str, int]:
         """The memory that the cards give: of a slot its size, not what was asked of it (E-30)."""
         return {self.config.resource_memory_name: sum(piece.memory for piece in grant.pieces)}
 

@@ -10,7 +10,7 @@ from pumice.families.nvidia_vgpu.inventory import Facts
 from pumice.families.nvidia_vgpu.mig import TANGLED, Geometry
 from pumice.families.nvidia_vgpu.rows import Row, Rows, rows_of
 from pumice.families.nvidia_vgpu.topology import together
-from pumice.families.seam import Fit, NodeCards
+from pumice.families.protocol import Fit, NodeCards
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 
 TIE = 1e-4

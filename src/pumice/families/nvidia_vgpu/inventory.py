@@ -8,7 +8,7 @@ from sys import intern
 from typing import Any
 
 from pumice.families.nvidia_vgpu.mig import Catalogue, Geometry
-from pumice.families.seam import Inventory
+from pumice.families.protocol import Inventory
 from pumice.model.cards import Card, Mode
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig

@@ -7,7 +7,7 @@ from pumice.families.nvidia_vgpu.fit import Draft
 from pumice.families.nvidia_vgpu.inventory import Facts
 from pumice.families.nvidia_vgpu.mig import TANGLED
 from pumice.families.nvidia_vgpu.rows import rows_of, unusable
-from pumice.families.seam import NodeCards
+from pumice.families.protocol import NodeCards
 from pumice.model.cards import Card, Mode, Usage
 from pumice.model.refusal import CardMisfit, Misfit, Short
 from pumice.wire import names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.seam import Inventory
+from pumice.families.protocol import Inventory
 from pumice.model.cards import Card, Grant, Piece
 from pumice.model.refusal import Refusal
 from pumice.wire import names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.crd.kinds import kinds_of
-from pumice.cluster.apiserver.shelf import Event, Stored
+from pumice.cluster.apiserver.resource_store import Event, Stored
 
 SHELF = "apiextensions.k8s.io/customresourcedefinitions"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pumice.cluster.apiserver.errors import method_not_allowed, no_such_path
-from pumice.cluster.apiserver.exchange import Response
+from pumice.cluster.apiserver.http_types import Response
 from pumice.cluster.apiserver.subresources import binding, eviction, finalize, kubelet, scale, token
 from pumice.cluster.apiserver.verbs import read, write
 from pumice.cluster.apiserver.verbs.context import Call

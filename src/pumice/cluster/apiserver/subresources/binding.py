@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.errors import conflict, invalid, method_not_allowed, required, unsupported
-from pumice.cluster.apiserver.exchange import Response, reply
+from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.verbs.context import Call
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.errors import method_not_allowed, too_many_requests
-from pumice.cluster.apiserver.exchange import Response, reply
+from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.verbs.context import Call
 from pumice.cluster.requirements import matches_selector
 

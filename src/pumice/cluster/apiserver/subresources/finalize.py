@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.cluster.apiserver.errors import method_not_allowed
-from pumice.cluster.apiserver.exchange import Response
+from pumice.cluster.apiserver.http_types import Response
 from pumice.cluster.apiserver.verbs.context import Call
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, method_not_allowed
-from pumice.cluster.apiserver.exchange import Response, Tunnel
+from pumice.cluster.apiserver.http_types import Response, Tunnel
 from pumice.cluster.apiserver.verbs.context import Call
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from pumice.cluster.apiserver.errors import invalid, invalid_value, method_not_allowed
-from pumice.cluster.apiserver.exchange import Response, reply
+from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.verbs.context import Call
 
 

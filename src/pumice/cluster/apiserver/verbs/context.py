@@ -8,7 +8,7 @@ from typing import Any
 from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.errors import bad_request
-from pumice.cluster.apiserver.exchange import Request, Response, Target, encode
+from pumice.cluster.apiserver.http_types import Request, Response, Target, encode
 from pumice.cluster.apiserver.objects import Objects, WriteOptions
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.rights import Rights, act_of

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import msgspec
 
 from pumice.cluster.apiserver.errors import bad_request, expired
-from pumice.cluster.apiserver.exchange import Response, encode
+from pumice.cluster.apiserver.http_types import Response, encode
 from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.selectors import Matcher, field_selector, label_selector
-from pumice.cluster.apiserver.shelf import Stored
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
 

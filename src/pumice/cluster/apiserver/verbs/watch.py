@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, expired
-from pumice.cluster.apiserver.exchange import Response, encode
-from pumice.cluster.apiserver.shelf import Event, Stored
+from pumice.cluster.apiserver.http_types import Response, encode
+from pumice.cluster.apiserver.resource_store import Event, Stored
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
 from pumice.cluster.apiserver.verbs.read import Filter, body_of, metadata_only
@@ -50,14 +50,14 @@ async def _refuse(problem: ApiFailure) -> AsyncIterator[bytes]:
 
 
 async def _stream(call: Call, wanted: Filter, revision: int, initial: bool) -> AsyncIterator[bytes]:
-    storage, shelf = call.backend.storage, call.kind.storage
+    storage, store = call.backend.storage, call.kind.storage
     clock, lines = call.backend.clock, _Lines(call)
     bookmarks = call.request.flag("allowWatchBookmarks")
     timeout = float(call.request.number("timeoutSeconds") or DEFAULT_TIMEOUT)
     end = clock.monotonic() + timeout
     if initial:
         revision = storage.revision
-        first = [lines.line("ADDED", stored) for stored in storage.objects(shelf, wanted.namespace) if wanted(stored)]
+        first = [lines.line("ADDED", stored) for stored in storage.objects(store, wanted.namespace) if wanted(stored)]
         if call.request.flag("sendInitialEvents"):
             first.append(lines.bookmark(revision, initial_end=True))
         if first:
@@ -65,7 +65,7 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool) -> A
     next_bookmark = clock.monotonic() + BOOKMARK_EVERY
     while True:
         try:
-            events = storage.changes(shelf, revision)
+            events = storage.changes(store, revision)
         except Gone:
             message = f"too old resource version: {revision} ({storage.oldest})"
             yield encode({"type": "ERROR", "object": expired(message).status()}) + b"\n"

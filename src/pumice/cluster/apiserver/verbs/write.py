@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, invalid, required, unsupported_media_type
-from pumice.cluster.apiserver.exchange import Response, decode_body, encode, reply
+from pumice.cluster.apiserver.http_types import Response, decode_body, encode, reply
 from pumice.cluster.apiserver.patch.apply import apply
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.merge_patch import apply_merge_patch

@@ -1,0 +1,180 @@
+"""Kept connections to one server, each with one request under way: a request is one write, its answer one callback."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+
+from pumice.adapters.kube.http1 import Answer, AnswerReader, BadAnswer
+
+KEPT = 55.0
+"""Seconds after which an idle connection is not used again: servers and what stands between begin to forget it then."""
+REPEATED = frozenset({"GET", "PUT", "DELETE"})
+"""What may be sent twice: sent again when a kept connection turns out to have ended before anything was answered."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = ("_answer", "_loop", "_reader", "_since", "_transport", "pool")
+
+    def __init__(self, pool: Connections) -> None:
+        self.pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._reader = AnswerReader()
+        self._since = self._loop.time()
+
+    async def ask(self, message: bytes, timeout: float) -> Answer:
+        """Send and wait. Raises BadAnswer, ConnectionError or TimeoutError; the connection is gone then."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the connection has ended")
+        self._answer = expected = self._loop.create_future()
+        self._reader.begin()
+        timer = self._loop.call_later(timeout, self._fail, TimeoutError())
+        try:
+            transport.write(message)
+            answer: Answer = await expected
+            return answer
+        except BaseException:  # cancelled too: nobody takes this answer any more, so nobody may use the connection
+            self.abort()
+            raise
+        finally:
+            timer.cancel()
+            self._answer = None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has been answered to the last request."""
+        return not self._reader.begun
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it may be used again."""
+        alive = self._transport is not None and not self._transport.is_closing()
+        return alive and self._loop.time() - self._since < KEPT
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:  # nobody asked: a server that says why it hangs up
+            self.abort()
+            return
+        try:
+            answer = self._reader.feed(data)
+        except BadAnswer as error:
+            self._fail(error)
+            return
+        if answer is not None:
+            self._take(answer)
+
+    def eof_received(self) -> None:
+        self._ended()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self.pool.forget(self)
+        self._ended(error)
+
+    # -- what follows
+
+    def _take(self, answer: Answer) -> None:
+        self._since = self._loop.time()
+        self._reader.begin()  # lets go of the body: this connection may rest for long
+        if answer.last:
+            self.abort()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _ended(self, error: Exception | None = None) -> None:
+        if self._answer is None or self._answer.done():
+            return
+        try:
+            self._take(self._reader.eof())
+        except BadAnswer as bad:
+            self._fail(error if isinstance(error, OSError) else ConnectionResetError(str(bad)))
+
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+
+@dataclass(slots=True)
+class Connections:
+    """The connections to one server. How many there are is the caller's business: there is one for each request under way,
+    and the last used is used first, so that few stay warm and the rest run out."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    _all: set[Connection] = field(default_factory=set)
+    _idle: list[Connection] = field(default_factory=list)
+
+    async def ask(self, verb: str, message: bytes, timeout: float) -> Answer:
+        """One request. Raises BadAnswer, OSError (what became of the request is unknown) or TimeoutError."""
+        connection = self._warm()
+        if connection is not None:
+            try:
+                return await self._ask(connection, message, timeout)
+            except ConnectionError:
+                if verb not in REPEATED or not connection.untouched:
+                    raise
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(timeout):
+            connection = await self._open()
+        return await self._ask(connection, message, timeout - (asyncio.get_running_loop().time() - began))
+
+    async def _ask(self, connection: Connection, message: bytes, timeout: float) -> Answer:
+        try:
+            answer = await connection.ask(message, timeout)
+        except TimeoutError:
+            self._end_idle()  # the way may be cut: they lead to the same end, and each would cost a timeout
+            raise
+        if connection.fresh:
+            self._idle.append(connection)
+        return answer
+
+    def _warm(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.fresh:
+                return connection
+            connection.abort()
+        return None
+
+    async def _open(self) -> Connection:
+        name = (self.server_name or self.host) if self.tls is not None else None
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(self), self.host, self.port, ssl=self.tls, server_hostname=name, happy_eyeballs_delay=0.25
+        )
+        self._all.add(connection)
+        return connection
+
+    def _end_idle(self) -> None:
+        for connection in list(self._idle):
+            connection.abort()
+
+    def forget(self, connection: Connection) -> None:
+        """It has ended."""
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    async def close(self) -> None:
+        """End them all, and give their transports the turn that they need for it."""
+        for connection in list(self._all):
+            connection.abort()
+        await asyncio.sleep(0)

@@ -1,0 +1,323 @@
+"""The controller daemon: PodGroups of bare pods, and queues. Watches in, pure reconciling, writes out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pumice.apps.service.daemon_pages import pages
+from pumice.apps.service.http import host_and_port, served
+from pumice.apps.service.lease import Election
+from pumice.apps.service.tasks import run_until
+from pumice.apps.service.work_queue import WorkQueue
+from pumice.controllers import podgroup, queue
+from pumice.metrics.primitives import family
+from pumice.model.refusal import Unavailable
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
+from pumice.wire import volcano
+from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.objects import ConfigMap, Pod, convert, decode
+from pumice.wire.volcano import PodGroup, Queue, default_queue, group_name_for
+
+log = logging.getLogger("pumice.controller")
+
+ABSENT_KIND_RETRY = 10.0
+BEHIND = 0.2
+"""Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
+LEASE = "vc-controller-manager"
+
+
+@dataclass(slots=True)
+class Settings:
+    """``bare_pod_groups`` False: no PodGroup is written for pods that name none (the scheduler needs none)."""
+
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    listen: str = "127.0.0.1:8081"
+    workers: int = 8
+    bare_pod_groups: bool = True
+    inherit_owner_annotations: bool = True
+    default_queue: str = DEFAULT_QUEUE
+    leader_elect: bool = False
+    lease_namespace: str = SYSTEM_NAMESPACE
+
+
+async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+              ready: asyncio.Event | None = None) -> None:  # fmt: skip
+    """Run until ``stop``."""
+    await Controller(settings, cluster, clock, dice, stop, ready).run()
+
+
+@dataclass(slots=True)
+class Controller:
+    """What was watched, and the keys that wait to be reconciled."""
+
+    settings: Settings
+    cluster: Cluster
+    clock: Clock
+    dice: random.Random
+    stop: asyncio.Event
+    ready: asyncio.Event | None = None
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """Pods of ours without a group, by uid."""
+    groups: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """PodGroup key to (queue, phase)."""
+    queues: dict[str, Queue] = field(default_factory=dict)
+    owners: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
+    """ReplicaSets and StatefulSets by uid: generation and annotations as last looked at."""
+    scaled: dict[str, Resource] = field(default_factory=dict)
+    work: WorkQueue = field(init=False)
+    _unsynced: set[str] = field(default_factory=set)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _lost_lease: bool = False
+    _election: Election | None = None
+
+    def __post_init__(self) -> None:
+        self.work = WorkQueue(self.clock, self.dice, self._reconcile)
+
+    async def run(self) -> None:
+        host, port = host_and_port(self.settings.listen)
+        async with served(pages(self._metrics_page, lambda: sorted(self._unsynced)), host, port, "controller"):
+            watches: list[tuple[str, Resource, Callable[[WatchEvent], None]]] = [
+                ("queues", volcano.QUEUES, self._on_queue),
+                ("podgroups", volcano.POD_GROUPS, self._on_group),
+            ]
+            if self.settings.bare_pod_groups:
+                watches.append(("pods", volcano.PODS, self._on_pod))
+                watches += [(kind.plural, kind, self._on_owner(kind)) for kind in podgroup.SCALED_KINDS]
+            self._unsynced = {name for name, _, _ in watches}
+            jobs: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
+            await run_until(self.stop, *jobs, self._work())
+        if self._election is not None and not self._lost_lease:
+            await self._election.release()
+        if self._lost_lease:
+            raise Unavailable(f"the lease {LEASE} was lost; another controller leads now")
+
+    async def _work(self) -> None:
+        await self._synced.wait()
+        if self.settings.leader_elect:
+            election = Election(self.cluster, self.clock, self.dice, LEASE, self.settings.lease_namespace)
+            await election.acquire()
+            self._election = election
+            keeper = asyncio.get_running_loop().create_task(self._keep(election))
+        for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
+            if name not in self.queues:
+                await self._quietly(self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable)))
+        if self.ready is not None:
+            self.ready.set()
+        log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues), len(self.groups), len(self.pods))
+        try:
+            await self.work.run(self.settings.workers)
+        finally:
+            if self.settings.leader_elect:
+                keeper.cancel()
+
+    async def _keep(self, election: Election) -> None:
+        await election.keep()
+        self._lost_lease = True
+        self.stop.set()
+
+    # -- reconciling --------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, kind: str, key: str) -> None:
+        if kind == "pod" and key in self.pods:
+            await self._reconcile_pod(self.pods[key])
+        elif kind == "queue" and key in self.queues:
+            await self._reconcile_queue(self.queues[key])
+        elif kind in self.scaled:
+            await self._reconcile_owner(self.scaled[kind], *key.split("/"))
+
+    async def _reconcile_pod(self, pod: Pod) -> None:
+        name = podgroup.group_name(pod)
+        exists = f"{pod.metadata.namespace}/{name}" in self.groups
+        annotations = {} if exists else await self._owner_annotations(pod)
+        actions = podgroup.reconcile_pod(
+            pod, group_exists=exists, owner_annotations=annotations, scheduler_names=self.settings.scheduler_names,
+            now=self.clock.now(),
+        )  # fmt: skip
+        for action in actions:
+            await self._perform(action)
+        self.pods.pop(pod.metadata.uid, None)
+
+    async def _perform(self, action: podgroup.Action) -> None:
+        match action:
+            case podgroup.CreateGroup():
+                try:
+                    await self.cluster.create(volcano.POD_GROUPS, action.body, action.namespace)
+                except ApiError as error:
+                    if error.code != 409:
+                        raise
+                self.groups.setdefault(f"{action.namespace}/{action.name}", ("", volcano.PENDING))
+            case podgroup.AnnotatePod():
+                # The uid in the patch makes the API server refuse a successor of the same name.
+                metadata = {"uid": action.uid, "annotations": {GROUP_NAME: action.group}}
+                try:
+                    await self.cluster.patch(volcano.PODS, action.name, {"metadata": metadata}, action.namespace)
+                except ApiError as error:
+                    if error.code not in (404, 409, 422):
+                        raise
+            case podgroup.UpdateGroup():
+                await self._quietly(self.cluster.patch(volcano.POD_GROUPS, action.name, action.body, action.namespace))
+            case podgroup.DeleteGroup():
+                await self._quietly(self.cluster.delete(volcano.POD_GROUPS, action.name, action.namespace))
+
+    async def _owner_annotations(self, pod: Pod) -> dict[str, str]:
+        owner = podgroup.controlling_owner(pod)
+        if owner is None:
+            return {}
+        resource = podgroup.OWNER_KINDS.get((owner.api_version, owner.kind))
+        if resource is None:
+            return {}
+        try:
+            found = await self.cluster.get(resource, owner.name, pod.metadata.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                return {}
+            raise
+        return self._heeded(found)
+
+    def _heeded(self, owner: Json) -> dict[str, str]:
+        annotations = owner.get("metadata", {}).get("annotations") or {}
+        return podgroup.heeded(annotations, inherit=self.settings.inherit_owner_annotations)
+
+    async def _reconcile_owner(self, kind: Resource, namespace: str, name: str) -> None:
+        """A ReplicaSet or StatefulSet: its group goes or follows (spec 14.2)."""
+        try:
+            owner = await self.cluster.get(kind, name, namespace)
+            group = await self.cluster.get(volcano.POD_GROUPS, group_name_for(owner["metadata"]["uid"]), namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return
+        chosen = ",".join(f"{k}={v}" for k, v in (owner["spec"].get("selector", {}).get("matchLabels") or {}).items())
+        items = (await self.cluster.list(volcano.PODS, namespace, label_selector=chosen))["items"] if chosen else []
+        uid = owner["metadata"]["uid"]
+        members = [pod for pod in (convert(Pod, item) for item in items) if _belongs(pod, uid)]
+        newest = max(members, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+        for action in podgroup.reconcile_owner(owner, group, newest, self._heeded(owner)):
+            await self._perform(action)
+
+    async def _reconcile_queue(self, found: Queue) -> None:
+        name = found.metadata.name
+        groups = sum(1 for owner, _ in self.groups.values() if (owner or self.settings.default_queue) == name)
+        for action in queue.reconcile_queue(found, groups):
+            if isinstance(action, queue.SetParent):
+                await self.cluster.patch(volcano.QUEUES, name, {"spec": {"parent": action.parent}})
+            else:
+                await self.cluster.patch(volcano.QUEUES, name, {"status": {"state": action.state}}, subresource="status")
+
+    async def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
+        """A refusal that only says that somebody was faster."""
+        try:
+            await call
+        except ApiError as error:
+            if error.code not in (404, 409):
+                log.warning("%s", error)
+
+    # -- watches ------------------------------------------------------------------------------------------------
+
+    async def _watch(self, name: str, resource: Resource, handle: Callable[[WatchEvent], None]) -> None:
+        while True:
+            try:
+                async for event in self.cluster.watch(resource):
+                    if event.type == "SYNCED":
+                        self._is_synced(name)
+                    elif event.type != "BOOKMARK":
+                        try:
+                            handle(event)
+                        except (msgspec.MsgspecError, ValueError) as error:
+                            log.warning("object set aside kind=%s cause=%s", name, error)
+                        except Exception:  # one object must not end the controller
+                            log.exception("object set aside kind=%s", name)
+            except ApiError as error:
+                if error.code == 404:
+                    self._is_synced(name)
+                else:
+                    log.error("cannot watch %s: %s", name, error)
+                await self.clock.sleep(ABSENT_KIND_RETRY)
+
+    def _is_synced(self, name: str) -> None:
+        self._unsynced.discard(name)
+        if not self._unsynced:
+            self._synced.set()
+
+    def _on_pod(self, event: WatchEvent) -> None:
+        pod = decode(Pod, event.raw)
+        if event.type == "DELETED" or not podgroup.needs_group(pod, self.settings.scheduler_names):
+            self.pods.pop(pod.metadata.uid, None)
+            return
+        known = pod.metadata.uid in self.pods
+        self.pods[pod.metadata.uid] = pod
+        if pod.spec.node_name:
+            self.work.add("pod", pod.metadata.uid)
+        elif not known:
+            self.work.add_later("pod", pod.metadata.uid, BEHIND)
+
+    def _on_owner(self, kind: Resource) -> Callable[[WatchEvent], None]:
+        self.scaled[kind.plural] = kind
+
+        def handle(event: WatchEvent) -> None:
+            meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
+            said = (meta.generation, tuple(sorted(meta.annotations.items())))
+            if event.type == "DELETED":
+                self.owners.pop(meta.uid, None)
+            elif self.owners.get(meta.uid) != said:  # else only its status changed
+                self.owners[meta.uid] = said
+                self.work.add(kind.plural, f"{meta.namespace}/{meta.name}")
+
+        return handle
+
+    def _on_group(self, event: WatchEvent) -> None:
+        group = decode(PodGroup, event.raw)
+        key = f"{group.metadata.namespace}/{group.metadata.name}"
+        touched = {group.spec.queue or self.settings.default_queue}
+        if key in self.groups:
+            touched.add(self.groups[key][0] or self.settings.default_queue)
+        if event.type == "DELETED":
+            self.groups.pop(key, None)
+        else:
+            before = self.groups.get(key)
+            self.groups[key] = (group.spec.queue, group.status.phase)
+            if before == self.groups[key]:
+                return
+        for name in touched & self.queues.keys():
+            if self.queues[name].status.state in (volcano.CLOSED, volcano.CLOSING):
+                self.work.add("queue", name)
+
+    def _on_queue(self, event: WatchEvent) -> None:
+        found = decode(Queue, event.raw)
+        name = found.metadata.name
+        if event.type == "DELETED":
+            self.queues.pop(name, None)
+            return
+        self.queues[name] = found
+        self.work.add("queue", name)
+
+    # -- pages --------------------------------------------------------------------------------------------------
+
+    async def _metrics_page(self) -> bytes:
+        return self.metrics_text().encode()
+
+    def metrics_text(self) -> str:
+        """PodGroups by queue and phase (spec 22)."""
+        counts: Counter[tuple[str, str]] = Counter(
+            (owner or self.settings.default_queue, phase or volcano.PENDING) for owner, phase in self.groups.values()
+        )
+        lines: list[str] = []
+        for phase in ("Inqueue", "Pending", "Running", "Unknown", "Completed"):
+            series = [({"queue_name": name}, counts[name, phase]) for name in sorted(self.queues)]
+            name = f"volcano_queue_pod_group_{phase.lower()}_count"
+            lines.extend(family(name, "gauge", f"PodGroups in phase {phase}", series))
+        return "\n".join(lines) + "\n"
+
+
+def _belongs(pod: Pod, uid: str) -> bool:
+    owner = podgroup.controlling_owner(pod)
+    return owner is not None and owner.uid == uid and not pod.metadata.deletion_timestamp

@@ -1,0 +1,1 @@
+"""The monitor daemon of a node."""

@@ -1,0 +1,119 @@
+"""The monitor's word to the containers: less important work waits for more important work on the same card, and a container
+that is alone at work runs without its core limit (spec nvidia-device-plugin 18.5, hami-core 12).
+
+Each round reads every region afresh, decides (``node.feedback``) and writes only what changes, four bytes at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pumice.adapters.region import ContainerFolders, read_region
+from pumice.adapters.region.writer import write_feedback, write_pulse
+from pumice.apps.node.own_node import OwnNode
+from pumice.model.refusal import Unavailable
+from pumice.node.feedback import Tenant, feedback
+from pumice.node.pods import NodePod
+from pumice.ports.clock import Clock
+from pumice.ports.region import BadRegion
+
+log = logging.getLogger("pumice.monitor")
+
+Container = tuple[str, str]
+"""Pod UID and name of the container."""
+
+
+class FeedbackRounds:
+    """``folders`` tells where the regions lie. Only containers of pods on this node that have not ended are spoken to."""
+
+    def __init__(self, folders: Callable[[], ContainerFolders], own: OwnNode, every: float = 5.0) -> None:
+        self._folders, self._own, self._every = folders, own, every
+        self._warned: set[Path] = set()
+        self._turn, self._over = threading.Lock(), False
+        self.waiting: frozenset[Container] = frozenset()
+        """Whose launches wait since the last round."""
+
+    async def run(self, clock: Clock) -> None:
+        """Rounds for ever; when it ends nobody is left waiting for a word that would not come."""
+        await self._own.pods_synced.wait()
+        try:
+            while True:
+                await clock.sleep(self._every)
+                await asyncio.to_thread(self.round, self._own.pods)
+        finally:
+            with self._turn:  # a round may still be under way in its thread
+                self._over = True
+                self._release(self._own.pods)
+
+    def round(self, pods: Sequence[NodePod]) -> None:
+        """One round over these pods."""
+        with self._turn:
+            if not self._over:
+                self._round(pods)
+
+    def _round(self, pods: Sequence[NodePod]) -> None:
+        tenants, paths = self._tenants(pods)
+        words = feedback(tenants)
+        for key, word in words.items():
+            self._write(paths[key], word.recent, word.limited)
+        told = {key: tenant.recent for key, tenant in tenants.items()}
+        told |= {key: word.recent for key, word in words.items() if word.recent is not None}
+        waiting = frozenset(key for key, recent in told.items() if recent < 0)
+        for key in waiting:
+            self._beat(paths[key], self._every)
+        for key in (self.waiting & told.keys()) - waiting:
+            self._beat(paths[key], None)
+        for uid, container in sorted(waiting ^ self.waiting):
+            log.info("container %s pod_uid=%s container=%s",
+                     "waits for more important work" if (uid, container) in waiting else "goes on", uid, container)  # fmt: skip
+        self.waiting = waiting
+
+    def _tenants(self, pods: Sequence[NodePod]) -> tuple[dict[Container, Tenant], dict[Container, Path]]:
+        alive = {key for pod in pods if not pod.finished for key in _containers(pod)}
+        folders = self._folders()
+        tenants: dict[Container, Tenant] = {}
+        paths: dict[Container, Path] = {}
+        for key, directory in folders.containers().items():
+            if key not in alive:
+                continue
+            try:
+                path = folders.region(directory)
+                region = None if path is None else read_region(path)
+            except BadRegion as error:
+                log.debug("%s", error)
+                continue
+            if path is not None and region is not None:
+                uuids = tuple(device.uuid for device in region.devices)
+                tenants[key] = Tenant(uuids, region.priority, region.recent_kernel, region.utilization_switch != 0)
+                paths[key] = path
+        return tenants, paths
+
+    def _write(self, path: Path, recent: int | None, limited: bool | None) -> None:
+        try:
+            write_feedback(path, recent, limited)
+        except (BadRegion, Unavailable) as error:
+            if path not in self._warned:
+                self._warned.add(path)
+                log.warning("no feedback: %s", error)
+
+    def _beat(self, path: Path, every: float | None) -> None:
+        """Who waits hears that the monitor lives, and goes on by itself otherwise."""
+        with contextlib.suppress(Unavailable):
+            write_pulse(path, every)
+
+    def _release(self, pods: Sequence[NodePod]) -> None:
+        tenants, paths = self._tenants(pods)
+        for key, tenant in tenants.items():
+            if tenant.recent < 0:
+                self._write(paths[key], 0, None)
+                self._beat(paths[key], None)
+
+
+def _containers(pod: NodePod) -> set[Container]:
+    ended = {status.name for status in pod.status.container_statuses if "terminated" in status.state}
+    return {(pod.uid, c.name) for c in (*pod.spec.init_containers, *pod.spec.containers) if c.name not in ended}

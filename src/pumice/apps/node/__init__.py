@@ -1,0 +1,1 @@
+"""The daemons of a node that serve the kubelet: device plugins."""

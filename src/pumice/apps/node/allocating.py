@@ -1,0 +1,136 @@
+"""Performs the decisions of the allocator: the handler of the number resource's endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pumice.adapters.kubelet.endpoint import PluginError
+from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice.apps.node.files import make_directory
+from pumice.apps.node.own_node import OwnNode, persist
+from pumice.apps.service.tasks import first
+from pumice.model.refusal import PumiceError
+from pumice.node.allocator import Allocator, Decision, Refuse, Repeat, Serve
+from pumice.node.answer import Answer
+from pumice.node.effects import PatchNode
+from pumice.node.pods import Held
+from pumice.ports.cluster import ApiError
+from pumice.wire import names
+
+log = logging.getLogger("pumice.node")
+
+PATIENCE = 2.0
+"""Seconds to wait for the watch: the binding reaches the kubelet and us by different ways."""
+
+
+class NumberHandler:
+    """Answers for ``volcano.sh/vgpu-number``. One call at a time, as the kubelet makes them."""
+
+    def __init__(self, allocator: Allocator, own: OwnNode, held: Callable[[], Held | None] = lambda: None) -> None:
+        self._allocator, self._own, self._held = allocator, own, held
+        self._one_at_a_time = asyncio.Lock()
+
+    async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+        return self._allocator.prefer(self._own.pods, available, must, size, await asyncio.to_thread(self._held))
+
+    async def allocate(self, ids: Sequence[str]) -> Any:
+        async with self._one_at_a_time:
+            match await self._decide(ids):
+                case Serve() as decision:
+                    return await self._serve(decision)
+                case Repeat(answer=answer, pod=pod):
+                    log.info("answered again pod=%s", pod)
+                    return message(answer)
+                case Refuse() as decision:
+                    raise await self._refuse(decision)
+        await self.release_lock()
+        waiting = "no pod of this node waits for" if len(ids) != 1 else "no pod of this node waits for exactly"
+        raise PluginError(f"{waiting} {len(ids)} vGPU{'s' if len(ids) != 1 else ''}; was it placed by the scheduler?")
+
+    async def release_lock(self) -> None:
+        """Remove the node lock of schedulers that take one, if it is held."""
+        node = self._own.node
+        if node is not None and names.NODE_LOCK_VGPU in node.metadata.annotations:
+            await self._own.perform_soon(PatchNode({names.NODE_LOCK_VGPU: None}), "releasing the node lock")
+
+    async def sweep(self) -> None:
+        """Mark pods that ended while they were allocating, now and whenever the pods change."""
+        while True:
+            changed = self._own.pods_changed.wait()
+            for patch in self._allocator.sweep(self._own.pods):
+                if await self._own.perform_soon(patch, f"marking pod {patch.namespace}/{patch.name}"):
+                    log.info("pod ended while allocating pod=%s/%s", patch.namespace, patch.name)
+                    await self.release_lock()
+            await changed
+
+    async def _decide(self, ids: Sequence[str]) -> Decision | None:
+        """By the watch, then by a list past the watch, then whenever something changes, for a while."""
+        held = await asyncio.to_thread(self._held)
+        decision = self._allocator.allocate(self._own.pods, ids, held)
+        if decision is None:
+            with suppress(ApiError):
+                await self._own.relist()
+                decision = self._allocator.allocate(self._own.pods, ids, held)
+        deadline = self._own.clock.monotonic() + PATIENCE
+        while decision is None and (left := deadline - self._own.clock.monotonic()) > 0:
+            await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
+            decision = self._allocator.allocate(self._own.pods, ids, held)
+        return decision
+
+    async def _serve(self, decision: Serve) -> Any:
+        pod, patch = decision.work.pod, decision.patch
+        try:
+            for directory in decision.answer.directories:
+                await asyncio.to_thread(make_directory, directory)
+            if patch is not None:
+                refused = await persist(lambda: self._own.perform(patch), self._own.clock)
+                if refused is not None:
+                    raise PumiceError(f"its annotations could not be written: {refused}")
+        except (PumiceError, OSError) as error:
+            raise await self._refuse(self._allocator.refuse(pod, str(error))) from error
+        self._allocator.settled(decision)
+        for note in decision.notes:
+            await self._own.perform(note)
+        if decision.finished:
+            await self.release_lock()
+        cards = ",".join(device.id for device in decision.work.devices)
+        log.info("served pod=%s container=%s cards=%s", pod.key, decision.work.container.name, cards)
+        return message(decision.answer)
+
+    async def _refuse(self, decision: Refuse) -> PluginError:
+        log.warning("refused: %s", decision.reason)
+        for effect in decision.effects:
+            await self._own.perform_soon(effect, "marking the pod")
+        await self.release_lock()
+        return PluginError(decision.reason)
+
+
+class EmptyHandler:
+    """Answers for resources that are only counted (memory units and cores as device lists)."""
+
+    async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+        return []
+
+    async def allocate(self, ids: Sequence[str]) -> Any:
+        return pb.ContainerAllocateResponse()
+
+
+def message(answer: Answer) -> Any:
+    """The answer as the protocol's message."""
+    return pb.ContainerAllocateResponse(
+        envs=dict(answer.env),
+        mounts=[
+            pb.Mount(container_path=m.container_path, host_path=m.host_path, read_only=m.read_only)
+            for m in answer.mounts
+        ],
+        devices=[
+            pb.DeviceSpec(container_path=n.container_path, host_path=n.host_path, permissions=n.permissions)
+            for n in answer.nodes
+        ],
+        annotations=dict(answer.annotations),
+        cdi_devices=[pb.CDIDevice(name=name) for name in answer.cdi],
+    )

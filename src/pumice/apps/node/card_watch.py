@@ -1,0 +1,132 @@
+"""Keeps the list of cards, their health, and who else holds them: looks for events every second, at all every half minute.
+
+NVML calls block and a sick card may hang one, so they run one after the other in a thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from pumice.adapters.bookings.foreign import ForeignPrograms
+from pumice.adapters.nvml import NvmlCards
+from pumice.apps.service.tasks import Signal, first
+from pumice.node.health import Health, XidRule
+from pumice.ports.cards import CardFacts, Cards, CardsUnavailable
+from pumice.ports.clock import Clock
+
+log = logging.getLogger("pumice.node")
+T = TypeVar("T")
+
+
+class CardWatch:
+    """``facts`` and ``sick`` of this machine. ``changed`` fires when either did."""
+
+    def __init__(
+        self, cards: Cards, clock: Clock, rule: XidRule, *, every: float = 1.0, full_every: float = 30.0,
+        foreign: ForeignPrograms | None = None,
+    ) -> None:  # fmt: skip
+        self._cards, self._clock, self._rule = cards, clock, rule
+        self._every, self._full_every = every, full_every
+        self._thread = ThreadPoolExecutor(1, "nvml")
+        self._known: dict[str, CardFacts] = {}
+        self._health = Health((), rule)
+        self._foreign = foreign or ForeignPrograms(())
+        self._held: dict[str, str] = {}
+        self._answered = clock.monotonic()
+        self.changed = Signal()
+
+    @property
+    def stuck(self) -> float:
+        """Seconds since the driver last answered; a sick card may hang it."""
+        return self._clock.monotonic() - self._answered
+
+    @property
+    def facts(self) -> tuple[CardFacts, ...]:
+        """Every card ever seen, in NVML order; one that fell off the bus stays, and is sick."""
+        return tuple(sorted(self._known.values(), key=lambda card: card.index))
+
+    @property
+    def sick(self) -> dict[str, str]:
+        """Why a card takes no pods, by UUID: it is ill, or programs outside of the cluster hold it."""
+        return {**self._held, **self._health.sick}
+
+    async def start(self) -> None:
+        """Look once. Raises CardsUnavailable."""
+        facts = await self._call(self._cards.facts)
+        self._take(facts)
+        self._held = await self._call(self._foreign.look)
+        if self._rule.off:
+            log.warning("health checks are switched off")
+            return
+        troubles = await self._call(lambda: self._cards.subscribe([card.uuid for card in facts]))
+        for uuid, trouble in troubles.items():
+            if trouble != "unsupported":
+                self._health.blame(uuid, trouble)
+        if unsupported := sorted(uuid for uuid, trouble in troubles.items() if trouble == "unsupported"):
+            log.warning("cards without health events, taken as healthy cards=%s", ",".join(unsupported))
+
+    async def settle(self) -> None:
+        """Learn of every program that began to book before now: called once our socket answers, which stops new ones."""
+        self._held = await self._call(lambda: self._foreign.look(settled=True))
+
+    async def run(self) -> None:
+        """Keep looking until cancelled."""
+        next_full = self._clock.monotonic() + self._full_every
+        while True:
+            await self._clock.sleep(self._every)
+            before = self._known, self.sick
+            self._held = await self._call(self._foreign.look)
+            if not self._rule.off:
+                for event in await self._call(self._cards.events):
+                    self._health.event(event)
+            if self._clock.monotonic() >= next_full:
+                next_full = self._clock.monotonic() + self._full_every
+                await self._look_again()
+            if (self._known, self.sick) != before:
+                self._log(before[1])
+                self.changed.fire()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _look_again(self) -> None:
+        try:
+            self._take(await self._call(self._cards.facts))
+        except CardsUnavailable as error:
+            log.warning("%s", error)
+            self._health.watch(())
+        for uuid in self._health.sick:
+            self._health.check(uuid, await self._call(lambda uuid=uuid: self._cards.answers(uuid)))  # type: ignore[misc]
+
+    def _take(self, facts: tuple[CardFacts, ...]) -> None:
+        self._known = {**self._known, **{card.uuid: card for card in facts}}
+        self._health.watch(card.uuid for card in facts)
+
+    def _log(self, before: dict[str, str]) -> None:
+        for uuid, reason in self.sick.items():
+            if uuid not in before:
+                log.warning("card takes no pods uuid=%s reason=%s", uuid, reason)
+        for uuid in before.keys() - self.sick.keys():
+            log.info("card takes pods again uuid=%s", uuid)
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._answered = self._clock.monotonic()
+        return answer
+
+
+async def open_cards(library: str, wait: bool, clock: Clock, stop: asyncio.Event) -> Cards | None:
+    """This machine's cards. ``wait``: look every 30 s until there is a driver; None when stopped meanwhile."""
+    while not stop.is_set():
+        try:
+            return await asyncio.to_thread(NvmlCards, library)
+        except CardsUnavailable as error:
+            if not wait:
+                raise
+            log.warning("%s; waiting", error)
+            await first(stop.wait(), clock.sleep(30.0))
+    return None

@@ -1,0 +1,188 @@
+"""The own node and the pods on it, kept up to date by watches, and the performer of what the node's mind decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from pumice.apps.service.tasks import Signal
+from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.pods import NodePod
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire.objects import Node, convert, decode
+
+log = logging.getLogger("pumice.node")
+
+PODS = Resource("", "v1", "pods")
+NODES = Resource("", "v1", "nodes", namespaced=False)
+EVENTS = Resource("", "v1", "events")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+
+_PASSING = {0, 408, 429, 500, 502, 503, 504}
+
+
+class OwnNode:
+    """A node's view of itself. ``run`` keeps it; reading is by ``pods``, ``node`` and the two signals."""
+
+    def __init__(self, cluster: Cluster, name: str, *, clock: Clock, dice: random.Random, component: str) -> None:
+        self.name, self.clock = name, clock
+        self._cluster, self._dice, self._component = cluster, dice, component
+        self._pods: dict[str, NodePod] = {}
+        self._gone: set[str] | None = None
+        """Pods that the watch took away while a list is on its way."""
+        self._arrivals = 0
+        self.node: Node | None = None
+        self.pods_changed, self.node_changed = Signal(), Signal()
+        self.pods_synced, self.node_synced = asyncio.Event(), asyncio.Event()
+
+    @property
+    def pods(self) -> list[NodePod]:
+        return list(self._pods.values())
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """What keeps the view, to be run side by side for as long as it is needed."""
+        return [self._watch_pods(), self._watch_node()]
+
+    async def relist(self) -> None:
+        """Ask for the pods now, past the watch. What the watch has told meanwhile counts more than an older list."""
+        gone: set[str] = set()
+        self._gone = gone
+        try:
+            listed = await self._cluster.list(PODS, field_selector=f"spec.nodeName={self.name}")
+        finally:
+            self._gone = None
+        for item in listed.get("items", []):
+            with suppress(msgspec.ValidationError):
+                pod = convert(NodePod, item)
+                known = self._pods.get(pod.uid)
+                if pod.uid not in gone and (known is None or _version(pod) >= _version(known)):
+                    self._keep(pod)
+
+    async def _watch_pods(self) -> None:
+        async for event in self._cluster.watch(PODS, field_selector=f"spec.nodeName={self.name}"):
+            if event.type == "SYNCED":
+                self.pods_synced.set()
+            elif event.type != "BOOKMARK":
+                try:
+                    pod = decode(NodePod, event.raw)
+                except msgspec.DecodeError as error:
+                    log.warning("a pod of this node cannot be read and is left alone: %s", error)
+                    continue
+                if event.type == "DELETED":
+                    self._pods.pop(pod.uid, None)
+                    if self._gone is not None:
+                        self._gone.add(pod.uid)
+                else:
+                    self._keep(pod)
+            self.pods_changed.fire()
+
+    def _keep(self, pod: NodePod) -> None:
+        known = self._pods.get(pod.uid)
+        if known is not None:
+            pod.arrival = known.arrival
+        elif self.pods_synced.is_set():
+            self._arrivals += 1
+            pod.arrival = self._arrivals
+        self._pods[pod.uid] = pod
+
+    async def _watch_node(self) -> None:
+        async for event in self._cluster.watch(NODES, field_selector=f"metadata.name={self.name}"):
+            if event.type == "SYNCED":
+                self.node_synced.set()
+            elif event.type == "DELETED":
+                self.node = None
+            elif event.type != "BOOKMARK":
+                with suppress(msgspec.DecodeError):
+                    self.node = decode(Node, event.raw)
+            self.node_changed.fire()
+
+    async def perform(self, effect: Effect) -> None:
+        """Do one thing. Raises ApiError when the API server refuses; Events are told on a best-effort basis."""
+        match effect:
+            case PatchPod():
+                body: dict[str, Any] = {"metadata": {"uid": effect.uid, "annotations": dict(effect.annotations)}}
+                await self._cluster.patch(PODS, effect.name, body, effect.namespace)
+            case PatchNode():
+                body = {"metadata": {"annotations": dict(effect.annotations)}}
+                self._took(await self._cluster.patch(NODES, self.name, body))
+            case PatchStatus():
+                status = {"capacity": dict(effect.resources), "allocatable": dict(effect.resources)}
+                body = {"metadata": {"annotations": dict(effect.annotations)}, "status": status}
+                self._took(await self._cluster.patch(NODES, self.name, body, subresource="status"))
+            case Tell():
+                await self._tell(effect)
+            case MakeDirectory():
+                raise TypeError("directories are made by apps.files")
+
+    async def perform_soon(self, effect: Effect, why: str) -> bool:
+        """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""
+        try:
+            await self.perform(effect)
+        except ApiError as error:
+            log.warning("%s failed: %s", why, error)
+            return False
+        return True
+
+    def _took(self, answer: dict[str, Any]) -> None:
+        with suppress(msgspec.ValidationError):
+            self.node = convert(Node, answer)
+
+    async def _tell(self, event: Tell) -> None:
+        now = self.clock.now()
+        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        namespace = event.namespace or "default"
+        suffix = f"{int(now * 1e9):x}{self._dice.getrandbits(16):04x}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{event.name}.{suffix}", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": event.kind,
+                "name": event.name,
+                "namespace": event.namespace,
+                "uid": event.uid,
+            },
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "type": "Warning" if event.warning else "Normal",
+            "source": {"component": self._component, "host": self.name},
+            "reportingComponent": self._component,
+            "reportingInstance": self.name,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        try:
+            await self._cluster.create(EVENTS, body, namespace)
+        except ApiError as error:
+            log.warning("event not recorded reason=%s: %s", event.reason, error)
+
+
+def _version(pod: NodePod) -> int:
+    """Later versions are greater numbers (Kubernetes says so since 1.35 and did so before)."""
+    text = pod.metadata.resource_version
+    return int(text) if text.isdecimal() else 0
+
+
+async def persist(
+    act: Callable[[], Awaitable[None]], clock: Clock, tries: int = 3, pause: float = 0.5
+) -> ApiError | None:
+    """Try again while the refusal may pass; the last refusal, or None when it was done."""
+    for attempt in range(tries):
+        try:
+            await act()
+            return None
+        except ApiError as error:
+            if error.code not in _PASSING or attempt == tries - 1:
+                return error
+            await clock.sleep(min(error.retry_after or pause, 2.0))
+    return None

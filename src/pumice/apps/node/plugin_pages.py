@@ -1,0 +1,46 @@
+"""What a node's plugin tells of itself over HTTP: /healthz, that the driver answers, and /readyz, that the kubelet and the node
+object know its cards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from pumice.apps.node.card_watch import CardWatch
+from pumice.apps.service.http import served
+
+STUCK = 90.0
+"""Seconds without an answer of the driver after which the plugin counts as dead."""
+
+
+@dataclass(slots=True)
+class PluginHealth:
+    """Filled in as the plugin comes up. Until then it waits for a driver: not ready, but well, so that no kubelet ends it."""
+
+    watch: CardWatch | None = None
+    missing: Callable[[], list[str]] = lambda: ["the driver"]
+    """What is not known yet to those who have to know it."""
+
+    async def healthz(self, request: web.Request) -> web.StreamResponse:
+        silent = self.watch.stuck if self.watch else 0.0
+        if silent < STUCK:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text=f"the driver has not answered for {silent:.0f} s\n")
+
+    async def readyz(self, request: web.Request) -> web.StreamResponse:
+        if names := self.missing():
+            return web.Response(status=503, text=f"waiting for: {', '.join(names)}\n")
+        return web.Response(text="ok\n")
+
+
+@asynccontextmanager
+async def plugin_pages(address: str, port: int, health: PluginHealth) -> AsyncIterator[None]:
+    """Serve both pages while the block runs; an empty ``address`` serves nothing."""
+    if not address:
+        yield
+        return
+    async with served({"/healthz": health.healthz, "/readyz": health.readyz}, address, port, "device plugin"):
+        yield

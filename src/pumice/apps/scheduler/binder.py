@@ -1,0 +1,191 @@
+"""Bindings on their way: concurrent and bounded, and what to believe when one is answered by an error.
+
+A Binding that was answered by a timeout may have been done all the same, so the pod is looked at before anything is
+given back. A gang's Bindings are repeated on the same node until they are in or their time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+import msgspec
+
+from pumice.apps.scheduler.node_locks import NodeLocks
+from pumice.apps.scheduler.volume_wait import POD_WENT, VolumeWait
+from pumice.engine.effects import Bind
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.volcano import PODS
+
+log = logging.getLogger("pumice.scheduler.bind")
+
+GANG_PATIENCE = 5.0
+"""Seconds for which a gang's Binding is repeated before the gang is given up as a whole."""
+LONGEST_PAUSE = 5.0
+"""Seconds between two looks at a pod of which nobody knows whether it is bound."""
+UNTIL_ALLOWED = 0.5
+CAUTIOUS = frozenset({0, 408, 409, 410, 429, 500, 502, 503, 504})
+"""Answers after which the pod is looked at: it may be bound in spite of them."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Outcome(Enum):
+    """What is known about one Binding in the end."""
+
+    BOUND = "bound"
+    FAILED = "failed"
+    GONE = "gone"  # the pod is not there any more, or is another one of that name
+    ELSEWHERE = "elsewhere"  # somebody else bound it
+
+
+@dataclass(slots=True)
+class Binder:
+    """Sends Bindings and reports each outcome once by ``done(effect, outcome, error text)``."""
+
+    cluster: Cluster
+    clock: Clock
+    dice: Random
+    done: Callable[[Bind, Outcome, str], None]
+    volumes: VolumeWait
+    concurrency: int = 32
+    locks: Callable[[], NodeLocks | None] = lambda: None
+    """The node locks, while the configuration asks for them (deviceshare.NodeLockEnable)."""
+    sent: Callable[[Bind], None] = lambda effect: None
+    """Told of each Binding right before it is sent for the first time."""
+    took: Callable[[str, float], None] = lambda stage, seconds: None
+    """Told how long PreBind (volumes, locks) and Bind (the call) took."""
+    allowed: Callable[[], bool] = lambda: True
+    """Whether Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _room: asyncio.Semaphore | None = None
+    _one_less: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, effect: Bind) -> None:
+        """Bind that pod. The members of a gang are sent in one go: the event loop has no turn between them."""
+        self.volumes.expect(effect)
+        task = asyncio.get_running_loop().create_task(self._run(effect))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._one_less.set()
+
+    @property
+    def in_flight(self) -> int:
+        """Bindings on their way; what still waits for volumes is none yet."""
+        return len(self._running) - self.volumes.waiting
+
+    async def drain(self) -> None:
+        """Wait until every Binding on its way is answered. Those that still wait for volumes are not sent any more."""
+        while self.in_flight:
+            self._one_less.clear()
+            await self._one_less.wait()
+
+    async def abandon(self) -> None:
+        """Send nothing any more. What was sent and is not answered is for a successor to find out."""
+        tasks = list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, effect: Bind) -> None:
+        try:
+            await self._carry_out(effect)
+        except Exception:  # nobody waits for this task: its pod would keep its place, unbound, for ever
+            log.exception("binding failed pod=%s/%s", effect.namespace, effect.name)
+            self.done(effect, Outcome.FAILED, "an error of the scheduler's own; its log says more")
+
+    async def _carry_out(self, effect: Bind) -> None:
+        if self._room is None:
+            self._room = asyncio.Semaphore(self.concurrency)
+        locks = self.locks()
+        began = self.clock.monotonic()
+        lock, error = None, await self.volumes.ready(effect)
+        if locks is not None and not error:
+            lock, error = await locks.take(effect)
+        self.took("PreBind", self.clock.monotonic() - began)
+        if error:
+            self.done(effect, Outcome.GONE if error == POD_WENT else Outcome.FAILED, error)
+            return
+        self.sent(effect)
+        outcome, error = await self._bind(effect)
+        if locks is not None and lock is not None and outcome is not Outcome.BOUND:
+            await locks.release(lock)
+        self.done(effect, outcome, error)
+
+    async def _bind(self, effect: Bind) -> tuple[Outcome, str]:
+        """Send it; a gang's again and again until its patience ends."""
+        assert self._room is not None
+        deadline = self.clock.monotonic() + GANG_PATIENCE
+        pause = 0.1
+        while True:
+            async with self._room:
+                while not self.allowed():
+                    await self.clock.sleep(UNTIL_ALLOWED)
+                began = self.clock.monotonic()
+                outcome, error = await self._once(effect)
+                self.took("Bind", self.clock.monotonic() - began)
+            repeat = outcome is Outcome.FAILED and effect.gang and self.clock.monotonic() + pause < deadline
+            if not repeat:
+                return outcome, error
+            await self.clock.sleep(pause * (0.5 + self.dice.random()))
+            pause = min(pause * 2, 1.0)
+
+    async def _once(self, effect: Bind) -> tuple[Outcome, str]:
+        try:
+            await self._send(effect)
+        except ApiError as error:
+            log.info("binding refused pod=%s/%s node=%s cause=%s", effect.namespace, effect.name, effect.node, error)
+            if error.code == 404:
+                return Outcome.GONE, error.message
+            if error.code in CAUTIOUS:
+                return await self._look(effect, error)
+            return Outcome.FAILED, error.message
+        return Outcome.BOUND, ""
+
+    async def _send(self, effect: Bind) -> None:
+        """Raises ApiError. A gang cannot wait as long as a request may last, or as a busy server asks for."""
+        if not effect.gang:
+            await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
+            return
+        try:
+            async with asyncio.timeout(GANG_PATIENCE):
+                await self.cluster.bind(effect.namespace, effect.name, binding_body(effect))
+        except TimeoutError as error:
+            raise ApiError(0, "Timeout", f"no answer within {GANG_PATIENCE:g} s") from error
+
+    async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
+        """What the API server holds of the pod after an answer that may be wrong. Asked until it answers: as long as
+        nobody knows, the pod keeps its place and its cards."""
+        pause = 0.1
+        while True:
+            try:
+                pod = await self.cluster.get(PODS, effect.name, effect.namespace)
+            except ApiError as second:
+                if second.code == 404:
+                    return Outcome.GONE, second.message
+                await self.clock.sleep(pause * (0.5 + self.dice.random()))
+                pause = min(pause * 2, LONGEST_PAUSE)
+                continue
+            if pod.get("metadata", {}).get("uid") != effect.uid:
+                return Outcome.GONE, "another pod has taken its name"
+            node = pod.get("spec", {}).get("nodeName", "")
+            if node:
+                return (Outcome.BOUND, "") if node == effect.node else (Outcome.ELSEWHERE, f"it runs on {node}")
+            return Outcome.FAILED, error.message
+
+
+def binding_body(effect: Bind) -> bytes:
+    """The Binding with its annotations (spec volcano-core 12.1). Its uid makes the API server refuse a successor."""
+    metadata: dict[str, object] = {"name": effect.name, "namespace": effect.namespace, "uid": effect.uid}
+    if effect.annotations:
+        metadata["annotations"] = effect.annotations
+    target = {"apiVersion": "v1", "kind": "Node", "name": effect.node}
+    return _encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})

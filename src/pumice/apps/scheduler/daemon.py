@@ -1,0 +1,343 @@
+"""The scheduler daemon: watches in, cycles of the engine, effects out (spec volcano-core 2, 5, 6, 12).
+
+One process, one loop. Watch events change the engine's state at once; a cycle runs after a window of a few milliseconds and
+never waits for the world; Bindings and status writes are performed beside it. No decision is made before every list is
+complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pumice.apps.scheduler.bind_results import BindResults
+from pumice.apps.scheduler.binder import Binder
+from pumice.apps.scheduler.configuration import Configuration
+from pumice.apps.scheduler.explain_page import ExplainPage
+from pumice.apps.scheduler.informers import Informers
+from pumice.apps.scheduler.node_locks import NodeLocks
+from pumice.apps.scheduler.status_writer import StatusWriter
+from pumice.apps.scheduler.volume_wait import VolumeWait
+from pumice.apps.service.daemon_pages import pages
+from pumice.apps.service.http import host_and_port, served
+from pumice.apps.service.lease import Election
+from pumice.apps.service.tasks import run_until
+from pumice.engine.effects import Bind
+from pumice.engine.engine import Engine
+from pumice.engine.explaining.explain import as_json, explain_known
+from pumice.engine.state.state import State
+from pumice.metrics.scheduler import SchedulerMetrics
+from pumice.model.refusal import Unavailable
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire import volcano
+from pumice.wire.names import DEFAULT_QUEUE, ROOT_QUEUE, SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
+from pumice.wire.volcano import Queue, default_queue
+
+log = logging.getLogger("pumice.scheduler")
+
+BUSY_BINDINGS = 16
+"""With so many Bindings on their way a cycle may wait longer for company."""
+LAST_BINDINGS = 5.0
+"""Seconds that Bindings on their way are given when the daemon stops."""
+LAST_WRITES = 1.0
+"""And after them events, conditions and evictions."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """Flags of the scheduler, upstream's names where it has them (spec volcano-core 2.1).
+
+    ``conf`` is a file; without it the ConfigMap ``configmap`` (namespace/name) is watched. ``window`` and ``window_busy``
+    are how long a cycle waits for more events, when idle and under load; ``window_status`` when there is status to write and
+    nothing to place. ``events`` False: no events. ``fallback_conf``: a broken first file leaves the built-in configuration.
+    ``node_selector``: only nodes with one of these labels take part.
+    """
+
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    conf: Path | None = None
+    configmap: str = f"{SYSTEM_NAMESPACE}/{SCHEDULER_CONFIGMAP}"
+    strict: bool = False
+    fallback_conf: bool = True
+    node_selector: tuple[tuple[str, str], ...] = ()
+    period: float = 1.0
+    default_queue: str = DEFAULT_QUEUE
+    listen: str = "127.0.0.1:8080"
+    healthz: str = ""
+    leader_elect: bool = False
+    lease_namespace: str = SYSTEM_NAMESPACE
+    lease_name: str = ""
+    identity: str = ""
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    window: float = 0.002
+    window_busy: float = 0.03
+    window_status: float = 0.05
+    budget: float = 0.05
+    bind_concurrency: int = 32
+    implicit_groups: bool = True
+    events: bool = True
+    status_writes: bool = True
+    volumes: bool = True
+    kubeconfig: str = ""
+    """For the child processes that answer /explain."""
+
+
+async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+              ready: asyncio.Event | None = None) -> None:  # fmt: skip
+    """Run until ``stop``. Raises BadInput when the first configuration cannot be used."""
+    await Scheduler(settings, cluster, clock, dice, stop, ready).run()
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """The running daemon."""
+
+    settings: Settings
+    cluster: Cluster
+    clock: Clock
+    dice: random.Random
+    stop: asyncio.Event
+    ready: asyncio.Event | None = None
+    engine: Engine = field(init=False)
+    metrics: SchedulerMetrics = field(init=False)
+    informers: Informers = field(init=False)
+    configuration: Configuration = field(init=False)
+    binder: Binder = field(init=False)
+    writer: StatusWriter = field(init=False)
+    results: BindResults = field(init=False)
+    port: int = 0
+    """Port of the pages, once they are served."""
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _keeper: asyncio.Task[None] | None = None
+    _election: Election | None = None
+    _lost_lease: bool = False
+    _told: dict[str, str] = field(default_factory=dict)
+    """What was last said to be wrong with which object."""
+
+    def __post_init__(self) -> None:
+        settings, cluster, clock, dice = self.settings, self.cluster, self.clock, self.dice
+        state = State(
+            scheduler_names=frozenset(settings.scheduler_names),
+            default_queue=settings.default_queue,
+            implicit_groups=settings.implicit_groups,
+        )
+        conf = parse_scheduler_conf(DEFAULT_CONF, source="built-in configuration")
+        self.engine = Engine(conf, state=state)
+        self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector)
+        self.configuration = Configuration(
+            self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.fallback_conf
+        )
+        self.metrics = SchedulerMetrics(self.engine, lambda: (self.informers.changes, id(self.engine.framework)))
+        self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
+        self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
+                                   busy=lambda: self.binder.in_flight >= BUSY_BINDINGS)
+        self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake)
+        locks = NodeLocks(cluster, clock, dice)
+        self.binder = Binder(
+            cluster, clock, dice, results.take,
+            VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
+            lambda: locks if self.engine.settings.node_lock else None, results.sent, self.metrics.took,
+            allowed=lambda: self._election is None or self._election.held,
+        )  # fmt: skip
+
+    # -- the daemon ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        self.configuration.read_file(first=True)
+        async with contextlib.AsyncExitStack() as servers:
+            explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names, known=self._explained)
+            routes = {**pages(self._metrics_page, self._waiting_for), "/explain": explain.answer}
+            for address in filter(None, dict.fromkeys((self.settings.listen, self.settings.healthz))):
+                host, port = host_and_port(address)
+                self.port = await servers.enter_async_context(served(routes, host, port, "scheduler"))
+            try:
+                await run_until(self.stop, *self._tasks())
+            finally:
+                await self._finish()
+        if self._lost_lease:
+            raise Unavailable("the lease was lost; another scheduler leads now")
+
+    def _explained(self, namespace: str, name: str) -> bytes:
+        """Runs in a forked child: what it does to the engine is nobody else's."""
+        found = explain_known(self.engine, namespace, name, now=self.clock.now())
+        return as_json(found) + b"\n" if found is not None else b""
+
+    def _tasks(self) -> list[Coroutine[Any, Any, None]]:
+        return [
+            self.writer.run(),
+            *self.informers.watches(volumes=self.settings.volumes),
+            *self.configuration.watches(),
+            self._loop(),
+        ]
+
+    async def _finish(self) -> None:
+        """No new decision is made any more: wait for the Bindings on their way, then give the lease up. Without the lease all
+        that is left belongs to the next leader."""
+        if self._lost_lease:
+            await self.binder.abandon()
+            return
+        if self.binder.in_flight:
+            log.info("finishing bindings in_flight=%d", self.binder.in_flight)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.binder.drain(), LAST_BINDINGS)
+        await self.binder.abandon()
+        await self.writer.flush(LAST_WRITES)
+        if self._keeper is not None and self._election is not None:
+            self._keeper.cancel()
+            await self._election.release()
+
+    async def _loop(self) -> None:
+        gc.disable()
+        try:
+            await self.informers.synced.wait()
+            # What was listed lives long: looking through it again and again is wasted, even once (0.2 s, for a hundred
+            # objects that were found to be garbage). Before the collector is let loose on all of it.
+            gc.freeze()
+        finally:
+            gc.enable()
+        await self._ensure_queues()
+        if self.settings.leader_elect:
+            await self._lead()
+        state = self.engine.state
+        log.info("ready nodes=%d pods=%d groups=%d", len(state.ledger.table), len(state.ledger.holdings), len(state.jobs))
+        if self.ready is not None:
+            self.ready.set()
+        self.metrics.ready = True
+        async with asyncio.TaskGroup() as beside:
+            if self.settings.status_writes:  # else no phase tells a gang that never stood from one that lost members
+                beside.create_task(self.results.finish_gangs())
+            await self._decide()
+
+    async def _decide(self) -> None:
+        while True:
+            await self._next()
+            if self._election is not None and not self._election.held:
+                await self.clock.sleep(self.settings.retry_period)  # renewed again by then, or the daemon stops
+                continue
+            self._cycle()
+
+    async def _next(self) -> None:
+        """Wait for something to do, then for the window."""
+        now = self.clock.now()
+        if not self._wake.is_set() and not self.engine.has_work(now):
+            wake = self.engine.next_wake()
+            pause = self.settings.period if wake is None else min(self.settings.period, max(0.0, wake - now))
+            await self._wait(None if wake is None else pause)
+        if self.binder.in_flight >= BUSY_BINDINGS:
+            await self.clock.sleep(self.settings.window_busy)
+        else:
+            await self._company()
+        self._wake.clear()  # what came meanwhile is in the cycle that follows at once
+
+    async def _company(self) -> None:
+        """The window of a scheduler with little to do. Status alone (the echoes of Bindings, PodGroups that come behind them)
+        waits longer for more of its kind, and takes no longer than a window to notice a pod that waits for a place."""
+        opened = self.clock.monotonic()
+        while True:
+            await self.clock.sleep(self.settings.window)
+            if self.engine.pressing or self.clock.monotonic() - opened >= self.settings.window_status:
+                return
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Until something arrives, or that long."""
+        if seconds is None:
+            await self._wake.wait()
+            return
+        sleeper = asyncio.ensure_future(self.clock.sleep(seconds))
+        waker = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait({sleeper, waker}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            waker.cancel()
+
+    def _cycle(self) -> None:
+        now = self.clock.now()
+        if not self.engine.has_work(now):
+            return
+        plan = self.engine.cycle(now, self.dice, budget=self.settings.budget)
+        self.metrics.observe(plan)
+        self._tell_problems()
+        for effect in plan.effects:
+            if isinstance(effect, Bind):
+                self.writer.forget(effect.namespace, effect.name)
+                self.binder.send(effect)
+            elif self.settings.status_writes:
+                self.writer.put(effect)
+        if plan.more:
+            self._wake.set()
+
+    def _tell_problems(self) -> None:
+        """Say once of each object why it, or what part of it, is not heeded."""
+        problems = self.engine.state.problems
+        if problems == self._told:
+            return
+        for about, text in problems.items():
+            if self._told.get(about) != text:
+                log.warning("not heeded object=%s cause=%s", about, text)
+        self._told = dict(problems)
+
+    # -- start-up -----------------------------------------------------------------------------------------------
+
+    async def _ensure_queues(self) -> None:
+        """The root and default queue exist (spec 2.4). Without Queue objects in the cluster they are only in memory."""
+        for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
+            if name in self.engine.state.queues and self.engine.state.queues[name].present:
+                continue
+            body = default_queue(name, reclaimable=reclaimable)
+            for attempt in range(60):
+                try:
+                    made = await self.cluster.create(volcano.QUEUES, body)
+                    self.engine.state.put_queue(msgspec.convert(made, Queue, strict=False))
+                    break
+                except ApiError as error:
+                    if error.code == 409:
+                        break
+                    if error.code == 404:
+                        self.engine.state.put_queue(msgspec.convert(body, Queue, strict=False))
+                        break
+                    log.warning("cannot create queue %s (attempt %d): %s", name, attempt + 1, error)
+                    await self.clock.sleep(1.0)
+
+    async def _lead(self) -> None:
+        names = self.settings.scheduler_names
+        election = Election(
+            self.cluster, self.clock, self.dice,
+            name=self.settings.lease_name or (names[0] if len(names) == 1 else SCHEDULER_NAME),
+            namespace=self.settings.lease_namespace, identity=self.settings.identity,
+            duration=self.settings.lease_duration, renew_deadline=self.settings.renew_deadline,
+            retry=self.settings.retry_period,
+        )  # fmt: skip
+        await election.acquire()
+        self._election = election
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(election))
+
+    async def _keep(self, election: Election) -> None:
+        await election.keep()
+        log.error("lost the lease %s; stopping", election.name)
+        self._lost_lease = True
+        self.stop.set()
+
+    # -- pages --------------------------------------------------------------------------------------------------
+
+    async def _metrics_page(self) -> bytes:
+        self.metrics.refused_objects = self.informers.set_aside
+        self.metrics.bad_configurations = self.configuration.refused
+        return await self.metrics.fresh_page()
+
+    def _waiting_for(self) -> list[str]:
+        """The lists that are not complete yet. A stand-by that only waits for the lease is ready: else a rolling update,
+        which waits for the new pod before it ends the leader, would never end."""
+        return sorted(self.informers.unsynced)

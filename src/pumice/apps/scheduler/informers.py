@@ -1,0 +1,188 @@
+"""What the scheduler hears: watches in, changes of the engine's state out (spec volcano-core 5).
+
+An event changes the state at once and synchronously. What cannot be read is set aside, counted and logged; the watch goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from pumice.engine.engine import Engine
+from pumice.engine.state.jobs import Task
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
+from pumice.wire import volcano
+from pumice.wire.objects import ConfigMap, Node, Pod, decode
+from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+
+log = logging.getLogger("pumice.scheduler")
+
+ABSENT_KIND_RETRY = 10.0
+
+Handler = Callable[[WatchEvent], None]
+
+
+@dataclass(slots=True)
+class Informers:
+    """The watches of one scheduler. ``wake`` is set when there is something for a cycle to do."""
+
+    cluster: Cluster
+    clock: Clock
+    engine: Engine
+    wake: asyncio.Event
+    node_selector: tuple[tuple[str, str], ...] = ()
+    """Label pairs; when there are any, only nodes that carry one of them take part."""
+    unsynced: set[str] = field(default_factory=set)
+    """Names of the lists that are not complete yet."""
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    """Every list is complete: decisions may be made."""
+    set_aside: int = 0
+    """Events whose object could not be read."""
+    changes: int = 0
+    """Events taken so far."""
+    seen: Callable[[Task], None] = lambda task: None
+    """Told of each pod of ours that appears after the first lists and waits for a node."""
+
+    def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
+        """One endless watch per kind, each of which is waited for before the first decision."""
+        state = self.engine.state
+        kinds: list[tuple[str, Resource, Handler, type[Any] | None]] = [
+            ("nodes", volcano.NODES, self._on_node, Node),
+            ("namespaces", volcano.NAMESPACES, self._on_namespace, None),
+            ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class, None),
+            ("queues", volcano.QUEUES, self._on_queue, None),
+            ("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup),
+            ("pods", volcano.PODS, self._on_pod, Pod),
+        ]
+        if volumes:
+            kept = state.volumes
+            kinds += [
+                ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, self._on_json(kept.put_claim, kept.drop_claim), None),
+                ("volumes", volcano.PERSISTENT_VOLUMES, self._on_json(kept.put_volume, kept.drop_volume), None),
+                ("storageclasses", volcano.STORAGE_CLASSES, self._on_json(kept.put_class, kept.drop_class), None),
+                ("csinodes", volcano.CSI_NODES, self._on_json(kept.put_csi_node, kept.drop_csi_node), None),
+                ("csidrivers", volcano.CSI_DRIVERS, self._on_json(kept.put_driver, kept.drop_driver), None),
+                ("capacities", volcano.CSI_STORAGE_CAPACITIES, self._on_json(kept.put_capacity, kept.drop_capacity), None),
+                ("attachments", volcano.VOLUME_ATTACHMENTS, self._on_json(kept.put_attachment, kept.drop_attachment), None),
+            ]
+        self.unsynced.update(name for name, _, _, _ in kinds)
+        return [self.watch(name, resource, handle, kind=kind) for name, resource, handle, kind in kinds]
+
+    async def watch(
+        self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
+        kind: type[Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Watch one kind for ever."""
+        while True:
+            try:
+                async for event in self.cluster.watch(resource, namespace, field_selector=field_selector, kind=kind):
+                    if event.type == "SYNCED":
+                        self._is_synced(name)
+                    elif event.type != "BOOKMARK":
+                        self._take(name, handle, event)
+            except ApiError as error:
+                # A kind that is not installed (no CRDs, no storage API) is empty, and looked for again now and then.
+                if error.code != 404:
+                    log.error("cannot watch %s: %s", name, error)
+                else:
+                    self._is_synced(name)
+                await self.clock.sleep(ABSENT_KIND_RETRY)
+
+    async def watch_configmap(self, name: str, where: str, take: Callable[[dict[str, str] | None], None]) -> None:
+        """Hand over the data of the ConfigMap ``where`` (namespace/name) whenever it changes; None when it is gone."""
+        namespace, _, wanted = where.partition("/")
+
+        def handle(event: WatchEvent) -> None:
+            found = decode(ConfigMap, event.raw)
+            if found.metadata.name == wanted:
+                take(None if event.type == "DELETED" else found.data)
+
+        await self.watch(name, volcano.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
+
+    def _take(self, name: str, handle: Handler, event: WatchEvent) -> None:
+        self.changes += 1
+        try:
+            handle(event)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.set_aside += 1
+            log.warning("object set aside kind=%s cause=%s", name, error)
+        except Exception:  # whoever wrote it, one object must not end the scheduler, again and again at each start
+            self.set_aside += 1
+            log.exception("object set aside kind=%s", name)
+        if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated):
+            self.wake.set()
+
+    def _is_synced(self, name: str) -> None:
+        self.unsynced.discard(name)
+        if not self.unsynced:
+            self.synced.set()
+        self.wake.set()
+
+    # -- kinds --------------------------------------------------------------------------------------------------
+
+    def _on_pod(self, event: WatchEvent) -> None:
+        pod = _object(Pod, event)
+        if event.type == "DELETED":
+            self.engine.state.drop_pod(pod)
+        else:
+            state = self.engine.state
+            known = len(state.tasks)
+            state.put_pod(pod, self.clock.now())
+            if len(state.tasks) > known and not pod.spec.node_name and self.synced.is_set():
+                self.seen(state.tasks[pod.metadata.uid])
+
+    def _on_node(self, event: WatchEvent) -> None:
+        node = _object(Node, event)
+        labels, chosen = node.metadata.labels, self.node_selector
+        if event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen)):
+            self.engine.state.drop_node(node.metadata.name)
+        else:
+            self.engine.state.put_node(node)
+
+    def _on_group(self, event: WatchEvent) -> None:
+        group = _object(PodGroup, event)
+        if event.type == "DELETED":
+            self.engine.state.drop_group(group)
+        else:
+            self.engine.state.put_group(group)
+
+    def _on_queue(self, event: WatchEvent) -> None:
+        queue = decode(Queue, event.raw)
+        if event.type == "DELETED":
+            self.engine.state.drop_queue(queue.metadata.name, queue.metadata.uid)
+        else:
+            self.engine.state.put_queue(queue)
+
+    def _on_namespace(self, event: WatchEvent) -> None:
+        meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
+        self.engine.state.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
+
+    def _on_priority_class(self, event: WatchEvent) -> None:
+        cls = decode(PriorityClass, event.raw)
+        if event.type == "DELETED":
+            self.engine.state.drop_priority_class(cls.metadata.name)
+        else:
+            self.engine.state.put_priority_class(cls)
+
+    def _on_json(self, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
+        def handle(event: WatchEvent) -> None:
+            obj = msgspec.json.decode(event.raw)
+            (drop if event.type == "DELETED" else put)(obj)
+            self.engine.state.storage_changed()
+
+        return handle
+
+
+T = TypeVar("T")
+
+
+def _object(kind: type[T], event: WatchEvent) -> T:
+    """What the event is about. Raises msgspec.MsgspecError."""
+    found: T = decode(kind, event.raw) if event.obj is None else event.obj
+    return found

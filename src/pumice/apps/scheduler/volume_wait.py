@@ -1,0 +1,139 @@
+"""Before a pod is bound: its claims are told their node or their volume, and their volumes are waited for (spec 12.1, pre-bind).
+
+Nothing else waits with them: no cycle, no other Binding. The place stays booked meanwhile. Rules: kubernetes.io docs "Storage
+Classes", volume binding mode; kube-scheduler waits in the same way, with the same limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pumice.engine.effects import Bind
+from pumice.engine.state.state import State
+from pumice.engine.state.volumes import BY_CONTROLLER, SELECTED_NODE
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+
+log = logging.getLogger("pumice.scheduler.bind")
+
+POD_WENT = "the pod went while its volumes were waited for"
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between two looks at what the watch has shown of the claims."""
+
+
+@dataclass(slots=True)
+class _Gang:
+    """Members of one gang that still wait for volumes: none is bound before all of them may be."""
+
+    waiting: int = 0
+    trouble: str = ""
+    decided: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class VolumeWait:
+    """Waits for the volumes of pods that were given a place. ``limit``: for so many seconds at most."""
+
+    cluster: Cluster
+    clock: Clock
+    state: State
+    limit: Callable[[], float]
+    waiting: int = 0
+    """Pods that wait now."""
+    _gangs: dict[tuple[str, str], _Gang] = field(default_factory=dict)
+
+    def expect(self, effect: Bind) -> None:
+        """A Binding is on its way. Called for all members of a gang before any of them is waited for."""
+        if effect.gang and effect.claims:
+            self._gangs.setdefault((effect.gang, effect.attempt), _Gang()).waiting += 1
+
+    async def ready(self, effect: Bind) -> str:
+        """Returns when the pod may be bound, with nothing; or why it will not come to that."""
+        gang = self._gangs.get((effect.gang, effect.attempt)) if effect.gang else None
+        if not effect.claims and gang is None:
+            return ""
+        self.waiting += 1
+        try:
+            try:
+                trouble = await self._own(effect) if effect.claims else ""
+            except Exception as error:  # the others of its gang wait for its word
+                log.exception("volumes not waited for pod=%s/%s", effect.namespace, effect.name)
+                trouble = f"its volumes could not be waited for: {error!r}"
+            if gang is not None:
+                trouble = await self._together(effect, gang, trouble)
+        finally:
+            self.waiting -= 1
+        return trouble
+
+    async def _together(self, effect: Bind, gang: _Gang, trouble: str) -> str:
+        if effect.claims:
+            gang.waiting -= 1
+            gang.trouble = gang.trouble or trouble
+            if gang.trouble or not gang.waiting:
+                gang.decided.set()
+            if not gang.waiting:
+                self._gangs.pop((effect.gang, effect.attempt), None)
+        await gang.decided.wait()
+        return trouble or (f"of another pod of its gang {gang.trouble}" if gang.trouble else "")
+
+    async def _own(self, effect: Bind) -> str:
+        try:
+            for claim, volume in effect.claims:
+                await self._ask(effect, claim.partition("/")[2], volume)
+        except ApiError as error:
+            return f"its volumes could not be asked for: {error.message}"
+        limit = self.limit()
+        deadline, pause = self.clock.monotonic() + limit, FIRST_PAUSE
+        named: set[str] = set()
+        while True:
+            bound, trouble = self._look(effect, named)
+            if bound or trouble:
+                return trouble
+            if self.clock.monotonic() >= deadline:
+                return f"its volumes were not there within {limit:g} s"
+            await self.clock.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _ask(self, effect: Bind, claim: str, volume: str) -> None:
+        """Name the node on the claim, so that its volume is made there, or the claim on the volume that was chosen. The volume
+        controller does the rest."""
+        if not volume:
+            body: object = {"metadata": {"annotations": {SELECTED_NODE: effect.node}}}
+            await self.cluster.patch(PERSISTENT_VOLUME_CLAIMS, claim, body, effect.namespace)
+            return
+        found = await self.cluster.get(PERSISTENT_VOLUME_CLAIMS, claim, effect.namespace)
+        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": effect.namespace, "name": claim,
+                     "uid": found["metadata"]["uid"]}  # fmt: skip
+        body = {"metadata": {"annotations": {BY_CONTROLLER: "yes"}}, "spec": {"claimRef": reference}}
+        await self.cluster.patch(PERSISTENT_VOLUMES, volume, body)
+
+    def _look(self, effect: Bind, named: set[str]) -> tuple[bool, str]:
+        """Whether all claims have their volumes, and what speaks against waiting on. ``named`` are the claims of which the watch
+        has shown that this node was named on them."""
+        state = self.state
+        row = state.ledger.table.row_of.get(effect.node)
+        if row is None:
+            return False, f"node {effect.node} went while its volumes were waited for"
+        if effect.uid not in state.ledger.holdings:
+            return False, POD_WENT
+        bound = True
+        for key, volume in effect.claims:
+            claim, name = state.volumes.claims.get(key), key.partition("/")[2]
+            if claim is None:
+                return False, f"claim {name} went while its volume was waited for"
+            if claim.bound:
+                terms = state.volumes.volumes[claim.volume].affinity if claim.volume in state.volumes.volumes else None
+                if terms is not None and not state.ledger.terms.labels.match_any(terms)[row]:
+                    return False, f"volume {claim.volume} of claim {name} cannot be used on node {effect.node}"
+                continue
+            bound = False
+            if claim.selected_node == effect.node:
+                named.add(key)
+            elif not volume and key in named:
+                return False, f"no volume could be made for claim {name} there: the node was taken off the claim again"
+        return bound, ""

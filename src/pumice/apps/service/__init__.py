@@ -1,0 +1,1 @@
+"""What every daemon is served by: pages, tasks, leases, queues of work."""

@@ -1,0 +1,30 @@
+"""The pages of a daemon: /metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from pumice.apps.service.http import Handler
+from pumice.metrics.exposition import CONTENT_TYPE
+from pumice.metrics.process import process_lines
+
+
+def pages(metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], list[str]]) -> dict[str, Handler]:
+    """Handlers by path. ``waiting_for`` names what is missing until decisions may be made; empty: ready."""
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        own = "".join(f"{line}\n" for line in process_lines()).encode()
+        return web.Response(body=own + await metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        missing = waiting_for()
+        if not missing:
+            return web.Response(text="ok")
+        return web.Response(status=503, text=f"waiting for: {', '.join(missing)}")
+
+    return {"/metrics": show_metrics, "/healthz": healthz, "/readyz": readyz}

@@ -1,0 +1,87 @@
+"""What the storage holds in memory: objects at their revision, in key order, and the recent events on them."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+Json = dict[str, Any]
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+Index = tuple[Mapping[str, str], Mapping[str, str]]
+"""Labels, and the fields that can be selected on."""
+Indexer = Callable[[str, Json], Index]
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Stored:
+    """One object at one revision: its JSON, and labels and selectable fields for selectors (made at first use)."""
+
+    __slots__ = ("_index", "_indexer", "data", "name", "namespace", "resource", "revision")
+
+    def __init__(self, resource: str, namespace: str, name: str, revision: int, data: bytes, indexer: Indexer) -> None:
+        self.resource, self.namespace, self.name = resource, namespace, name
+        self.revision, self.data = revision, data
+        self._indexer = indexer
+        self._index: Index | None = None
+
+    def value(self) -> Json:
+        """A fresh copy of the object, free to change."""
+        return _decode(self.data)  # type: ignore[no-any-return]
+
+    @property
+    def index(self) -> Index:
+        if self._index is None:
+            self._index = self._indexer(self.resource, self.value())
+        return self._index
+
+
+@dataclass(slots=True)
+class Event:
+    """A write as watchers see it. ``previous`` is what the key held before; a deletion's object is its last state."""
+
+    change: Change
+    revision: int
+    stored: Stored
+    previous: Stored | None
+    line: bytes | None = field(default=None, repr=False)
+
+
+class ResourceStore:
+    """All objects of one resource, in key order, and the recent events on them."""
+
+    __slots__ = ("events", "first", "keys", "objects", "waiters")
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Stored] = {}
+        self.keys: list[tuple[str, str]] = []
+        self.events: list[Event] = []
+        self.first = 0  # events before this index are forgotten
+        self.waiters: set[asyncio.Future[None]] = set()
+
+    def set(self, stored: Stored) -> None:
+        key = (stored.namespace, stored.name)
+        if key not in self.objects:
+            insort(self.keys, key)
+        self.objects[key] = stored
+
+    def remove(self, key: tuple[str, str]) -> None:
+        del self.objects[key]
+        del self.keys[bisect_left(self.keys, key)]
+
+    def since(self, revision: int) -> list[Event]:
+        """What happened after ``revision``, as far as it is remembered."""
+        start = bisect_right(self.events, revision, lo=self.first, key=lambda event: event.revision)
+        return self.events[start:]
+
+    def forget_oldest(self) -> None:
+        self.events[self.first] = None  # type: ignore[call-overload] # free the bytes now, the slot later
+        self.first += 1
+        if self.first > 512 and self.first * 2 > len(self.events):
+            del self.events[: self.first]
+            self.first = 0

@@ -1,0 +1,10 @@
+"""Actions of a cycle, one file each."""
+
+from collections.abc import Callable, Mapping
+
+from pumice.engine.cycle.actions.allocate import allocate
+from pumice.engine.cycle.actions.backfill import backfill
+from pumice.engine.cycle.actions.enqueue import enqueue
+from pumice.engine.cycle.cycle import Cycle
+
+ACTIONS: Mapping[str, Callable[[Cycle], None]] = {"enqueue": enqueue, "allocate": allocate, "backfill": backfill}

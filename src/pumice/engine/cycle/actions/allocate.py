@@ -1,0 +1,210 @@
+"""allocate: place the pending pods of jobs, queue by queue and job by job (spec volcano-core 10.2)."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.engine.cycle.cycle import CHUNK, Cycle, Statement
+from pumice.engine.placing.placer import Choice
+from pumice.engine.state.jobs import Job, QueueState, Status, Task
+from pumice.engine.state.resources import Vector
+
+LEAST_JOBS = 32
+"""Jobs tried in every cycle, however long it took to get here: a cycle always gets somewhere."""
+
+Heap = list[tuple[Any, int, Job]]
+
+
+def allocate(cycle: Cycle) -> None:
+    framework = cycle.framework
+    waiting: dict[QueueState, Heap] = {}
+    untried: dict[Job, list[Task]] = {}
+    failed_roles: dict[Job, set[str]] = {}
+    serial = 0
+    for queue in cycle.queues():
+        heap: Heap = []
+        for job in cycle.candidates(queue):
+            if not job.pending:
+                _start(cycle, job)
+                cycle.tried.setdefault(job, None)
+                continue
+            serial += 1
+            heap.append((framework.job_key(job), serial, job))
+        heapq.heapify(heap)
+        if heap:
+            waiting[queue] = heap
+    least = LEAST_JOBS
+    while waiting and (least > 0 or not cycle.out_of_time()):
+        least -= 1
+        queue = next(iter(waiting)) if len(waiting) == 1 else min(waiting, key=framework.queue_key)
+        heap = waiting[queue]
+        if framework.overused(queue):
+            for _, _, job in heap:
+                if job not in untried and _takes_part(cycle, job):
+                    _overused(cycle, job)
+            del waiting[queue]
+            continue
+        _, _, job = heapq.heappop(heap)
+        if not heap:
+            del waiting[queue]
+        tasks = untried.get(job)
+        if tasks is None:
+            if not _takes_part(cycle, job):
+                continue
+            tasks = untried[job] = _pending(cycle, job)
+            cycle.tried[job] = None
+        statement = Statement(cycle, job)
+        _place(cycle, statement, tasks, failed_roles.setdefault(job, set()))
+        if not statement.steps:
+            continue
+        if framework.job_ready(job):
+            statement.commit()
+            if tasks:
+                serial += 1
+                heapq.heappush(heap, (framework.job_key(job), serial, job))
+                waiting[queue] = heap
+        elif framework.job_pipelined(job):
+            statement.stand()
+        else:
+            statement.discard()
+
+
+def _takes_part(cycle: Cycle, job: Job) -> bool:
+    if not _start(cycle, job):
+        return False
+    job.refusal = ""
+    if not job.queue.open:
+        _refuse(cycle, job, job.queue.closed_text)
+        return False
+    invalid = cycle.framework.job_valid(job)
+    if invalid is not None:
+        job.refusal = invalid.message
+        cycle.tried[job] = cycle.invalid[job] = None
+        return False
+    return True
+
+
+def _start(cycle: Cycle, job: Job) -> bool:
+    """Without the action enqueue a job is started here, pods or not: who makes them may wait for that. True: it is started."""
+    if job.is_pending():
+        if "enqueue" in cycle.framework.conf.actions:
+            return False
+        job.promise()
+        cycle.state.dirty[job] = None
+    return True
+
+
+def _pending(cycle: Cycle, job: Job) -> list[Task]:
+    """Tasks to try, in task order, last one first (they are popped from the end)."""
+    tasks = [t for t in job.pending.values() if not t.gated and not t.best_effort and t.retry_at <= cycle.now]
+    for task in tasks:
+        task.trial = None
+    if len(tasks) > 1:
+        tasks.sort(key=cycle.framework.task_key, reverse=True)
+    return tasks
+
+
+def _refuse(cycle: Cycle, job: Job, text: str) -> None:
+    job.refusal = text
+    cycle.tried[job] = None
+    cycle.blocked[job] = text
+
+
+def _overused(cycle: Cycle, job: Job) -> None:
+    """Its queue has all that it deserves. A pod that fits nowhere is told that: a queue deserves nothing of what no node has."""
+    _refuse(cycle, job, f"queue {job.queue.name} is overused")
+    for task in () if cycle.out_of_time() else _pending(cycle, job):
+        if cycle.placer.choose(task.cls) is None:
+            cycle.refused(task)
+        else:
+            task.error, task.puzzling = "", False
+
+
+def _place(cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: set[str]) -> None:
+    """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded, and other pods
+    of its role are not tried in this cycle."""
+    framework, placer, job = cycle.framework, cycle.placer, statement.job
+    was_ready = framework.job_ready(job)
+    extra = 0
+    while tasks:
+        task = tasks.pop()
+        if not framework.allocatable(job.queue, task):
+            # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
+            if cycle.placer.choose(task.cls) is None:
+                cycle.refused(task, amid_gang=bool(statement.steps))
+            else:
+                _too_dear(cycle, task, task.cls.amounts)
+            continue
+        if task.role and task.role in failed_roles:
+            task.puzzling = False
+            task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
+            continue
+        price = _Price(cycle, task) if task.cls.quota_known_late else None
+        accept = None if price is None else price.accepted
+        future = None
+        choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
+        if choice is None and task.nominated:  # somebody made room for it there, and it may still be on its way
+            future = placer.choose_future(task.cls, task.nominated)
+        if future is None:
+            choice = choice or placer.choose(task.cls, accept=accept)
+        if choice is None and future is None and price is not None and price.declined is not None:
+            _too_dear(cycle, task, price.declined)
+            continue
+        if choice is not None:
+            statement.allocate(task, choice)
+        elif (future := future or placer.choose_future(task.cls)) is not None:
+            statement.pipeline(task, future)
+        else:
+            cycle.refused(task, amid_gang=bool(statement.steps))
+            failed_roles.add(task.role)
+            if not _go_on(job, failed_roles, tasks):
+                return
+            continue
+        if framework.job_ready(job):
+            extra += 1
+            if not was_ready or extra >= CHUNK:
+                return
+
+
+@dataclass(slots=True)
+class _Price:
+    """What cards come to for a queue that pays by memory: known only once they are chosen (``PodClass.quota_known_late``)."""
+
+    cycle: Cycle
+    task: Task
+    declined: Vector | None = None
+
+    def accepted(self, choice: Choice) -> bool:
+        assert self.task.job is not None
+        amounts = self.cycle.state.charged(self.task.cls, choice.grants)
+        if amounts is None:
+            return True  # what the class says was looked at before
+        if self.cycle.framework.allocatable(self.task.job.queue, self.task, amounts):
+            return True
+        self.declined = amounts
+        return False
+
+
+def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
+    job = task.job
+    assert job is not None
+    short = cycle.framework.short_of(job.queue, task, amounts)
+    text = f"queue {job.queue.name} has no room left for it" + (f" ({short})" if short else "")
+    task.error, task.puzzling = text, False
+    cycle.blocked[job] = f"queue {job.queue.name} has no room left"
+
+
+def _go_on(job: Job, failed: set[str], rest: list[Task]) -> bool:
+    """After a failure: can the job still become ready with the tasks that are left? (spec 10.2)"""
+    total, least = len(job.tasks), job.min_available
+    if least == total:
+        return False
+    if least < sum(job.role_minimum.values()):
+        untried = sum(1 for task in rest if task.role not in failed or not task.role)
+        return job.ready_count + untried >= least
+    if any(role in job.role_minimum for role in failed):
+        have = job.role_counts((Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING))
+        return all(have.get(role, 0) >= job.role_minimum.get(role, 0) for role in failed)
+    return True

@@ -1,0 +1,40 @@
+"""backfill: pods that request nothing are placed where any room is (spec volcano-core 10.3)."""
+
+from __future__ import annotations
+
+from pumice.engine.cycle.cycle import Cycle, Statement
+from pumice.engine.state.jobs import Job, Status, Task
+
+
+def backfill(cycle: Cycle) -> None:
+    framework = cycle.framework
+    found: list[tuple[Job, list[Task]]] = []
+    for queue in sorted(cycle.queues(), key=framework.queue_key):
+        if not queue.open:
+            continue
+        jobs = [
+            job for job in cycle.candidates(queue)
+            if job.pending_best_effort and not job.is_pending() and framework.job_valid(job) is None
+        ]  # fmt: skip
+        for job in sorted(jobs, key=framework.job_key):
+            tasks = [
+                t for t in job.pending.values() if t.best_effort and not t.gated and t.retry_at <= cycle.now
+            ]
+            if tasks:
+                found.append((job, sorted(tasks, key=framework.task_key)))
+    for job, tasks in found:
+        if cycle.out_of_time():
+            return
+        cycle.tried[job] = None
+        statement = Statement(cycle, job)
+        for task in tasks:
+            task.trial = None
+            choice = cycle.placer.choose(task.cls)
+            if choice is None:
+                cycle.refused(task, amid_gang=bool(statement.steps))
+                continue
+            statement.allocate(task, choice)
+        if framework.job_ready(job) and job.counts[Status.ALLOCATED]:
+            statement.commit()
+        else:
+            statement.discard()

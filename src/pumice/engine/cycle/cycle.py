@@ -1,0 +1,353 @@
+"""One scheduling cycle: open, the configured actions, close (spec volcano-core 6).
+
+A cycle works on the live state: every tentative step goes through the ledger and can be taken back by its receipt. It makes
+no call and reads no clock; what the world shall do comes out as effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from pumice.engine.cycle import status
+from pumice.engine.effects import Bind, Effect
+from pumice.engine.framework import Framework
+from pumice.engine.placing.placer import Choice, Placer
+from pumice.engine.plugins.storage import choices as volumes_for
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.jobs import Job, QueueState, Status, Task
+from pumice.engine.state.ledger import Holding, Receipt
+from pumice.engine.state.state import State
+
+RETRY = 60.0
+"""Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
+waits for wakes it; this is for what nobody thought of."""
+CHUNK = 64
+"""Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
+
+
+@dataclass(slots=True)
+class Measures:
+    """How long the parts took, in seconds, and what came out."""
+
+    actions: dict[str, float] = field(default_factory=dict)
+    plugins: dict[tuple[str, str], float] = field(default_factory=dict)
+    open: float = 0.0
+    total: float = 0.0
+    placed: int = 0
+    refused: int = 0
+    jobs: list[float] = field(default_factory=list)
+    """Seconds from creation to standing, of the jobs whose gang stood for the first time."""
+    assumed: list[float] = field(default_factory=list)
+    """Seconds from creation to decision, of the pods placed."""
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    """Predicate and Scoring: seconds of each pass over many nodes."""
+    unready: list[str] = field(default_factory=list)
+    """Keys of jobs that were tried and do not stand."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a cycle decided."""
+
+    effects: list[Effect]
+    measures: Measures
+    more: bool = False
+    """Whether jobs are left that the cycle had no time for."""
+
+
+@dataclass(slots=True, eq=False)
+class Cycle:
+    """The running cycle. ``uuid`` marks the conditions that it writes; ``deadline`` ends it early (in perf_counter
+    seconds of ``tick``), so that a huge backlog does not keep the first Bindings waiting."""
+
+    state: State
+    framework: Framework
+    placer: Placer
+    now: float
+    uuid: str
+    budget: float = float("inf")
+    tick: Callable[[], float] = perf_counter
+    effects: list[Effect] = field(default_factory=list)
+    measures: Measures = field(default_factory=Measures)
+    tried: dict[Job, None] = field(default_factory=dict)
+    blocked: dict[Job, str] = field(default_factory=dict)
+    """Jobs that their queue or the enqueue check refused, with the words for it."""
+    invalid: dict[Job, None] = field(default_factory=dict)
+    """Jobs that lack pods: only a change of the job itself can help."""
+    discarded: dict[Job, None] = field(default_factory=dict)
+    """Gangs that were tried and taken back: they wait for whatever is released."""
+    explained: dict[Job, None] = field(default_factory=dict)
+    """Jobs some of whose pods got their reason in this cycle."""
+    standing: list[Statement] = field(default_factory=list)
+    """Gangs that stand in part on what is being released: what they took is kept from others until the cycle ends."""
+    _started: float = 0.0
+    _whys: dict[PodClass, tuple[int, str]] = field(default_factory=dict)
+
+    def run(self, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
+        self._started = begin = self.tick()
+        self.placer.evaluation.tick, self.placer.evaluation.stages = self.tick, self.measures.stages
+        self._open()
+        self.measures.open = self.tick() - begin
+        for name, action in actions:
+            before = self.tick()
+            action(self)
+            self.measures.actions[name] = self.measures.actions.get(name, 0.0) + self.tick() - before
+        self._close()
+        self.measures.total = self.tick() - begin
+        return Plan(self.effects, self.measures, self.out_of_time())
+
+    def out_of_time(self) -> bool:
+        return self.tick() - self._started > self.budget
+
+    # -- open and close -----------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        state = self.state
+        self.placer.fallen.clear()
+        state.wake_due(self.now)
+        if state.images.fresh:
+            state.sort_by_images()
+        for job in self.placer.standing:  # they take their part again before others see it
+            if job.key in state.jobs:
+                state.activate(job)
+        self._wake()
+        state.retell(state.ledger.table.version, self.now)
+        for job in state.dirty:
+            job.settle()
+        for plugin in self.framework.plugins:
+            before = self.tick()
+            plugin.open(self)
+            self.measures.plugins[plugin.name, "OnSessionOpen"] = self.tick() - before
+
+    def _wake(self) -> None:
+        """Offer what was released to the classes that sleep, as far as the time allows; the others come next cycle."""
+        state, begin = self.state, self.tick()
+        end = self.placer.news
+        if state.woken_at == end:
+            return
+        if self.placer.changed_elsewhere():
+            for job in list(state.waiting):
+                if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values()):
+                    state.activate(job)
+        for cls in list(state.sleeping):
+            if self.placer.is_asleep(cls):
+                state.sleeping[cls] = state.sleeping.pop(cls)  # to the end of the row
+            else:
+                state.wake(cls)
+            if self.tick() - begin > self.budget / 4:
+                return
+        state.woken_at = end
+
+    def _close(self) -> None:
+        state = self.state
+        self._explain()
+        for plugin in self.framework.plugins:
+            before = self.tick()
+            plugin.close(self)
+            self.measures.plugins[plugin.name, "OnSessionClose"] = self.tick() - before
+        self.effects.extend(status.close(self))
+        for uid in list(state.ledger.pipelined):
+            state.ledger.unpipeline(uid)
+            task = state.tasks.get(uid)
+            if task is not None and task.status is Status.PIPELINED and task.job is not None:
+                task.job.move(task, Status.PENDING)
+        self._let_go()
+        for job in self.tried:
+            self._put_to_rest(job)
+        if self.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
+            self.placer.reconsider(self.placer.fallen)
+        if not self.out_of_time():
+            for queue in state.queues.values():
+                for job in [job for job in queue.active if job not in self.tried]:
+                    state.wait(job, self.now + RETRY)  # no action of this configuration looks at it
+        state.dirty.clear()
+        state.settled.clear()
+
+    def _let_go(self) -> None:
+        """Take back what standing gangs hold. Nothing of it reached the world, and no Binding may rest on it. Rows of gangs
+        that stand no longer are offered to whoever sleeps."""
+        table, before = self.state.ledger.table, self.placer.standing
+        now = {statement.job: statement.take_back() for statement in reversed(self.standing)}
+        for job, rows in before.items():
+            if job in now:
+                continue
+            if job.key in self.state.jobs and job not in self.tried:
+                now[job] = rows  # no time for it in this cycle
+                continue
+            for row in rows:
+                table.touch(row, gain=True)
+        self.placer.standing = now
+
+    def _put_to_rest(self, job: Job) -> None:
+        """A job that was tried leaves the active set until something that it waits for happens."""
+        state = self.state
+        if job.key not in state.jobs:
+            return
+        pending = [t for t in job.pending.values() if not t.gated]
+        if job in self.invalid or (not pending and not job.is_pending()):
+            job.queue.active.pop(job, None)
+            return
+        hoping = [t for t in pending if not self.never(t)]
+        asleep = {t.cls for t in hoping if self.placer.is_asleep(t.cls)}
+        if pending and not hoping:
+            state.sleep(job, ())
+        elif job in self.blocked or job in self.discarded or job in self.placer.standing:
+            state.wait(job, self.now + RETRY)
+        elif any(t.retry_at > self.now for t in pending):
+            job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
+            state.wait(job, job.retry_at)
+        elif all(t.cls in asleep for t in hoping):
+            state.sleep(job, asleep)
+        elif not self.out_of_time():  # else it is not finished with, and stays active
+            state.wait(job, self.now + RETRY)
+
+    @staticmethod
+    def never(task: Task) -> bool:
+        """Whether the pod can never be placed as it is written."""
+        return bool(task.cls.refusals or task.request.refused)
+
+    def refused(self, task: Task, *, amid_gang: bool = False) -> None:
+        """No node took the pod; why is worked out later, once per class (``_explain``), or at once while the rest of its
+        gang holds the room that it lacks."""
+        if amid_gang:
+            task.puzzling, task.error = False, self.placer.why(task.cls).text
+            return
+        task.puzzling = True
+        self.state.unexplained.setdefault(task.cls, {})[task] = None
+
+    def _explain(self) -> None:
+        """Work out reasons while there is time; at least one class per cycle. The rest waits for the next cycle."""
+        state, begin = self.state, self.tick()
+        end = state.ledger.table.changes.end
+        for cls in list(state.unexplained):
+            tasks = state.unexplained.pop(cls)
+            pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
+            if not pending:
+                continue
+            known = self._whys.get(cls)
+            if known is None or known[0] != end:
+                known = self._whys[cls] = (end, self.placer.why(cls).text)
+            for task in pending:
+                task.puzzling, task.error = False, known[1]
+                assert task.job is not None
+                self.explained[task.job] = None
+            if self.tick() - begin > self.budget / 3:
+                return
+
+    # -- jobs that may take part --------------------------------------------------------------------------------
+
+    def present(self, job: Job) -> bool:
+        """Whether group and queue exist (spec 5); a bare pod's group may still be on its way."""
+        if not job.queue.present:
+            return False
+        return job.group is not None or (job.implicit and job.wait_until <= self.now)
+
+    def queues(self) -> list[QueueState]:
+        """Queues with jobs that have something to be tried."""
+        return [queue for queue in self.state.queues.values() if queue.active]
+
+    def candidates(self, queue: QueueState) -> list[Job]:
+        """Jobs of a queue that may be tried now; a bare pod's job whose group is awaited steps aside until then."""
+        if not queue.present:
+            for job in queue.active:
+                job.refusal = self.blocked[job] = queue.missing_text
+                self.tried[job] = None
+            return []
+        found = [job for job in queue.active if self.present(job)]
+        if len(found) < len(queue.active) and queue.present:
+            for job in [job for job in queue.active if not self.present(job)]:
+                self.state.wait(job, job.wait_until if job.wait_until > self.now else self.now + RETRY)
+        return found
+
+
+@dataclass(slots=True)
+class Statement:
+    """An ordered list of tentative steps on one job: committed or taken back as a whole (spec 8)."""
+
+    cycle: Cycle
+    job: Job
+    steps: list[tuple[Task, Receipt, Choice]] = field(default_factory=list)
+
+    def allocate(self, task: Task, choice: Choice) -> None:
+        cycle, state = self.cycle, self.cycle.state
+        holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks,
+                          features=task.features)  # fmt: skip
+        receipt = state.ledger.reserve(holding)
+        task.charged = state.charged(task.cls, choice.grants)
+        self.job.move(task, Status.ALLOCATED)
+        task.node, task.error = choice.node, ""
+        self.steps.append((task, receipt, choice))
+        cycle.framework.placed(task)
+
+    def pipeline(self, task: Task, choice: Choice) -> None:
+        state = self.cycle.state
+        holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks)
+        receipt = state.ledger.pipeline(holding)
+        self.job.move(task, Status.PIPELINED)
+        task.node, task.error = choice.node, ""
+        task.trial = (Status.PIPELINED, choice.node)
+        self.steps.append((task, receipt, choice))
+        self.cycle.framework.placed(task)
+
+    def discard(self) -> None:
+        """Take everything back, last step first; each task remembers where it would have gone."""
+        self.cycle.discarded[self.job] = None
+        self.cycle.placer.reconsider(t.cls for t in self.job.pending.values())
+        for task, receipt, choice in reversed(self.steps):
+            self.cycle.state.ledger.undo(receipt)
+            task.trial = (task.status, choice.node)
+            task.node = ""
+            self.job.move(task, Status.PENDING)
+            self.cycle.framework.removed(task)
+        self.steps.clear()
+
+    def stand(self) -> None:
+        """Neither committed nor discarded: the gang would be whole once something is released (spec 8)."""
+        for task, _, choice in self.steps:
+            task.trial = (task.status, choice.node)
+        self.cycle.standing.append(self)
+
+    def take_back(self) -> frozenset[int]:
+        """The end of the cycle for a gang that stands in part. Returns the rows on which it had room."""
+        rows = set()
+        for task, receipt, choice in reversed(self.steps):
+            if task.status is Status.ALLOCATED:
+                self.cycle.state.ledger.undo(receipt)
+                self.job.move(task, Status.PENDING)
+                rows.add(choice.row)
+            task.node = ""
+            self.cycle.framework.removed(task)
+        self.steps.clear()
+        return frozenset(rows)
+
+    def commit(self) -> None:
+        """Hand the allocated tasks to the binder; promises (pipelined) stay until the cycle ends."""
+        cycle = self.cycle
+        state = cycle.state
+        allocated = [(t, c) for t, _, c in self.steps if t.status is Status.ALLOCATED]
+        # A gang that stood once gets single members back as they come; one that never did stands or falls with each of them.
+        together = len(allocated) > 1 or not self.job.stood
+        gang = self.job.key if self.job.min_available > 1 and together else ""
+        for task, choice in allocated:
+            state.ledger.assume(task.uid)
+            self.job.move(task, Status.BINDING)
+            task.trial = None
+            annotations: dict[str, str] = {}
+            for grant in choice.grants:
+                family = state.ledger.books[grant.family].family
+                annotations.update(family.annotations(grant, int(cycle.now * 1e9)))
+            claims = volumes_for(state, task.cls, choice.node) if task.cls.constraints.claims else {}
+            state.volumes.promise(claims)
+            cycle.effects.append(
+                Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang,
+                     tuple(claims.items()), cycle.uuid)
+            )  # fmt: skip
+            cycle.measures.placed += 1
+            cycle.measures.assumed.append(max(0.0, cycle.now - task.created))
+        if not self.job.scheduled_at:
+            self.job.scheduled_at = cycle.now
+            cycle.measures.jobs.append(max(0.0, cycle.now - self.job.created))
+        state.dirty[self.job] = None
+        self.steps.clear()

@@ -1,0 +1,189 @@
+"""The end of a cycle: phases, conditions, messages and events, from the values that decided (spec volcano-core 13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pumice.engine.effects import Effect, Event, GroupStatus, PodCondition, QueueAllocated
+from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status, Task
+from pumice.engine.state.resources import Vector, add, render
+from pumice.wire.volcano import (
+    COMPLETED,
+    INQUEUE,
+    PENDING,
+    RUNNING,
+    SCHEDULING_API,
+    UNKNOWN,
+    PodGroupCondition,
+    stamp,
+)
+
+if TYPE_CHECKING:
+    from pumice.engine.cycle.cycle import Cycle
+
+REWRITE_AFTER = 30.0
+"""Seconds between two writes of a pod's condition when only the numbers in its text have changed (spec 25)."""
+
+
+def close(cycle: Cycle) -> list[Effect]:
+    """Effects for every job that changed or was tried in this cycle."""
+    effects: list[Effect] = []
+    queues: set[str] = set(cycle.state.settled)
+    for job in {**cycle.state.dirty, **cycle.tried, **cycle.explained}:
+        if job.key not in cycle.state.jobs:
+            continue
+        job.settle()
+        queues.add(job.queue.name)
+        effects.extend(_tasks(cycle, job))
+        effects.extend(_group(cycle, job))
+    effects.extend(_queues(cycle, queues))
+    return effects
+
+
+def phase_of(job: Job, cycle_uuid: str) -> str:
+    """The PodGroup's phase (spec 13.1)."""
+    unschedulable = job.conditions.get("Unschedulable")
+    short_now = (
+        unschedulable is not None
+        and unschedulable.status == "True"
+        and unschedulable.transition_id == cycle_uuid
+    )
+    if job.counts[Status.RUNNING] and short_now:
+        return UNKNOWN
+    releasing = sum(1 for t in job.tasks.values() if t.status is Status.RELEASING and t.node) if (
+        job.counts[Status.RELEASING]
+    ) else 0
+    scheduled = job.count(*SCHEDULED_STATUSES) + releasing
+    if scheduled >= job.min_available:
+        return COMPLETED if scheduled == job.count(*DONE_STATUSES) else RUNNING
+    return INQUEUE if job.phase == INQUEUE else PENDING
+
+
+def job_text(job: Job) -> str:
+    """Why the gang stands where it stands (spec 13.3)."""
+    ready = job.is_ready() and job.role_ready()
+    parts = sorted(f"{count} {Status(s).label}" for s, count in enumerate(job.counts) if count)
+    text = f"pod group is {'ready' if ready else 'not ready'}, {', '.join([*parts, f'{job.min_available} minAvailable'])}"
+    if job.pending:
+        reasons: dict[str, int] = {}
+        for task in job.pending.values():
+            word = pod_reason(task)
+            reasons[word] = reasons.get(word, 0) + 1
+        text += f"; Pending: {', '.join(sorted(f'{count} {word}' for word, count in reasons.items()))}"
+    if job.refusal:
+        text += f". Origin reason is: {job.refusal}"
+    else:
+        first = next((t for t in job.pending.values() if t.error), None)
+        if first is not None:
+            text += f". Origin reason is {first.name}: {first.error}"
+    return text
+
+
+def pod_reason(task: Task) -> str:
+    return "Schedulable" if task.trial is not None and task.trial[0] is Status.ALLOCATED else "Unschedulable"
+
+
+def pod_message(job: Job, task: Task) -> str:
+    """The text of a pod that did not go (spec 13.4)."""
+    if task.trial is not None:
+        status, node = task.trial
+        wait = "" if status is Status.ALLOCATED else "resource is released and "
+        return f"Pod {task.key} can possibly be assigned to {node}, once {wait}minAvailable is satisfied"
+    return task.error or job.refusal or job_text(job)
+
+
+def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
+    if job not in cycle.tried and job not in cycle.blocked and job not in cycle.explained:
+        return []
+    found: list[Effect] = []
+    for task in job.tasks.values():
+        if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
+            continue
+        if task.retry_at > cycle.now:
+            continue  # its SchedulerError says more
+        if not task.error and cycle.never(task):
+            task.error = cycle.placer.why(task.cls).text  # whatever queue or gang say, a pod that can never run hears that first
+        reason, message = pod_reason(task), pod_message(job, task)
+        if task.told == (reason, message):
+            continue
+        same_kind = task.told is not None and _words(task.told) == _words((reason, message))
+        if same_kind and cycle.now - task.told_at < REWRITE_AFTER:
+            continue
+        task.told, task.told_at = (reason, message), cycle.now
+        cycle.measures.refused += 1
+        found.append(PodCondition(task.uid, task.namespace, task.name, reason, message))
+    return found
+
+
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+
+
+def _words(told: tuple[str, str]) -> tuple[str, str]:
+    """A text without its numbers."""
+    return told[0], told[1].translate(_NO_DIGITS)
+
+
+def _group(cycle: Cycle, job: Job) -> list[Effect]:
+    group = job.group
+    if group is None:
+        return []
+    if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
+        job.phase = phase_of(job, cycle.uuid)  # else it lost members, and why they cannot be replaced is still to be found
+    job.whole = job.whole or job.phase in (RUNNING, COMPLETED)
+    counts = (job.counts[Status.RUNNING], job.counts[Status.SUCCEEDED], job.counts[Status.FAILED])
+    found: list[Effect] = []
+    old = {c.type: c for c in group.status.conditions}
+    changed = (
+        job.phase != group.status.phase
+        or counts != (group.status.running, group.status.succeeded, group.status.failed)
+        or old.keys() != job.conditions.keys()
+        or any(not c.same(old[c.type]) for c in job.conditions.values())
+    )
+    about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
+    if changed:
+        conditions = tuple(job.conditions.values())
+        found.append(GroupStatus(job.namespace, job.name, job.phase, conditions, *counts))
+        group.status.phase, group.status.conditions = job.phase, list(conditions)
+        group.status.running, group.status.succeeded, group.status.failed = counts
+    if job.phase in (UNKNOWN, PENDING, INQUEUE):
+        if (job.pending or job.phase == UNKNOWN) and is_told(cycle, job):
+            text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
+            if job.announced != ("Unschedulable", text):
+                job.announced = ("Unschedulable", text)
+                found.append(Event(*about, "Warning", "Unschedulable", text))
+    elif changed and job.announced[0] != "Scheduled":
+        job.announced = ("Scheduled", "")
+        found.append(Event(*about, "Normal", "Scheduled", "pod group is ready"))
+    return found
+
+
+def is_told(cycle: Cycle, job: Job) -> bool:
+    """Whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it all."""
+    learnt = job in cycle.tried or job in cycle.blocked or job in cycle.explained or not job.pending
+    return learnt and not any(task.puzzling for task in job.pending.values())
+
+
+def condition(type_: str, reason: str, message: str, cycle: Cycle) -> PodGroupCondition:
+    return PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.now), reason, message)
+
+
+def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:
+    """status.allocated of the queues that changed and of their ancestors (spec 13.6)."""
+    state = cycle.state
+    touched = {name for name in names if name in state.queues}
+    for name in list(touched):
+        touched.update(parent.name for parent in state.ancestors(state.queues[name]))
+    found: list[Effect] = []
+    for name in sorted(touched):
+        queue = state.queues[name]
+        if not queue.present:
+            continue
+        total: Vector = {}
+        for other in state.queues.values():
+            if other is queue or queue in state.ancestors(other):
+                add(total, other.allocated.items())
+        total = {n: v for n, v in total.items() if v}
+        if total != queue.written:
+            queue.written = total
+            found.append(QueueAllocated(name, render(total)))
+    return found

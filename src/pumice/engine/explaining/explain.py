@@ -1,0 +1,194 @@
+"""Why a pod waits and what would let it in, from an engine that holds a picture of the cluster.
+
+Meant for an engine of one's own, built from a dump or from the API: what-if questions take pods off the books and put them
+back. The running scheduler answers from a copy, so that no cycle waits for a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from pumice.engine.cycle.status import pod_message
+from pumice.engine.effects import Bind
+from pumice.engine.engine import Engine
+from pumice.engine.explaining.what_if import EngineOracle, Payer
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.ledger import Hold, Holding
+from pumice.families.explain import Change, changes
+from pumice.model.cards import Grant
+from pumice.model.refusal import CardMisfit, Misfit, Refusal
+from pumice.wire import names
+from pumice.wire.device_config import nearest
+from pumice.wire.objects import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``summary`` is one sentence. ``node`` is where it runs or would go next; ``misfits`` say why each other node
+    refuses; ``hints`` what may have been meant by a resource that no node has; ``gates`` are the words of queue and group,
+    which the pod must pass before any node is asked; ``gang`` how many pods must find a place together with it."""
+
+    pod: str
+    summary: str
+    node: str = ""
+    grants: tuple[Grant, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    gates: tuple[str, ...] = ()
+    nodes: int = 0
+    fitting: tuple[str, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    gang: int = 0
+
+
+def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -> Explanation:
+    """The whole answer for one pod, present in the engine or not. The engine's own decisions are not disturbed, except
+    that ``gates`` runs one cycle on it, after which it should not be used further."""
+    state = engine.state
+    holding = state.ledger.holdings.get(pod.metadata.uid)
+    if holding is not None:
+        return _placed(engine, pod.key, holding)
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return Explanation(pod.key, f"has ended: {pod.status.phase}{_because(pod)}; an ended pod is never placed again")
+    cls = state.classes.of(pod)
+    why = engine.placer.why(cls, per_node=True)
+    payer = Payer.of(engine, pod, now) if gates else None
+    if cls.refusals:
+        text = "; ".join(f"{refusal.field}: {refusal.text}" for refusal in cls.refusals)
+        return Explanation(pod.key, f"can never run: {text}", refusals=cls.refusals, nodes=why.nodes,
+                           changes=changes(pod, engine.families, EngineOracle(engine, None, payer)))  # fmt: skip
+    refused = {misfit.node for misfit in why.misfits}
+    table = state.ledger.table
+    fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
+    choice = engine.placer.choose(cls)
+    oracle = EngineOracle(engine, why.misfits, payer)
+    offers = changes(pod, engine.families, oracle) if choice is None or gates else ()
+    engine.placer.still_holds(cls, why)
+    short, gang = (payer.short(), payer.gang) if payer else ("", 0)
+    words = (*own_gates(engine, pod), *queue_words(engine, pod, now)) if gates else ()
+    if choice is None:
+        words = tuple(text for text in words if text != OVERTAKEN)
+        if short and short not in words:
+            words = (*words, short)
+    node, grants = (choice.node, choice.grants) if choice is not None else ("", ())
+    if choice is None:
+        summary = why.text
+    elif words == (OVERTAKEN,):
+        summary = f"{node} would take it now, but pods ahead of it get that place first"
+    elif words:
+        summary = f"{node} would take it, but it is kept back"
+    else:
+        summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
+    return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
+                       dict(why.counts), _hints(engine, cls), offers, gang)  # fmt: skip
+
+
+def _hints(engine: Engine, cls: PodClass) -> tuple[str, ...]:
+    """What may have been meant by each resource that no node has."""
+    offered = [name for name, amount in engine.state.ledger.table.total.items() if amount]
+    missing = [name for name, _ in cls.request.items if name not in offered]
+    return tuple(f"no node offers {name}{_meant(name, offered)}" for name in missing if offered)
+
+
+def _meant(name: str, offered: Sequence[str]) -> str:
+    known = {**names.SAME_ELSEWHERE, **names.OTHER_SHARING}.get(name)
+    if known is None:
+        return nearest(name, offered)
+    return f"; did you mean {known!r}?" if known in offered else ""
+
+
+def _because(pod: Pod) -> str:
+    """What the kubelet says of its end, if anything."""
+    said = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
+    return f" ({said})" if said else ""
+
+
+def explain_known(engine: Engine, namespace: str, name: str, *, now: float = 0.0) -> Explanation | None:
+    """The same for a pod of which the engine knows by itself: one that waits, or one that holds a place. None for all others
+    (ended ones, and those that wait for another scheduler)."""
+    key = f"{namespace}/{name}"
+    task = next((task for task in engine.state.tasks.values() if task.key == key), None)
+    if task is None:
+        return None
+    holding = engine.state.ledger.holdings.get(task.uid)
+    if holding is not None:
+        return _placed(engine, key, holding)
+    return explain(engine, task.pod, now=now) if task.pod is not None else None
+
+
+def _placed(engine: Engine, key: str, holding: Holding) -> Explanation:
+    """A pod that holds a place. Until its Binding is sent it may still wait for its volumes."""
+    summary = f"runs on {holding.node}"
+    if holding.state is Hold.ASSUMED:
+        summary = f"is being bound to {holding.node}"
+        task, known = engine.state.tasks.get(holding.uid), engine.state.volumes.claims
+        keys = task.cls.constraints.claim_keys if task is not None else []
+        unbound = [name.partition("/")[2] for name in keys if name not in known or not known[name].bound]
+        if unbound:
+            summary = f"has its place on {holding.node} and waits for the volumes of its claims there: {', '.join(unbound)}"
+    return Explanation(key, summary, holding.node, holding.grants)
+
+
+def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
+    """What in the pod itself keeps this scheduler from looking at it."""
+    found = []
+    ours = engine.state.scheduler_names
+    if pod.spec.scheduler_name not in ours:
+        theirs = pod.spec.scheduler_name or "default-scheduler"
+        found.append(f"its schedulerName is {theirs!r}; this scheduler places pods of {', '.join(sorted(ours))}")
+    if pod.spec.scheduling_gates:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        found.append(f"it is held by its scheduling gates: {gates}")
+    return tuple(found)
+
+
+def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
+    """What a cycle says about the pod when no node is to blame: queue limits, the group's size, gates."""
+    task = engine.state.tasks.get(pod.metadata.uid)
+    if task is None or task.job is None:
+        return ()
+    job = task.job
+    if not job.queue.present:
+        return (job.queue.missing_text,)
+    if job.group is None and not job.implicit:
+        return (f"PodGroup {job.key} does not exist",)
+    plan = engine.cycle(now)
+    if task.gated or any(isinstance(effect, Bind) and effect.uid == task.uid for effect in plan.effects):
+        return ()
+    text = pod_message(job, task)
+    return (OVERTAKEN if "nodes are unavailable" in text else text,)
+
+
+OVERTAKEN = "pods ahead of it take the room in the next cycle"
+
+
+def as_json(found: Explanation) -> bytes:
+    """For programs, with stable keys. Nodes and cards are encoded as they are: there are tens of thousands of them."""
+    return msgspec.json.encode({
+        "pod": found.pod,
+        "summary": found.summary,
+        "node": found.node or None,
+        "cards": [piece for grant in found.grants for piece in grant.pieces],
+        "refused": [{"field": r.field, "text": r.text} for r in found.refusals],
+        "queue": found.gates,
+        "nodes": found.nodes,
+        "fitting": found.fitting,
+        "reasons": found.counts,
+        "hints": found.hints,
+        "misfits": [_worded(misfit) for misfit in found.misfits],
+        "changes": [
+            {"kind": c.kind, "text": c.text, "node": c.node, "wanted": c.wanted, "best": c.best, "evict": c.evict}
+            for c in found.changes
+        ],
+    })  # fmt: skip
+
+
+def _worded(misfit: Misfit) -> Misfit:
+    """With the words of each card written out, not only the numbers that they say."""
+    cards = tuple([CardMisfit(c.uuid, c.short, c.wanted, c.best, c.text) for c in misfit.cards])
+    return Misfit(misfit.node, misfit.short, misfit.text, misfit.wanted, misfit.best, misfit.final, cards, misfit.detail)

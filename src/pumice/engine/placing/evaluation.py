@@ -1,0 +1,144 @@
+"""Filters and scores of one class of pods, as arrays over nodes or exactly on a few; nothing is remembered here.
+
+``rows`` are rows of the ledger's table; None stands for all of them, and the arrays then have the table's capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.framework import Framework
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.nodes import Rows
+from pumice.engine.state.state import State
+from pumice.families.protocol import Ask, Fit
+from pumice.model.cards import Grant
+from pumice.model.refusal import Misfit
+
+
+class Evaluation:
+    """The verdicts and votes of one framework on the nodes as they are now."""
+
+    def __init__(self, state: State, framework: Framework) -> None:
+        self.state = state
+        self.framework = framework
+        self.tick: Callable[[], float] = perf_counter
+        self.stages: list[tuple[str, float]] = []
+        """Seconds of the array passes since the cycle began, as metrics know them: Predicate and Scoring."""
+
+    def scores(self, cls: PodClass, rows: Rows | None) -> NDArray[np.float64]:
+        """Per row the score, or minus infinity where the class does not fit."""
+        began = self.tick()
+        fits = self.fits(cls, rows, devices=False)
+        filtered = self.tick()
+        scores = self.framework.scores(self.state, cls, rows)
+        if scores is None:
+            scores = np.zeros(len(fits))
+        for ask in cls.asks:
+            fits, scores = self._device_scores(ask, rows, fits, scores)
+        self.stages += (("Predicate", filtered - began), ("Scoring", self.tick() - filtered))
+        return np.where(fits, scores, -np.inf)
+
+    def few(self, cls: PodClass, rows: list[int]) -> dict[int, tuple[tuple[Grant, ...], float]]:
+        """The same as ``scores`` for a handful of rows, with the exact choice of cards; rows that do not fit are left out."""
+        table = self.state.ledger.table
+        pairs = self.state.ledger.columns(cls.request)[:-2]
+        left: dict[int, tuple[list[int], list[int]]] = {}
+        for row in rows:
+            have, used = table.alloc[row].tolist(), table.used[row].tolist()
+            if table.live[row] and all(have[column] - used[column] >= amount for column, amount in pairs):
+                left[row] = (have, used)
+        if left and self.framework.constrains(self.state, cls):
+            array = np.array(list(left), np.intp)
+            fits = np.ones(len(left), bool)
+            for verdict in self.framework.verdicts(self.state, cls, array):
+                fits &= ~verdict.failed
+            left = {row: left[row] for row in array[fits].tolist()}
+        settings = self.state.settings
+        weight = settings.node_weight
+        found = {}
+        for row, (have, used) in left.items():
+            score = self.framework.score(self.state, cls, row, have, used)
+            grants = []
+            for ask in cls.asks:
+                fit = self._quick_fit(ask, table.name(row))
+                if fit is None:
+                    break
+                grants.append(fit.grant)
+                if weight:
+                    score += settings.contribution(fit.score)
+            else:
+                found[row] = (tuple(grants), score)
+        return found
+
+    def fits(self, cls: PodClass, rows: Rows | None, *, devices: bool = True) -> NDArray[np.bool_]:
+        """Per row: does the node pass every filter for pods of this class right now?"""
+        fits = self.idle(cls, rows)
+        if not fits.any():
+            return fits
+        if self.framework.constrains(self.state, cls):
+            for verdict in self.framework.verdicts(self.state, cls, rows):
+                fits &= ~verdict.failed
+        capacity = self.state.ledger.table.capacity
+        for ask in cls.asks:
+            book = self.state.ledger.books[ask.family]
+            fits &= book.has_cards(rows, capacity)
+            ranked = book.rank(ask, rows, capacity, fits) if devices else None
+            if ranked is not None:
+                fits &= ranked[0]
+        return fits
+
+    def _device_scores(
+        self, ask: Ask, rows: Rows | None, fits: NDArray[np.bool_], scores: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Add a family's score; where it cannot rank by arrays, every node that is left is looked at exactly."""
+        settings = self.state.settings
+        book = self.state.ledger.books[ask.family]
+        ranked = book.rank(ask, rows, self.state.ledger.table.capacity, fits)
+        if ranked is not None:
+            may, device = ranked
+            return fits & may, scores + settings.contribution(device) if settings.node_weight else scores
+        fits, scores = fits.copy(), scores.copy()
+        table = self.state.ledger.table
+        for place in np.flatnonzero(fits):
+            row = int(place) if rows is None else int(rows[place])
+            fit = self._quick_fit(ask, table.name(row))
+            if fit is None:
+                fits[place] = False
+            else:
+                scores[place] += settings.contribution(fit.score) if settings.node_weight else 0.0
+        return fits, scores
+
+    def idle(self, cls: PodClass, rows: Rows | None, *, future: bool = False) -> NDArray[np.bool_]:
+        """Where the requested resources fit (the core's own check, spec 9.2 step 1)."""
+        table = self.state.ledger.table
+        fits = table.live.copy() if rows is None else table.live[rows]
+        for column, amount in self.state.ledger.columns(cls.request)[:-2]:  # without the spread defaults
+            if rows is None:
+                fits &= table.alloc[:, column] - table.used[:, column] >= amount
+                continue
+            free = table.alloc[rows, column] - table.used[rows, column]
+            if future:
+                free += table.releasing[rows, column] - table.pipelined[rows, column]
+            fits &= free >= amount
+        return fits
+
+    def exact(self, ask: Ask, node: str) -> Fit | Misfit:
+        """The choice of cards on that node, or why there is none."""
+        book = self.state.ledger.books[ask.family]
+        if node not in book.nodes:
+            return book.family.no_devices(node)
+        return book.family.fit(ask, book.view(node))
+
+    def _quick_fit(self, ask: Ask, node: str) -> Fit | None:
+        """The choice of cards, or None: a family that can leave the explanation out is asked that way."""
+        book = self.state.ledger.books[ask.family]
+        if node not in book.nodes:
+            return None
+        quick = getattr(book.family, "quick", None)
+        fit = quick(ask, book.view(node)) if quick is not None else book.family.fit(ask, book.view(node))
+        return fit if isinstance(fit, Fit) else None

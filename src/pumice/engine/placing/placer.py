@@ -1,0 +1,347 @@
+"""Placing by class: filter and score all nodes once per class, then look at changed rows only (decision 6).
+
+``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers per class is dropped
+when the class falls asleep or is no longer asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.framework import Framework
+from pumice.engine.placing.evaluation import Evaluation
+from pumice.engine.placing.leaders import Leaders, first
+from pumice.engine.placing.reasons import Why, why_not
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.nodes import Rows
+from pumice.engine.state.state import State
+from pumice.model.cards import Grant
+from pumice.model.refusal import Misfit
+
+KEPT_CLASSES = 512
+"""Classes with arrays of their own; the least recently used ones are evaluated afresh when they come back."""
+FEW_ROWS = 6
+"""Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where one pod goes, and with which cards."""
+
+    node: str
+    row: int
+    grants: tuple[Grant, ...]
+    score: float
+
+
+@dataclass(slots=True)
+class ClassState:
+    """What is remembered of one class; the arrays have the table's capacity."""
+
+    cursor: int
+    reliefs: int
+    terms_version: int
+    storage: int
+    images: int
+    masked: NDArray[np.float64]
+    """Score where the class fits, minus infinity elsewhere."""
+    chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
+    asked: int = 0
+    leaders: Leaders | None = None
+    """Kept from the second pod of the class on."""
+
+    def changed(self, rows: Sequence[int]) -> None:
+        """These rows of ``masked`` have other values now."""
+        if self.leaders is not None:
+            self.leaders.changed(rows)
+
+    def leader(self, rank: NDArray[np.int64]) -> int:
+        """The row of the best node; of equal ones, the first by name."""
+        if self.leaders is None or self.leaders.rank is not rank:
+            self.asked += 1
+            if self.asked == 1:
+                return first(self.masked, rank)
+            self.leaders = Leaders(self.masked, rank)
+        return self.leaders.leader()
+
+
+class Placer:
+    """Chooses nodes under one framework, and remembers per class what the last look found."""
+
+    def __init__(self, state: State, framework: Framework) -> None:
+        self.state = state
+        self.framework = framework
+        self.evaluation = Evaluation(state, framework)
+        self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
+        self._asleep: dict[PodClass, tuple[int, int, int]] = {}
+        """Classes that fitted nowhere, with the gains, arrivals and changes of storage that had been seen by then."""
+        self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
+        self._hopeless: dict[PodClass, int] = {}
+        """Classes that no node can ever take, and the version of the table that said so."""
+        self._elsewhere = (0, 0)
+        self.fallen: list[PodClass] = []
+        """Classes that fell asleep in the running cycle."""
+        self.standing: dict[Job, frozenset[int]] = {}
+        """Gangs of which the last cycle held a part (the rest waits for something to be released), with their rows."""
+
+    # -- choosing -----------------------------------------------------------------------------------------------
+
+    def choose(
+        self, cls: PodClass, only: str = "", accept: Callable[[Choice], bool] | None = None
+    ) -> Choice | None:
+        """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node, ``accept`` to
+        choices of cards that somebody else agrees to (a queue that must pay for them)."""
+        if cls.refusals or cls.request.refused or self.is_asleep(cls):
+            return None
+        kept = self._refresh(cls)
+        masked = kept.masked
+        relative = self._relative(cls, masked)
+        rank = self.state.ledger.table.rank()
+        if only:
+            row = self.state.ledger.table.row_of.get(only, -1)
+            choice = self._settle(cls, kept, row) if row >= 0 and masked[row] > -np.inf else None
+            return choice if choice is None or accept is None else self._agreed(cls, choice, accept)
+        scores = None if relative is None else masked + relative  # None: those of the class
+        declined = False
+        while True:
+            row = kept.leader(rank) if scores is None else first(scores, rank)
+            if (masked if scores is None else scores)[row] == -np.inf:
+                if declined:
+                    return None  # it fits; nothing can wake it but the one who declined
+                self._asleep[cls] = self._seen
+                self.fallen.append(cls)
+                self._kept.pop(cls, None)
+                return None
+            choice = self._settle(cls, kept, row)
+            if choice is None:
+                masked[row] = -np.inf
+                kept.changed([row])
+                if scores is not None:
+                    scores[row] = -np.inf
+                continue
+            agreed = choice if accept is None else self._agreed(cls, choice, accept)
+            if agreed is not None:
+                return agreed
+            if scores is None:
+                scores = masked.copy()
+            scores[self._like(cls, row)] = -np.inf
+            declined = True
+
+    def _agreed(self, cls: PodClass, choice: Choice, accept: Callable[[Choice], bool]) -> Choice | None:
+        """The choice, or where it is declined the next cards of the same node that are not: the dearest are left out one by one.
+        Among alike cards there is nothing to look for."""
+        if accept(choice):
+            return choice
+        for ask in cls.quota_known_late:
+            book = self.state.ledger.books[ask.family]
+            view = book.view(choice.node)
+            if len(book.family.card_kinds(view.inventory)) < 2:
+                continue
+            dear: dict[int, str] = {}
+            grant = next(grant for grant in choice.grants if grant.family == ask.family)
+            while len(dear) < len(view.inventory.cards):
+                dearest = max(grant.pieces, key=lambda piece: piece.memory)
+                dear[dearest.card] = "too dear for the queue"
+                fit = book.family.fit(ask, replace(view, quarantined={**view.quarantined, **dear}))
+                if isinstance(fit, Misfit):
+                    break
+                grant = fit.grant
+                grants = tuple(grant if mine.family == ask.family else mine for mine in choice.grants)
+                if accept(replace(choice, grants=grants)):
+                    return replace(choice, grants=grants)
+        return None
+
+    def _like(self, cls: PodClass, row: int) -> NDArray[np.bool_]:
+        """Rows on which a pod of this class would get cards of the same amounts as there."""
+        size = self.state.ledger.table.capacity
+        like = np.zeros(size, bool)
+        like[row] = True
+        books = [self.state.ledger.books[ask.family] for ask in cls.asks]
+        if all(book.by_counters(ask) for book, ask in zip(books, cls.asks, strict=True)):
+            like = np.ones(size, bool)
+            for book in books:
+                like &= book.ids[:size] == book.state_of(row)
+        return like
+
+    @property
+    def news(self) -> int:
+        """Grows whenever something happens that may wake a class."""
+        return sum(self._seen)
+
+    @property
+    def _seen(self) -> tuple[int, int, int]:
+        state = self.state
+        return state.ledger.table.gains.end, state.ledger.terms.arrivals, state.volumes.version
+
+    def changed_elsewhere(self) -> bool:
+        """Whether pods came since the last call that others may wait for, or storage changed."""
+        before, self._elsewhere = self._elsewhere, self._seen[1:]
+        return before != self._elsewhere
+
+    def is_asleep(self, cls: PodClass) -> bool:
+        """Whether nothing that could help this class has happened since it fitted nowhere: no row gained room for it, and
+        no pod came that it wants to be near or may now spread out against, and nothing changed of the storage that it claims."""
+        seen = self._asleep.get(cls)
+        if seen is None:
+            return False
+        now, table = self._seen, self.state.ledger.table
+        came = cls.constraints.awaits_pods and seen[1] != now[1]
+        storage = bool(cls.constraints.claims) and seen[2] != now[2]
+        if seen[0] == now[0] and not (came or storage):
+            return True
+        if self._hopeless.get(cls) == table.version:
+            return True
+        self._hopeless.pop(cls, None)
+        changed = table.gains.since(seen[0])
+        rows: Rows | None = None  # a pod that went or came may matter far from its node
+        if changed is not None and not (storage or self.state.sees_pods(cls)):
+            rows = np.array(changed, np.intp)
+            rows = rows[table.live[rows]]
+        if not self.evaluation.fits(cls, rows).any():
+            self._asleep[cls] = now
+            return True
+        del self._asleep[cls]
+        return False
+
+    def reconsider(self, classes: Iterable[PodClass]) -> None:
+        """Wake classes that fell asleep while a gang, now taken back, held the room."""
+        for cls in classes:
+            self._asleep.pop(cls, None)
+
+    def forget(self) -> None:
+        """Drop everything that is remembered (the configuration changed)."""
+        self._kept.clear()
+        self._asleep.clear()
+        self._hopeless.clear()
+        self._told = None
+        self.standing.clear()
+
+    def choose_future(self, cls: PodClass, only: str = "") -> Choice | None:
+        """The best node, by the plugins' scores and then by name, that would take the pod once what terminates there is gone;
+        ``only`` restricts it to one node."""
+        table = self.state.ledger.table
+        if not table.releasing_rows or cls.refusals or cls.request.refused:
+            return None
+        found = [row for row in table.releasing_rows if not only or table.name(row) == only]
+        rows = np.array(sorted(found, key=lambda row: table.name(row)), np.intp)
+        fits = self.evaluation.idle(cls, rows, future=True)
+        for verdict in self.framework.verdicts(self.state, cls, rows):
+            fits &= ~verdict.failed
+        rows = rows[fits]
+        scores = self.framework.scores(self.state, cls, rows)
+        for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
+            row = int(rows[place])
+            grants = self._future_grants(cls, table.name(row))
+            if grants is not None:
+                return Choice(table.name(row), row, grants, 0.0)
+        return None
+
+    def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:
+        ledger = self.state.ledger
+        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state == 4]
+        promised = ledger.promised.get(node, {})
+        grants = []
+        for ask in cls.asks:
+            book = ledger.books[ask.family]
+            if node not in book.nodes:
+                return None
+            plus = {uid: g for uid, h in promised.items() for g in h.grants if g.family == ask.family}
+            fit = book.family.fit(ask, book.view(node, without=gone, plus=plus))
+            if isinstance(fit, Misfit):
+                return None
+            grants.append(fit.grant)
+        return tuple(grants)
+
+    def _settle(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
+        """Choose the cards on that row; None when the exact look finds that they do not fit after all."""
+        table = self.state.ledger.table
+        node = table.name(row)
+        found = kept.chosen.get(row)
+        if found is None:
+            grants = []
+            for ask in cls.asks:
+                fit = self.evaluation.exact(ask, node)
+                if isinstance(fit, Misfit):
+                    return None
+                grants.append(fit.grant)
+            found = kept.chosen[row] = (tuple(grants), float(kept.masked[row]))
+        return Choice(node, row, found[0], found[1])
+
+    # -- keeping the arrays -------------------------------------------------------------------------------------
+
+    def _refresh(self, cls: PodClass) -> ClassState:
+        ledger = self.state.ledger
+        table, terms = ledger.table, ledger.terms
+        kept = self._kept.get(cls)
+        if kept is not None:
+            self._kept.move_to_end(cls)
+            changed = table.changes.since(kept.cursor)
+            whole = (
+                changed is None
+                or len(kept.masked) != table.capacity
+                or (kept.terms_version != terms.version and self.state.sees_pods(cls))
+                or (kept.storage != self.state.volumes.version and bool(cls.constraints.claims))
+                or (kept.images != self.state.images.version and bool(cls.images))
+            )
+            if not whole:
+                assert changed is not None
+                if kept.reliefs == table.reliefs:  # what did not fit can only have become fuller
+                    changed = [row for row in changed if kept.masked[row] > -np.inf]
+                if len(changed) > FEW_ROWS:
+                    rows = np.array(changed, np.intp)
+                    kept.masked[rows] = self.evaluation.scores(cls, rows)
+                    for row in changed:
+                        kept.chosen.pop(row, None)
+                    kept.changed(changed)
+                elif changed:
+                    found = self.evaluation.few(cls, changed)
+                    for row in changed:
+                        kept.chosen.pop(row, None)
+                        kept.masked[row] = -np.inf
+                    for row, choice in found.items():
+                        kept.chosen[row], kept.masked[row] = choice, choice[1]
+                    kept.changed(changed)
+                kept.cursor, kept.terms_version = table.changes.end, terms.version
+                kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
+                kept.images = self.state.images.version
+                return kept
+        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.images.version)
+        kept = ClassState(*seen, self.evaluation.scores(cls, None))
+        self._kept[cls] = kept
+        self._kept.move_to_end(cls)
+        if len(self._kept) > KEPT_CLASSES:
+            self._kept.popitem(last=False)
+        return kept
+
+    def _relative(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        if not self.state.has_preferences(cls):
+            return None
+        return self.framework.relative(self.state, cls, masked > -np.inf)
+
+    # -- why not ------------------------------------------------------------------------------------------------
+
+    def why(self, cls: PodClass, *, per_node: bool = False) -> Why:
+        """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
+        if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].misfits or not per_node):
+            return self._told[1]
+        why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
+        if why.final and not (self.state.sees_pods(cls) or cls.constraints.claims):
+            self._hopeless[cls] = self.state.ledger.table.version
+            if len(self._hopeless) > 100_000:
+                self._hopeless.pop(next(iter(self._hopeless)))
+        self.still_holds(cls, why)
+        return why
+
+    def still_holds(self, cls: PodClass, why: Why) -> None:
+        """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""
+        self._told = self._moment(cls), why
+
+    def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int, int]:
+        state, table = self.state, self.state.ledger.table
+        return cls, table.changes.end, table.version, state.ledger.terms.version, state.volumes.version

@@ -1,0 +1,131 @@
+"""Why no node takes a pod: the reasons of all nodes, from the same filters that decide (design, decision 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.framework import Framework, Verdict
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.nodes import Rows
+from pumice.engine.state.resources import amount_text
+from pumice.engine.state.state import State
+from pumice.families.protocol import Ask, Fit
+from pumice.model.refusal import Misfit, Short
+
+Exact = Callable[[Ask, str], Fit | Misfit]
+"""The exact look at one node's cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why no node took a pod: nodes per reason, and one refusal per node."""
+
+    nodes: int
+    counts: Mapping[str, int]
+    misfits: tuple[Misfit, ...] = ()
+    final: bool = False
+    """Every node refuses for good: only a change of nodes can help, not pods that leave."""
+
+    @property
+    def text(self) -> str:
+        """``0/3 nodes are unavailable: 2 Insufficient cpu, ...`` (spec volcano-core 13.4)."""
+        if not self.nodes:
+            return "0/0 nodes are unavailable"
+        parts = ", ".join(sorted(f"{count} {reason}" for reason, count in self.counts.items()))
+        return f"0/{self.nodes} nodes are unavailable: {parts}."
+
+
+def why_not(state: State, framework: Framework, exact: Exact, cls: PodClass, *, per_node: bool) -> Why:
+    """Ask every node; ``per_node`` keeps one refusal for each. A node with a resource short hears of nothing else."""
+    table = state.ledger.table
+    rows = table.live_rows()
+    if cls.request.refused or cls.refusals:
+        text = cls.request.refused or "; ".join(f"{r.field}: {r.text}" for r in cls.refusals)
+        misfits = [Misfit(table.name(int(r)), Short.REQUEST, text, final=True) for r in rows] if per_node else []
+        return Why(len(rows), {text: len(rows)}, tuple(misfits))
+    tally = _Tally(rows, [table.name(int(r)) for r in rows] if per_node else None)
+    for name, amount in cls.request.items:
+        column = table.dim(name)
+        have, used = table.alloc[rows, column], table.used[rows, column]
+        failed, for_good = have - used < amount, have < amount
+        numbers = _numbers(name, amount, have, used)
+        tally.note(Verdict(failed & for_good, f"Insufficient {name}", final=True, abort=True), numbers)
+        tally.note(Verdict(failed & ~for_good, f"Insufficient {name}", abort=True), numbers)
+    for verdict in framework.verdicts(state, cls, rows):
+        tally.note(verdict)
+    by_devices = _device_reasons(state, exact, cls, rows[tally.open_rows & ~tally.refused])
+    for misfit in by_devices:
+        tally.counts[misfit.text] = tally.counts.get(misfit.text, 0) + 1
+    misfits = [*tally.misfits, *by_devices] if per_node else []
+    final = int(tally.for_good.sum()) + sum(misfit.final for misfit in by_devices) >= len(rows)
+    return Why(len(rows), tally.counts, tuple(misfits), final)
+
+
+def _numbers(name: str, amount: int, have: NDArray[np.int64], used: NDArray[np.int64]) -> Callable[[int], str]:
+    """What is wanted of a resource and what the node at one place in the rows has of it."""
+    wanted = amount_text(name, amount)
+
+    def at(place: int) -> str:
+        whole, taken = int(have[place]), int(used[place])
+        if whole < amount:
+            return f"{wanted} wanted, the node has {amount_text(name, whole)}"
+        return f"{wanted} wanted, {amount_text(name, whole - taken)} of {amount_text(name, whole)} free"
+
+    return at
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Reasons counted over nodes. ``names`` of the rows, where each node's own refusal is wanted."""
+
+    rows: Rows
+    names: list[str] | None
+    counts: dict[str, int] = field(default_factory=dict)
+    misfits: list[Misfit] = field(default_factory=list)
+    open_rows: NDArray[np.bool_] = field(init=False)
+    refused: NDArray[np.bool_] = field(init=False)
+    for_good: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open_rows = np.ones(len(self.rows), bool)
+        self.refused, self.for_good = np.zeros(len(self.rows), bool), np.zeros(len(self.rows), bool)
+
+    def note(self, verdict: Verdict, detail: Callable[[int], str] = lambda at: "") -> None:
+        """``detail`` adds the numbers of one place in ``rows``."""
+        hit = verdict.failed & self.open_rows
+        number = int(hit.sum())
+        if not number:
+            return
+        self.counts[verdict.text] = self.counts.get(verdict.text, 0) + number
+        self.refused |= hit
+        if verdict.final:
+            self.for_good |= hit
+        if self.names is not None:
+            self.misfits += [
+                Misfit(self.names[at], verdict.short, verdict.text, final=verdict.final, detail=detail(at))
+                for at in np.flatnonzero(hit).tolist()
+            ]
+        if verdict.abort:
+            self.open_rows &= ~hit
+
+
+def _device_reasons(state: State, exact: Exact, cls: PodClass, rows: Rows) -> list[Misfit]:
+    table = state.ledger.table
+    found = []
+    for ask in cls.asks:
+        book = state.ledger.books[ask.family]
+        like = book.alike(ask)
+        known: dict[int, tuple[str, Fit | Misfit]] = {}
+        for row in rows.tolist():
+            node, number = table.name(row), like(row)
+            first = None if number is None else known.get(number)
+            answer = exact(ask, node) if first is None else first[1]
+            if first is None and number is not None:
+                known[number] = node, answer
+            if isinstance(answer, Misfit):
+                found.append(answer if first is None else book.moved(answer, first[0], node))
+    return found

@@ -1,0 +1,369 @@
+"""The books of one device family: per node its cards, what is booked on each, and the same as arrays.
+
+Only the ledger writes here. ``Usage`` rows are exact (who holds what). ``columns`` repeat their sums so that a family can
+rank nodes at once: one row of arrays per *distinct* state of a node's cards, because thousands of nodes are alike, and per
+node the number of its state. Both are changed by the same two functions, ``charge`` and ``discharge``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.state.device_table import NO_MARKS, CardFacts, CardUse, NodeDevices
+from pumice.engine.state.named_nodes import NamedNodes
+from pumice.families.protocol import Ask, Columns, Family, Fit, Inventory, Marks, NodeCards
+from pumice.model.cards import Grant, Mode
+from pumice.model.refusal import CardMisfit, Misfit
+
+State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
+"""Everything of a node's cards that the arrays hold, hashable."""
+_UNUSED: CardUse = (0, 0, 0, -1)
+ALIKE_KEPT = 2048
+
+
+class DeviceTable:
+    """All nodes of one family. ``ids`` maps a row of the node table to its state; state 0 has no cards."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.nodes: dict[str, NodeDevices] = {}
+        self.ids: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.columns = _empty_columns(16, 8)
+        self._rows: dict[str, int] = {}
+        self._types: dict[str, int] = {}
+        self._states: dict[State, int] = {}
+        self._of_id: list[State | None] = [None]
+        self._users: list[int] = [0]
+        self._free: list[int] = []
+        self._names: dict[int, str] = {}
+        self._unsure = False
+        """Whether the family's last ranking left some nodes to the exact look."""
+        self._named = NamedNodes(self.nodes)
+        self._behind: dict[str, set[int]] = {}
+        """Nodes whose state is not written yet, and the places of the cards that changed."""
+        self._alike: dict[Any, Any] = {}
+        """What many states have in common, each once."""
+        self.card_kinds: Counter[Hashable] = Counter()
+        """``Family.card_kinds`` of all nodes, and how many nodes have each."""
+        self.card_kinds_version = 0
+        """Raised when a kind comes or goes."""
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def put(self, name: str, row: int, inventory: Inventory | None, rows: int) -> bool:
+        """Set a node's inventory. True when it changed: usage is then empty and must be charged again."""
+        old = self.nodes.get(name)
+        if inventory is None:
+            if old is None:
+                return False
+            self.remove(name)
+            return True
+        if old is not None and old.inventory == inventory and self._rows.get(name) == row:
+            return False
+        if old is not None:
+            self._named.forget(old)
+            self._behind.pop(name, None)  # its places may be fewer now
+            self._count_kinds(old.inventory, -1)
+        book = NodeDevices.empty(name, inventory)
+        self.nodes[name], self._rows[name], self._names[row] = book, row, name
+        self._named.add(book)
+        self._count_kinds(inventory, 1)
+        self.fit_rows(rows)
+        self._write(book, range(len(inventory.cards)), facts=True)
+        return True
+
+    def remove(self, name: str) -> None:
+        book = self.nodes.pop(name, None)
+        if book is not None:
+            self._named.forget(book)
+            self._behind.pop(name, None)
+            self._count_kinds(book.inventory, -1)
+        row = self._rows.pop(name, None)
+        if row is not None:
+            del self._names[row]
+            self._set_state(row, None)
+
+    def _count_kinds(self, inventory: Inventory, sign: int) -> None:
+        before = len(self.card_kinds)
+        for kind in self.family.card_kinds(inventory):
+            self.card_kinds[kind] += sign
+            if not self.card_kinds[kind]:
+                del self.card_kinds[kind]
+                before = -1
+        if len(self.card_kinds) != before:
+            self.card_kinds_version += 1
+
+    def view(self, name: str, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
+        """One node as ``Family.fit`` sees it; see ``NodeDevices.view``."""
+        return self.nodes[name].view(without=without, plus=plus)
+
+    # -- usage --------------------------------------------------------------------------------------------------
+
+    def charge(self, uid: str, grant: Grant, marks: Marks = NO_MARKS) -> None:
+        """Book a grant. Pieces on cards that are not registered (any more) are not charged anywhere."""
+        book = self.nodes.get(grant.node)
+        if book is None:
+            return
+        places = book.charge(uid, grant, marks)
+        if uid in book.marks:
+            self._named.note(book, book.marks[uid], 1)
+        if places or grant.doubts:
+            self._write(book, places, facts=bool(grant.doubts))
+
+    def discharge(self, uid: str, grant: Grant) -> None:
+        """The exact reverse of ``charge``."""
+        book = self.nodes.get(grant.node)
+        if book is None:
+            return
+        if uid in book.marks:
+            self._named.note(book, book.marks[uid], -1)
+        places, doubted = book.discharge(uid)
+        self._write(book, places, facts=doubted)
+
+    # -- arrays -------------------------------------------------------------------------------------------------
+
+    def rank(
+        self, ask: Ask, rows: NDArray[np.intp] | None, capacity: int, among: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """(may fit, score) of those rows of the node table, or of all, where ``among`` holds; None when the ask needs the
+        exact look on every node. Nodes with cards or pods that the ask names are looked at exactly."""
+        split = self.family.without_constraints(ask)
+        plain = ask if split is None else split.ask
+        ranked = None if plain is None else self._rank(plain, rows, capacity)
+        if ranked is None:
+            if plain is not None:
+                return None
+            size = capacity if rows is None else len(rows)
+            ranked = np.zeros(size, bool), np.zeros(size)
+        may, score = ranked
+        if split is None and not self._unsure:
+            return may, score
+        exact = np.isnan(score)
+        if split is not None:
+            special = np.array([self._rows[name] for name in self._named.of(split)], np.intp)
+            if rows is None:
+                exact[special] = True
+            else:
+                exact |= np.isin(rows, special)
+        places = np.flatnonzero(exact if among is None else exact & among)
+        quick = getattr(self.family, "quick", self.family.fit)
+        for place in places.tolist():
+            name = self._names.get(place if rows is None else int(rows[place]))
+            fit = quick(ask, self.view(name)) if name is not None else None
+            may[place] = isinstance(fit, Fit)
+            score[place] = fit.score if isinstance(fit, Fit) else 0.0
+        return may, score
+
+    def by_counters(self, ask: Ask) -> bool:
+        """Whether nodes with equal cards, equally used, give equal answers to the ask."""
+        return self.family.without_constraints(ask) is None and self.family.vector(ask, self._part(slice(0, 1))) is not None
+
+    def alike(self, ask: Ask) -> Callable[[int], int | None]:
+        """A row's number: nodes of one number refuse the ask in the same words, names and UUIDs apart. None: look at that node
+        itself, because the ask names something there, or a card is closed for a reason that the arrays do not hold."""
+        self._catch_up()
+        split = self.family.without_constraints(ask)
+        named = set() if split is None else {self._rows[name] for name in self._named.of(split)}
+
+        def number(row: int) -> int | None:
+            found = int(self.ids[row]) if row < len(self.ids) and row not in named else 0
+            state = self._of_id[found]
+            return found if state is not None and all(facts[2] for facts in state[0]) else None
+
+        return number
+
+    def moved(self, misfit: Misfit, node: str, other: str) -> Misfit:
+        """A node's refusal as that of another node of the same number."""
+        places, cards = self.nodes[node].by_uuid, self.nodes[other].inventory.cards
+        own = tuple(
+            CardMisfit(cards[places[card.uuid]].uuid, card.short, card.wanted, card.best, card.detail) for card in misfit.cards
+        )
+        return Misfit(other, misfit.short, misfit.text, misfit.wanted, misfit.best, misfit.final, own)
+
+    @property
+    def unmarked(self) -> bool:
+        """Whether no pod on any node carries a mark."""
+        return not self._named.marks
+
+    def _rank(
+        self, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        self.fit_rows(capacity)
+        self._catch_up()
+        ids = self.ids[:capacity] if rows is None else self.ids[rows]
+        used = len(self._of_id)
+        chosen: Any = slice(0, used)
+        place: NDArray[Any] = ids
+        if rows is not None and len(rows) < used:
+            chosen, place = np.unique(ids, return_inverse=True)
+        ranked = self.family.vector(ask, self._part(chosen))
+        if ranked is None:
+            return None
+        self._unsure = bool(np.isnan(ranked[1]).any())
+        return ranked[0][place] & (ids > 0), ranked[1][place]
+
+    def has_cards(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.bool_]:
+        self.fit_rows(capacity)
+        self._catch_up()
+        return np.asarray((self.ids[:capacity] if rows is None else self.ids[rows]) > 0)
+
+    def state_of(self, row: int) -> int:
+        """Number of the state of a row's cards: equal numbers mean equal cards, equally used (uuids apart)."""
+        self._catch_up()
+        return int(self.ids[row])
+
+    def largest(self) -> int:
+        """Memory of the largest card, in its units; 0 without cards."""
+        self._catch_up()
+        return int(self.columns.total.max(initial=0))
+
+    def fit_rows(self, rows: int) -> None:
+        """The node table has grown to so many rows."""
+        if rows > len(self.ids):
+            longer = np.zeros(rows, np.int32)
+            longer[: len(self.ids)] = self.ids
+            self.ids = longer
+
+    def _part(self, chosen: Any) -> Columns:
+        c = self.columns
+        assert c.state is not None
+        return Columns(
+            c.total[chosen], c.memory[chosen], c.cores[chosen], c.shares[chosen], c.share_limit[chosen],
+            c.flags[chosen], c.mig[chosen], c.type_id[chosen], c.types, c.state[chosen],
+        )  # fmt: skip
+
+    def _write(self, book: NodeDevices, places: Iterable[int], *, facts: bool) -> None:
+        """Usage of some cards changed, or what the cards are. The arrays follow when they are next looked at: a pod that
+        comes with thousands of others costs one writing a node, not one each."""
+        book.version += 1
+        if facts:
+            closed = book.quarantined() if book.doubts else {}
+            written = tuple(
+                (card.total, card.shares, card.healthy and not card.blocked and place not in closed,
+                 card.mode is Mode.MIG, self._type_id(card.type))
+                for place, card in enumerate(book.inventory.cards)
+            )  # fmt: skip
+            book.facts = self._alike.setdefault(written, written)
+        behind = self._behind.get(book.name)
+        if behind is None:
+            self._behind[book.name] = set(places)
+        else:
+            behind.update(places)
+
+    def _catch_up(self) -> None:
+        """Bring the state of every node that changed up to date."""
+        if not self._behind:
+            return
+        if len(self._alike) > ALIKE_KEPT:
+            self._alike.clear()
+        for name, places in self._behind.items():
+            book, row = self.nodes[name], self._rows[name]
+            before = self._of_id[int(self.ids[row])]
+            used = [_UNUSED] * len(book.usages)
+            if before is not None and len(before[1]) == len(used):
+                used[:] = before[1]
+            for place in places:
+                u = book.usages[place]
+                use = (u.memory, u.cores, u.shares, self.family.card_state(place, u, book.inventory))
+                used[place] = self._alike.setdefault(use, use)
+            self._set_state(row, (book.facts, tuple(used)) if book.facts else None)
+        self._behind.clear()
+
+    def _set_state(self, row: int, state: State | None) -> None:
+        old = int(self.ids[row])
+        if state is None:
+            self.ids[row] = 0
+            self._drop(old)
+            return
+        if self._of_id[old] == state:
+            return
+        known = self._states.get(state)
+        if known is not None:
+            self.ids[row] = known
+            self._users[known] += 1
+            self._drop(old)
+        elif old and self._users[old] == 1:  # nobody else is in the old state: it becomes the new one
+            before = self._of_id[old]
+            assert before is not None
+            del self._states[before]
+            self._fill(old, state, before)
+        else:
+            self._drop(old)
+            number = self._free.pop() if self._free else self._new_id()
+            self._users[number] = 1
+            self._fill(number, state, None)
+            self.ids[row] = number
+
+    def _drop(self, number: int) -> None:
+        if not number:
+            return
+        self._users[number] -= 1
+        if not self._users[number]:
+            state = self._of_id[number]
+            assert state is not None
+            del self._states[state]
+            self._of_id[number] = None
+            self.columns.flags[number] = False
+            self._free.append(number)
+
+    def _new_id(self) -> int:
+        number = len(self._of_id)
+        self._of_id.append(None)
+        self._users.append(0)
+        if number >= len(self.columns.total):
+            self._grow(2 * number, self.columns.total.shape[1])
+        return number
+
+    def _fill(self, number: int, state: State, before: State | None) -> None:
+        """Write a state's arrays; with ``before`` only the cards that differ from it."""
+        self._of_id[number] = state
+        self._states[state] = number
+        facts, used = state
+        if len(facts) > self.columns.total.shape[1]:
+            self._grow(len(self.columns.total), len(facts))
+        c = self.columns
+        assert c.state is not None
+        if before is None or before[0] != facts:
+            for array in (c.total, c.share_limit, c.memory, c.cores, c.shares):
+                array[number] = 0
+            c.flags[number] = c.mig[number] = False
+            c.type_id[number] = c.state[number] = -1
+            for place, (total, limit, open_card, mig, kind) in enumerate(facts):
+                c.total[number, place], c.share_limit[number, place] = total, limit
+                c.flags[number, place], c.mig[number, place] = open_card, mig
+                c.type_id[number, place] = kind
+            before = None
+        for place, values in enumerate(used):
+            if before is None or before[1][place] != values:
+                (c.memory[number, place], c.cores[number, place], c.shares[number, place],
+                 c.state[number, place]) = values  # fmt: skip
+
+    def _grow(self, rows: int, cards: int) -> None:
+        bigger = _empty_columns(rows, cards)
+        have_rows, have_cards = self.columns.total.shape
+        for name in ("total", "memory", "cores", "shares", "share_limit", "flags", "mig", "type_id", "state"):
+            getattr(bigger, name)[:have_rows, :have_cards] = getattr(self.columns, name)
+        self.columns = replace(bigger, types=self.columns.types)
+
+    def _type_id(self, name: str) -> int:
+        found = self._types.get(name)
+        if found is None:
+            found = self._types[name] = len(self._types)
+            self.columns = replace(self.columns, types=tuple(self._types))
+        return found
+
+
+def _empty_columns(rows: int, cards: int) -> Columns:
+    def zeros(kind: Any) -> NDArray[Any]:
+        return np.zeros((rows, cards), kind)
+
+    return Columns(
+        zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.bool_),
+        zeros(np.bool_), np.full((rows, cards), -1, np.int32), (), np.full((rows, cards), -1, np.int32),
+    )  # fmt: skip

@@ -1,0 +1,233 @@
+"""Classes: pods that every filter and every score treats alike (decision 6).
+
+A class holds what was read of such a pod once: its request, its asks of the device families, its constraints. The placer
+keeps per class which nodes fit and how good they are. Before that comes the ``Kind``: pods that are written alike but for
+names and annotations, which is most of them; whatever follows from what is written is worked out once per kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pumice.engine.state.constraints import Constraints, host_ports, pod_claims, read_constraints
+from pumice.engine.state.device_table import NO_MARKS
+from pumice.engine.state.images import Images, images_of
+from pumice.engine.state.ledger import Features
+from pumice.engine.state.resources import Request, Vector, pod_request, shared
+from pumice.families.protocol import Ask, Family, Marks
+from pumice.model.refusal import Refusal
+from pumice.wire.objects import Pod, PodSpec
+
+KINDS_KEPT = 1024
+"""Kinds remembered; workloads whose labels never repeat must not fill our memory."""
+CLASSES_KEPT = 8192
+"""Classes remembered beyond those in use."""
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """One class. ``number`` is its place in the order of appearance, ``key`` its identity."""
+
+    number: int
+    key: Hashable
+    request: Request
+    asks: tuple[Ask, ...]
+    refusals: tuple[Refusal, ...]
+    constraints: Constraints
+    demand: tuple[tuple[str, int], ...] = ()
+    """What its queue is charged, in the vector's units: the request, with cards counted as many as they are (D-39)."""
+    amounts: Vector = field(default_factory=dict)
+    """``demand`` as a vector; shared, never changed in place."""
+    quota_known_late: tuple[Ask, ...] = ()
+    """Asks of which ``demand`` leaves out what only the cards can tell (``Family.quota_known_late``)."""
+    images: tuple[str, ...] = ()
+    """Its images, where some node has one of them."""
+    users: int = 0
+    state: Any = None
+    """What the placer remembers of this class (its own type); None when it was never asked or is asleep."""
+
+    @property
+    def best_effort(self) -> bool:
+        return self.request.best_effort and not self.asks
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """What follows from containers, labels, namespace and constraints alone. ``cls`` is the class of those pods whose
+    annotations ask nothing further of any family."""
+
+    containers: Hashable
+    """The containers' resources, by which equal ones are known."""
+    request: Request
+    constraints: Constraints
+    key: tuple[Hashable, ...]
+    """The constraints as they are written."""
+    features: Features
+    images: tuple[str, ...]
+    asks_cards: bool
+    """Whether some container names an extended resource at all; without one a pod holds no card."""
+    cls: PodClass | None = None
+
+
+@dataclass(slots=True)
+class Classes:
+    """All classes by key. ``families`` decide what an ask is."""
+
+    families: Sequence[Family] = ()
+    images: Images = field(default_factory=Images)
+    labels_matter: bool = False
+    """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
+    _known: dict[Hashable, PodClass] = field(default_factory=dict)
+    _next: int = 0
+    _room: int = CLASSES_KEPT
+    _kinds: dict[Hashable, Kind] = field(default_factory=dict)
+    _requests: dict[Hashable, Request] = field(default_factory=dict)
+    _features: dict[Features, Features] = field(default_factory=dict)
+    _parameters: frozenset[str] = frozenset()
+
+    def set_families(self, families: Sequence[Family]) -> None:
+        self.families = families
+        self._parameters = frozenset().union(*(f.parameters() for f in families)) if families else frozenset()
+        self._known.clear()
+        self._kinds.clear()
+        self._requests.clear()
+
+    def mind_labels(self) -> None:
+        """From now on labels tell classes apart."""
+        self.labels_matter = True
+        for kind in self._kinds.values():
+            kind.cls = None
+
+    def mind_images(self, names: set[str]) -> None:
+        """From now on these images tell classes apart."""
+        for kind in self._kinds.values():
+            if not names.isdisjoint(kind.images):
+                kind.cls = None
+
+    # -- kinds ----------------------------------------------------------------------------------------------------
+
+    def kind(self, pod: Pod) -> Kind:
+        """The kind of a pod; equal pods share one value."""
+        meta, spec = pod.metadata, pod.spec
+        containers = _containers_key(spec)
+        ports = host_ports(spec.containers, spec.init_containers)
+        claims = pod_claims(meta.name, spec.volumes) if spec.volumes else ()
+        labels = tuple(sorted(meta.labels.items()))
+        written: Hashable = None
+        if spec.node_selector or spec.affinity or spec.tolerations or spec.topology_spread_constraints:
+            written = _encode(
+                (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
+            )
+        images = images_of(spec)
+        key = (containers, meta.namespace, labels, written, ports, claims, images)
+        found = self._kinds.get(key)
+        if found is None:
+            if len(self._kinds) >= KINDS_KEPT:
+                self._kinds.clear()
+                self._features.clear()
+            constraints = read_constraints(pod, labels, ports, claims)
+            request = self._request(pod, containers)
+            asks_cards = any("/" in name for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits)
+            features = self._feature(constraints)
+            found = self._kinds[key] = Kind(containers, request, constraints, key[1:-1], features, images, asks_cards)
+        return found
+
+    def request(self, pod: Pod) -> Request:
+        """What the pod takes from its node; equal pods share one value."""
+        return self.kind(pod).request
+
+    def features(self, pod: Pod) -> Features:
+        """Features of a pod that is already placed (its class does not matter)."""
+        return self.kind(pod).features
+
+    def _request(self, pod: Pod, containers: Hashable) -> Request:
+        found = self._requests.get(containers)
+        if found is None:
+            if len(self._requests) >= KINDS_KEPT:
+                self._requests.clear()
+            found = self._requests[containers] = pod_request(pod, self._parameters)
+        return found
+
+    def _feature(self, constraints: Constraints) -> Features:
+        found = Features(constraints.namespace, constraints.labels, constraints.ports, constraints.anti_affinity,
+                         constraints.preferred_pods,
+                         tuple(f"{constraints.namespace}/{name}" for name in constraints.claims))  # fmt: skip
+        return self._features.setdefault(found, found)
+
+    # -- classes --------------------------------------------------------------------------------------------------
+
+    def of(self, pod: Pod, kind: Kind | None = None) -> PodClass:
+        """The class of a pod, made when it is the first of its kind."""
+        kind = kind or self.kind(pod)
+        plain = all(family.resources_only(pod) for family in self.families)
+        if plain and kind.cls is not None:
+            return kind.cls
+        constraints_key = kind.key
+        if not (kind.constraints.topological or kind.constraints.claims or self.labels_matter):
+            constraints_key = constraints_key[2:]  # labels and namespace decide nothing for this pod
+        asks, refusals = self._asks(pod)
+        images = kind.images if self.images.matters(kind.images) else ()
+        key = (kind.request, constraints_key, tuple((a.family, a.key) for a in asks), refusals, images)
+        found = self._known.get(key)
+        if found is None:
+            found = self._new_class(key, kind, asks, refusals)
+            found.images = images
+        if plain and not refusals:  # a refusal names the container
+            kind.cls = found
+        return found
+
+    def _new_class(self, key: Hashable, kind: Kind, asks: tuple[Ask, ...], refusals: tuple[Refusal, ...]) -> PodClass:
+        if len(self._known) >= self._room:
+            self._known = {k: c for k, c in self._known.items() if c.users}
+            self._room = len(self._known) + CLASSES_KEPT
+            self._kinds.clear()
+        demand = dict(kind.request.items)
+        for family in self.families:
+            for ask in asks:
+                if ask.family == family.name:
+                    demand.update((name, amount * 1000) for name, amount in family.quota(ask).items() if amount)
+        amounts = shared(demand)
+        by_name = {family.name: family for family in self.families}
+        quota_known_late = tuple(ask for ask in asks if by_name[ask.family].quota_known_late(ask))
+        found = PodClass(
+            self._next, key, kind.request, asks, refusals, kind.constraints, tuple(amounts.items()), amounts, quota_known_late
+        )
+        self._known[key] = found
+        self._next += 1
+        return found
+
+    def _asks(self, pod: Pod) -> tuple[tuple[Ask, ...], tuple[Refusal, ...]]:
+        asks: list[Ask] = []
+        refusals: list[Refusal] = []
+        for family in self.families:
+            ask = family.ask(pod)
+            if isinstance(ask, Refusal):
+                refusals.append(ask)
+            elif ask is not None:
+                asks.append(ask)
+        return tuple(asks), tuple(refusals)
+
+    def marks(self, pod: Pod) -> Marks:
+        """What the pod means for later pods on its cards."""
+        for family in self.families:
+            marks = family.marks(pod)
+            if marks.group or marks.rules:
+                return marks
+        return NO_MARKS
+
+
+def _containers_key(spec: PodSpec) -> Hashable:
+    """The resources of a pod's containers; equal keys mean equal requests and equal asks, names in refusals apart."""
+    if spec.init_containers or spec.overhead or spec.resources:
+        return _encode((
+            [c.resources for c in spec.containers],
+            [(c.resources, c.restart_policy) for c in spec.init_containers],
+            spec.overhead,
+            spec.resources,
+        ))  # fmt: skip
+    return tuple([(*c.resources.requests.items(), None, *c.resources.limits.items()) for c in spec.containers])

@@ -1,0 +1,150 @@
+"""One node's cards and what is booked on each, exactly: who holds what. The arithmetic of the ledger, without arrays.
+
+``pumice run`` decides with these alone; the scheduler's books (``cards``) repeat their sums as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pumice.families.protocol import Inventory, Marks, NodeCards
+from pumice.model.cards import Grant, Piece, Slot, Usage
+from pumice.model.refusal import Refusal
+
+NO_MARKS = Marks()
+
+CardFacts = tuple[int, int, bool, bool, int]
+CardUse = tuple[int, int, int, int]
+_NOBODY: dict[str, tuple[Piece, ...]] = {}
+"""The holders of every empty card: replaced, never changed."""
+
+
+@dataclass(slots=True)
+class NodeDevices:
+    """One node's cards. ``marks`` maps pod uid to its marks, ``doubts`` to what its annotations claim and cannot be true:
+    such a card takes no new pods while the pod is there (D-25)."""
+
+    name: str
+    inventory: Inventory
+    usages: list[Usage]
+    marks: dict[str, Marks] = field(default_factory=dict)
+    doubts: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+    by_uuid: dict[str, int] = field(default_factory=dict)
+    facts: tuple[CardFacts, ...] = ()
+    version: int = 0
+    """Raised by every change of usage (rendered metrics are kept by it)."""
+
+    def quarantined(self) -> dict[int, str]:
+        """Card index to the first doubt about it; a doubt that names no card of ours closes them all."""
+        found: dict[int, str] = {}
+        for doubts in self.doubts.values():
+            for doubt in doubts:
+                place = self.by_uuid.get(doubt.field)
+                for index in range(len(self.usages)) if place is None else (place,):
+                    found.setdefault(index, doubt.text)
+        return found
+
+    @classmethod
+    def empty(cls, name: str, inventory: Inventory) -> NodeDevices:
+        """The book of a node on which nothing is booked yet."""
+        by_uuid = {card.uuid: place for place, card in enumerate(inventory.cards)}
+        return cls(name, inventory, [Usage(holders=_NOBODY) for _ in inventory.cards], by_uuid=by_uuid)
+
+    def view(self, *, without: Iterable[str] = (), plus: Mapping[str, Grant] | None = None) -> NodeCards:
+        """The node as ``Family.fit`` sees it. ``without`` and ``plus`` make the future view of pipelining: as if those
+        pods were gone and those grants there."""
+        if without or plus:
+            return _future(self, without, plus or {}).view()
+        exclusive: dict[int, frozenset[int]] = {}
+        groups: dict[int, frozenset[str]] = {}
+        if self.marks:
+            for place, usage in enumerate(self.usages):
+                marks = [(uid, self.marks[uid]) for uid in usage.holders if uid in self.marks]
+                rules = frozenset(rule for _, mark in marks for rule in mark.rules)
+                held = frozenset(
+                    mark.group
+                    for uid, mark in marks
+                    if mark.group and any(p.memory or p.cores for p in usage.holders[uid])
+                )
+                index = self.inventory.cards[place].index
+                if rules:
+                    exclusive[index] = rules
+                if held:
+                    groups[index] = held
+        closed = self.quarantined() if self.doubts else {}
+        return NodeCards(self.name, self.inventory, self.usages, exclusive, groups, closed)
+
+    def charge(self, uid: str, grant: Grant, marks: Marks = NO_MARKS) -> tuple[int, ...]:
+        """Book a grant; the places of the cards that changed. Pieces on cards that are not registered (any more) are not
+        charged anywhere."""
+        by_card = _by_card(self, grant)
+        for place, pieces in by_card.items():
+            _book(self.usages[place], uid, pieces)
+        if by_card and marks != NO_MARKS:
+            self.marks[uid] = marks
+        if grant.doubts:
+            self.doubts[uid] = grant.doubts
+        return tuple(by_card)
+
+    def discharge(self, uid: str) -> tuple[tuple[int, ...], bool]:
+        """The exact reverse of ``charge``: (places of the cards that changed, whether a doubt went too)."""
+        places = tuple(place for place, usage in enumerate(self.usages) if uid in usage.holders)
+        for place in places:
+            _unbook(self.usages[place], uid)
+        self.marks.pop(uid, None)
+        return places, self.doubts.pop(uid, None) is not None
+
+
+def _by_card(book: NodeDevices, grant: Grant) -> dict[int, tuple[Piece, ...]]:
+    found: dict[int, tuple[Piece, ...]] = {}
+    pieces = grant.pieces
+    if len(pieces) == 1:
+        place = book.by_uuid.get(pieces[0].uuid)
+        return {} if place is None else {place: pieces}
+    for piece in pieces:
+        place = book.by_uuid.get(piece.uuid)
+        if place is not None:
+            found[place] = (*found.get(place, ()), piece)
+    return found
+
+
+def _book(usage: Usage, uid: str, pieces: tuple[Piece, ...]) -> None:
+    if not usage.holders:
+        usage.holders = {}
+    held = usage.holders.get(uid)
+    usage.holders[uid] = pieces if held is None else (*held, *pieces)
+    for piece in pieces:
+        usage.shares += 1
+        usage.memory += piece.memory
+        usage.cores += piece.cores
+        if piece.slot is not None and piece.slot.group:  # a slice outside the groups stands in ``holders`` alone
+            usage.slots |= {piece.slot.number}
+            usage.group = piece.slot.group
+
+
+def _unbook(usage: Usage, uid: str) -> None:
+    for piece in usage.holders.pop(uid):
+        usage.shares -= 1
+        usage.memory -= piece.memory
+        usage.cores -= piece.cores
+    slots: list[Slot] = [p.slot for held in usage.holders.values() for p in held if p.slot is not None and p.slot.group]
+    usage.slots = frozenset([slot.number for slot in slots])
+    if not usage.holders:
+        usage.holders = _NOBODY
+    usage.group = slots[-1].group if slots else ""  # an emptied card is free for any geometry again (D-22)
+
+
+def _future(book: NodeDevices, without: Iterable[str], plus: Mapping[str, Grant]) -> NodeDevices:
+    usages = [
+        Usage(u.shares, u.memory, u.cores, u.group, u.slots, dict(u.holders)) for u in book.usages
+    ]
+    copy = NodeDevices(book.name, book.inventory, usages, dict(book.marks), dict(book.doubts), book.by_uuid)
+    for uid in without:
+        for usage in usages:
+            if uid in usage.holders:
+                _unbook(usage, uid)
+    for uid, grant in plus.items():
+        for place, pieces in _by_card(copy, grant).items():
+            _book(usages[place], uid, pieces)
+    return copy

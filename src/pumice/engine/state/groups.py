@@ -1,0 +1,205 @@
+"""PodGroups, queues and priority classes as the watch shows them, and the jobs that they make.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pumice.engine.state.jobs import Job, QueueState, drop_group, read_group
+from pumice.engine.state.waiting import Waiting
+from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
+from pumice.wire.objects import Meta, Pod
+from pumice.wire.volcano import PodGroup, PriorityClass, Queue, group_name_for, seconds
+
+OWNED_WAIT = 1.0
+"""Seconds that a bare pod with an owner waits for the PodGroup that its owner's annotations may shape."""
+
+
+@dataclass(slots=True)
+class Groups(Waiting):
+    """Jobs by queue."""
+
+    default_queue: str = DEFAULT_QUEUE
+    implicit_groups: bool = True
+    """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
+    queues: dict[str, QueueState] = field(default_factory=dict)
+    priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    _versions: dict[str, int] = field(default_factory=dict)
+
+    def _stale(self, meta: Meta) -> bool:
+        """Whether an event is older than, or the same as, what is known (watches repeat themselves)."""
+        version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
+        known = self._versions.get(meta.uid)
+        if version and known is not None and version <= known:
+            return True
+        if version:
+            self._versions[meta.uid] = version
+        return False
+
+    # -- PodGroups ------------------------------------------------------------------------------------------------
+
+    def put_group(self, group: PodGroup) -> None:
+        meta = group.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        if self._stale(meta):
+            return
+        job = self.jobs.get(key)
+        if job is None:
+            job = self._new_job(key, meta.namespace, meta.name, group.spec.queue)
+        elif group.spec.queue or not job.implicit:
+            job.attach(self.queue(group.spec.queue or self.default_queue))
+        echo = job.group is not None and job.group.spec == group.spec and job.group.status == group.status
+        read_group(job, group, self._priority(job, group))
+        if not echo:
+            self._touch(job)
+
+    def drop_group(self, group: PodGroup) -> None:
+        key = f"{group.metadata.namespace}/{group.metadata.name}"
+        self._versions.pop(group.metadata.uid, None)
+        self.problems.pop(f"PodGroup {key}", None)
+        job = self.jobs.get(key)
+        if job is not None:
+            drop_group(job)  # a successor of the same name starts anew
+            self.wake_waiting()  # for what was promised to it
+            self._drop_if_empty(job)
+
+    # -- queues ---------------------------------------------------------------------------------------------------
+
+    def put_queue(self, queue: Queue) -> None:
+        name = queue.metadata.name
+        if self._stale(queue.metadata):
+            return
+        state = self.queue(name)
+        parent = state.parent
+        state.read(queue)
+        if state.parent != parent:
+            self.settled[parent] = None  # what it and its own parents hold is less now
+            self._look_for_circles(name)
+        meaning = (queue.spec, queue.status.state)
+        if state.meaning == meaning:
+            return  # only the echo of the allocation that we wrote ourselves
+        state.meaning = meaning
+        for job in state.jobs:
+            self._touch(job)
+        self.wake_waiting()
+
+    def drop_queue(self, name: str, uid: str = "") -> None:
+        self._versions.pop(uid, None)
+        state = self.queues.get(name)
+        if state is not None:
+            state.forget()
+            if not state.jobs:
+                del self.queues[name]
+            self._look_for_circles(name)
+            self.wake_waiting()  # for what was guaranteed to it
+
+    def queue(self, name: str) -> QueueState:
+        """The queue of that name, known or not (an unknown one is not present)."""
+        found = self.queues.get(name)
+        if found is None:
+            found = self.queues[name] = QueueState(name)
+        return found
+
+    def ancestors(self, queue: QueueState) -> list[QueueState]:
+        """The queue's parents up to the root. A queue that is its own ancestor has none."""
+        found: list[QueueState] = []
+        at = queue
+        while not at.problem and at.name != ROOT_QUEUE:
+            parent = self.queues.get(at.parent or ROOT_QUEUE)
+            if parent is None or parent in found:
+                break
+            found.append(parent)
+            at = parent
+        return found
+
+    def _look_for_circles(self, changed: str) -> None:
+        """Name the queues that are their own ancestors, after the parent of one has changed. Mending one mends its circle."""
+        doubtful = {changed, *self._path(changed), *(name for name, queue in self.queues.items() if queue.problem)}
+        self.problems.pop(f"Queue {changed}", None)
+        self.settled.update(dict.fromkeys(doubtful))
+        for name in doubtful & self.queues.keys():
+            path = self._path(name)
+            self.queues[name].problem = ""
+            self.problems.pop(f"Queue {name}", None)
+            if len(path) > 1 and path[-1] == name:
+                text = f"queue {name} is its own ancestor ({' > '.join(path)}); its parents are ignored"
+                self.queues[name].problem = self.problems[f"Queue {name}"] = text
+
+    def _path(self, name: str) -> list[str]:
+        """A queue and its parents as they are named, up to the first name that comes again."""
+        path = [name]
+        while path[-1] != ROOT_QUEUE and path[-1] in self.queues:
+            parent = self.queues[path[-1]].parent
+            if not parent:
+                break
+            if parent in path:
+                return [*path, parent]
+            path.append(parent)
+        return path
+
+    # -- priority classes -----------------------------------------------------------------------------------------
+
+    def put_priority_class(self, cls: PriorityClass) -> None:
+        self.priority_classes[cls.metadata.name] = cls
+        self._reprioritise()
+
+    def drop_priority_class(self, name: str) -> None:
+        self.priority_classes.pop(name, None)
+        self._reprioritise()
+
+    def _reprioritise(self) -> None:
+        for job in self.jobs.values():
+            if job.group is not None:
+                job.priority = self._priority(job, job.group)
+                job.sort_key = None
+
+    def _priority(self, job: Job, group: PodGroup) -> int:
+        """The value of the class that the group names, else of the global default, else 0 (spec 4.4)."""
+        name = group.spec.priority_class_name
+        cls = self.priority_classes.get(name)
+        usual = next((c.value for c in self.priority_classes.values() if c.global_default), 0)
+        job.problem = "" if cls is not None or not name else f"priority class {name!r} does not exist; {usual} is used"
+        if group.spec.min_member < 0:
+            job.problem = "minMember is negative; it counts as 0"
+        if job.problem:
+            self.problems[f"PodGroup {job.key}"] = job.problem
+        else:
+            self.problems.pop(f"PodGroup {job.key}", None)
+        return usual if cls is None else cls.value
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    def _job_of(self, pod: Pod, now: float) -> Job:
+        meta = pod.metadata
+        named = meta.annotations.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME_VOLCANO, "")
+        owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
+        name = named or group_name_for(owner.uid if owner else meta.uid)
+        key = f"{meta.namespace}/{name}"
+        job = self.jobs.get(key)
+        if job is None:
+            job = self._new_job(key, meta.namespace, name, meta.annotations.get(QUEUE_NAME, ""))
+            job.implicit = not named and self.implicit_groups
+            job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
+            job.priority = pod.spec.priority or 0
+            job.sort_key = None
+            job.first_seen = now
+            if job.implicit and owner is not None:
+                job.wait_until = now + OWNED_WAIT
+        return job
+
+    def _new_job(self, key: str, namespace: str, name: str, queue: str) -> Job:
+        state = self.queue(queue or self.default_queue)
+        job = self.jobs[key] = Job(key, namespace, name, state)
+        state.jobs.add(job)
+        return job
+
+    def _drop_if_empty(self, job: Job) -> None:
+        if job.tasks or job.group is not None:
+            return
+        job.detach()
+        self.jobs.pop(job.key, None)
+        self.dirty.pop(job, None)
+        self.waiting.pop(job, None)
+        if not job.queue.present and not job.queue.jobs:
+            self.queues.pop(job.queue.name, None)

@@ -1,0 +1,290 @@
+"""Jobs (PodGroups) and queues as the engine keeps them, with their counts and sums kept up to date.
+
+``Job.move`` and ``Job.join``/``leave`` are the only places where a task's status and the sums of job and queue change. Most of
+tens of thousands of jobs are one running pod, alike: what jobs hold is therefore shared between equal ones, replaced and
+never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and the empty mappings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pumice.engine.state.interning import NO_COUNTS, NOTHING, changed, counted, nothing, spare
+from pumice.engine.state.queues import QueueState
+from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract, vector
+from pumice.engine.state.tasks import (
+    ALLOCATED_STATUSES,
+    DONE_STATUSES,
+    READY_STATUSES,
+    SCHEDULED_STATUSES,
+    Status,
+    Task,
+    name_index,
+    task_status,
+)
+from pumice.wire.names import SCHEDULER_NAME
+from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition, seconds
+
+_ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
+
+
+class Job(Struct, eq=False):
+    """One PodGroup with its tasks. ``group`` is None while only its pods are known; then it counts as a group of one
+    when ``implicit`` (bare pods) and does not take part otherwise."""
+
+    key: str
+    namespace: str
+    name: str
+    queue: QueueState
+    created: float = 0.0
+    uid: str = ""
+    group: PodGroup | None = None
+    implicit: bool = False
+    wait_until: float = 0.0
+    """An owned bare pod waits this long for the PodGroup that the controller makes for its owner."""
+    priority: int = 0
+    min_available: int = 1
+    role_minimum: dict[str, int] = msgspec.field(default_factory=nothing)
+    min_resources: Vector | None = None
+    phase: str = ""
+    conditions: dict[str, PodGroupCondition] = msgspec.field(default_factory=nothing)
+    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
+    pending: dict[str, Task] = msgspec.field(default_factory=nothing)
+    counts: tuple[int, ...] = NO_COUNTS
+    """Tasks by status."""
+    ready_count: int = 0
+    """Tasks that are bound, on their way, or have succeeded (spec 4.4)."""
+    pending_best_effort: int = 0
+    sort_key: tuple[Any, ...] | None = None
+    """Its place among waiting jobs, kept while nothing of the job changes."""
+    allocated: Vector = msgspec.field(default_factory=nothing)
+    refusal: str = ""
+    """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
+    share: float = 0.0
+    first_seen: float = 0.0
+    inqueue: Vector = msgspec.field(default_factory=nothing)
+    elastic: Vector = msgspec.field(default_factory=nothing)
+    announced: tuple[str, str] = ("", "")
+    scheduled_at: float = 0.0
+    """When its gang first stood."""
+    retry_at: float = 0.0
+    resting: bool = False
+    whole: bool = False
+    """All of its minimum had nodes at some time since this PodGroup was seen."""
+    problem: str = ""
+
+    # -- membership and status ----------------------------------------------------------------------------------
+
+    def join(self, task: Task) -> None:
+        task.job = self
+        self.tasks[task.uid] = task
+        self._count(task, task.status, 1)
+
+    def leave(self, task: Task) -> None:
+        self._count(task, task.status, -1)
+        del self.tasks[task.uid]
+        task.job = None
+
+    def move(self, task: Task, status: Status) -> None:
+        if task.status is not status:
+            self._count(task, task.status, -1)
+            task.status = status
+            self._count(task, status, 1)
+
+    def _count(self, task: Task, status: Status, sign: int) -> None:
+        self.counts = counted(self.counts, status, sign)
+        self.sort_key = None
+        if status in READY_STATUSES:
+            self.ready_count += sign
+        change = add if sign > 0 else subtract
+        if status in ALLOCATED_STATUSES:
+            self._charge(task.amounts, sign)
+        elif status is Status.PENDING:
+            change(self.queue.pending, task.cls.demand)
+            if task.cls.quota_known_late:
+                self.queue.expect(task.cls, sign)
+            if task.best_effort:
+                self.pending_best_effort += sign
+            if sign > 0:
+                if not self.pending:
+                    self.pending = {}
+                self.pending[task.uid] = task
+            elif self.pending.pop(task.uid, None) is not None and not self.pending:
+                self.pending = NOTHING
+
+    def _charge(self, amounts: Vector, sign: int) -> None:
+        self.allocated = changed(self.allocated, amounts, sign)
+        (add if sign > 0 else subtract)(self.queue.allocated, amounts.items())
+
+    def recharge(self, task: Task, charged: Vector | None) -> None:
+        """Other cards than were known before, or none: the queue is charged what they come to."""
+        if task.charged == charged:
+            return
+        counted = task.status in ALLOCATED_STATUSES
+        if counted:
+            self._charge(task.amounts, -1)
+        task.charged = charged
+        if counted:
+            self._charge(task.amounts, 1)
+
+    def attach(self, queue: QueueState) -> None:
+        """Move to another queue with all sums."""
+        if queue is self.queue and self in queue.jobs:
+            return
+        self._sums(subtract)
+        self.queue.jobs.discard(self)
+        self.queue.active.pop(self, None)
+        self.queue = queue
+        queue.jobs.add(self)
+        self._sums(add)
+
+    def detach(self) -> None:
+        self._sums(subtract)
+        self.queue.jobs.discard(self)
+        self.queue.active.pop(self, None)
+
+    def _sums(self, change: object) -> None:
+        if self not in self.queue.jobs and change is subtract:
+            return
+        apply = add if change is add else subtract
+        apply(self.queue.allocated, self.allocated.items())
+        apply(self.queue.inqueue, self.inqueue.items())
+        apply(self.queue.elastic, self.elastic.items())
+        for task in self.pending.values():
+            apply(self.queue.pending, task.cls.demand)
+            if task.cls.quota_known_late:
+                self.queue.expect(task.cls, 1 if apply is add else -1)
+
+    def settle(self) -> None:
+        """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
+        inqueue = elastic = NOTHING
+        if self.min_resources is not None and not self.resting:
+            promised = self.phase == INQUEUE or (
+                self.phase == "Running" and self.allocated_count >= self.min_available
+            )
+            if promised:
+                inqueue = exceeded(self.min_resources, self.allocated)
+                for task in self.pending.values():
+                    if task.gated:
+                        inqueue = exceeded(inqueue, dict(task.cls.demand))
+        if self.allocated:
+            elastic = spare(self.allocated, self.min_resources)
+        if elastic is not self.elastic and elastic != self.elastic:
+            subtract(self.queue.elastic, self.elastic.items())
+            add(self.queue.elastic, elastic.items())
+            self.elastic = elastic
+        if inqueue != self.inqueue:
+            subtract(self.queue.inqueue, self.inqueue.items())
+            add(self.queue.inqueue, inqueue.items())
+            self.inqueue = shared(inqueue)
+
+    def promise(self) -> None:
+        """Enqueued: its minimum is promised until the first try."""
+        self.phase, self.resting = INQUEUE, False
+        if self.min_resources is not None:
+            self.settle()
+
+    def rest(self) -> None:
+        """Tried, and no room found: what it could not take is promised to it no longer. (Upstream keeps the promise for
+        ever, so that a few impossible jobs close the queue to everybody.)"""
+        self.resting = True
+        self.settle()
+
+    # -- counts (spec 4.4) --------------------------------------------------------------------------------------
+
+    def count(self, *statuses: Status) -> int:
+        return sum(self.counts[s] for s in statuses)
+
+    @property
+    def allocated_count(self) -> int:
+        return self.count(*ALLOCATED_STATUSES)
+
+    @property
+    def valid_count(self) -> int:
+        return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
+
+    def is_ready(self) -> bool:
+        short = self.min_available - self.ready_count
+        return short <= 0 or short <= self.pending_best_effort
+
+    def is_pipelined(self) -> bool:
+        short = self.min_available - self.ready_count - self.counts[Status.PIPELINED]
+        return short <= 0 or short <= self.pending_best_effort
+
+    def is_starving(self) -> bool:
+        return self.counts[Status.PIPELINED] + self.ready_count < self.min_available
+
+    @property
+    def stood(self) -> bool:
+        """Whether its gang was whole before, as far as is known."""
+        return self.whole or self.phase in (RUNNING, UNKNOWN)
+
+    def is_pending(self) -> bool:
+        return self.phase in ("", PENDING)
+
+    # -- role minimums ------------------------------------------------------------------------------------------
+
+    def role_counts(self, statuses: Iterable[Status], *, best_effort: bool = False) -> dict[str, int]:
+        wanted = frozenset(statuses)
+        found: dict[str, int] = {}
+        for task in self.tasks.values():
+            if task.status in wanted or (best_effort and task.status is Status.PENDING and task.best_effort):
+                found[task.role] = found.get(task.role, 0) + 1
+        return found
+
+    def _roles_hold(self, statuses: Iterable[Status], *, best_effort: bool) -> bool:
+        if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
+            return True
+        have = self.role_counts(statuses, best_effort=best_effort)
+        return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
+
+    def role_valid(self) -> bool:
+        return self._roles_hold(_ROLE_VALID, best_effort=False)
+
+    def role_ready(self) -> bool:
+        return self._roles_hold(READY_STATUSES, best_effort=True)
+
+    def role_pipelined(self) -> bool:
+        return self._roles_hold(READY_STATUSES | {Status.PIPELINED}, best_effort=True)
+
+    def order(self) -> tuple[float, int, str]:
+        """Fall-back order: age in whole seconds, then class, then uid. Jobs of one second count as of one age; putting
+        equal requests side by side among them lets one evaluation serve many."""
+        first = next(iter(self.pending.values()), None)
+        return (self.created, first.cls.number if first is not None else 0, self.uid)
+
+
+def read_group(job: Job, group: PodGroup, priority: int) -> None:
+    """Take over what a PodGroup object says; the phase in memory may be ahead of the object."""
+    spec = group.spec
+    job.group = group
+    job.sort_key = None
+    job.uid = group.metadata.uid
+    job.created = seconds(group.metadata.creation_timestamp)
+    job.min_available = max(0, spec.min_member)
+    job.role_minimum = dict(spec.min_task_member)
+    job.min_resources = None if spec.min_resources is None else vector(spec.min_resources)
+    job.priority = priority
+    job.conditions = {c.type: c for c in group.status.conditions}
+    ahead = job.phase not in ("", PENDING) and group.status.phase in ("", PENDING)
+    if not ahead:
+        job.phase = group.status.phase
+
+
+def drop_group(job: Job) -> None:
+    """Its PodGroup is gone: nothing is promised to the pods that are left, and none of them is started."""
+    job.group = None
+    job.sort_key = None
+    job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
+    job.whole = False
+    job.settle()
+
+
+__all__ = [
+    "ALLOCATED_STATUSES", "DONE_STATUSES", "INQUEUE", "OPEN", "READY_STATUSES", "SCHEDULED_STATUSES",
+    "SCHEDULER_NAME", "Job", "QueueState", "Status", "Task", "drop_group", "name_index", "read_group", "task_status",
+]  # fmt: skip

@@ -1,0 +1,320 @@
+"""The one ledger: which pod holds what on which node, from the decision until the pod is gone (decision 1).
+
+    reserve --> assume (Binding sent) --> confirm (seen on the watch) --> terminate --> release
+       \\______________ undo(receipt) gives back exactly what was taken
+
+Releasing pods stay charged until they are gone (D-28). Undo takes the receipt, never the pod (D-31). A node that vanishes
+keeps its holdings here, so that they are charged again when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from msgspec import Struct
+
+from pumice.engine.state.cards import DeviceTable
+from pumice.engine.state.device_table import NO_MARKS
+from pumice.engine.state.nodes import NodeTable
+from pumice.engine.state.resources import Request
+from pumice.engine.state.terms import PodTerm, TermIndex, WeightedTerm
+from pumice.families.protocol import Family, Marks
+from pumice.model.cards import Grant
+from pumice.wire.objects import Node
+
+
+class Hold(IntEnum):
+    """How firmly a pod holds its place."""
+
+    RESERVED = 1
+    ASSUMED = 2
+    CONFIRMED = 3
+    TERMINATING = 4
+
+
+class Holding(Struct):
+    """What one pod holds. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
+
+    uid: str
+    node: str
+    request: Request
+    grants: tuple[Grant, ...] = ()
+    state: Hold = Hold.CONFIRMED
+    marks: Marks = NO_MARKS
+    features: Features | None = None
+
+
+class Features(Struct, frozen=True, cache_hash=True):
+    """What of a placed pod matters to the placing of others. Interned: equal pods share one object."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...] = ()
+    ports: tuple[tuple[str, str, int], ...] = ()
+    anti: tuple[PodTerm, ...] = ()
+    preferred: tuple[WeightedTerm, ...] = ()
+    volumes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof of one operation. ``before`` is the holding as it was (None: there was none)."""
+
+    serial: int
+    uid: str
+    operation: str
+    before: Holding | None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Holdings, and the tables that they are booked in."""
+
+    table: NodeTable = field(default_factory=NodeTable)
+    books: dict[str, DeviceTable] = field(default_factory=dict)
+    holdings: dict[str, Holding] = field(default_factory=dict)
+    by_node: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    pipelined: dict[str, Holding] = field(default_factory=dict)
+    """Promises on resources that are being released; they end with the cycle."""
+    promised: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    terms: TermIndex = field(default_factory=TermIndex)
+    _serial: int = 0
+    _columns: dict[Request, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    # -- the life of a holding ----------------------------------------------------------------------------------
+
+    def reserve(self, holding: Holding) -> Receipt:
+        """Take a place for a pod that has none. Raises KeyError when it holds one already."""
+        if holding.uid in self.holdings:
+            raise KeyError(f"{holding.uid} already holds a place on {self.holdings[holding.uid].node}")
+        holding.state = Hold.RESERVED
+        self._put(holding)
+        return self._receipt(holding.uid, "reserve", None)
+
+    def assume(self, uid: str) -> None:
+        """The Binding is on its way: from now on only the API server's word changes this."""
+        self.holdings[uid].state = Hold.ASSUMED
+
+    def confirm(self, holding: Holding) -> None:
+        """The pod was seen on its node. What was seen replaces what was assumed; seeing it again changes nothing."""
+        old = self.holdings.get(holding.uid)
+        holding.state = Hold.CONFIRMED
+        if old is not None:
+            if old.state is Hold.TERMINATING:
+                holding.state = Hold.TERMINATING
+            new = (holding.node, holding.grants, holding.request, holding.features)
+            if (old.node, old.grants, old.request, old.features) == new:
+                old.state = holding.state
+                if old.marks != holding.marks:
+                    self.regrant(old.uid, old.grants, holding.marks)
+                return
+            self._take(old)
+        self._put(holding)
+
+    def terminate(self, uid: str) -> Receipt | None:
+        """The pod is going. It stays charged; its resources count as free for the future only."""
+        holding = self.holdings.get(uid)
+        if holding is None or holding.state is Hold.TERMINATING:
+            return None
+        before = _copy(holding)
+        holding.state = Hold.TERMINATING
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self.table.set_releasing(row, self.columns(holding.request), 1)
+        return self._receipt(uid, "terminate", before)
+
+    def is_terminating(self, uid: str) -> bool:
+        holding = self.holdings.get(uid)
+        return holding is not None and holding.state is Hold.TERMINATING
+
+    def release(self, uid: str) -> bool:
+        """The pod is gone, or its Binding was refused. True when it held something."""
+        holding = self.holdings.get(uid)
+        if holding is None:
+            return False
+        self._take(holding)
+        return True
+
+    def undo(self, receipt: Receipt) -> None:
+        """Take one operation back: the holding is again what it was before, bit for bit."""
+        holding = self.holdings.get(receipt.uid)
+        if receipt.operation == "pipeline":
+            self.unpipeline(receipt.uid)
+        elif receipt.operation == "reserve":
+            if holding is not None:
+                self._take(holding, gain=False)
+        elif receipt.operation == "terminate" and holding is not None and receipt.before is not None:
+            row = self.table.row_of.get(holding.node)
+            if row is not None:
+                self.table.set_releasing(row, self.columns(holding.request), -1)
+            holding.state = receipt.before.state
+
+    # -- promises on the future ---------------------------------------------------------------------------------
+
+    def pipeline(self, holding: Holding) -> Receipt:
+        """Promise resources that are being released. Cards are promised too, no lock and no Binding follow (D-33)."""
+        self.pipelined[holding.uid] = holding
+        self.promised.setdefault(holding.node, {})[holding.uid] = holding
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self.table.set_pipelined(row, self.columns(holding.request), 1)
+        return self._receipt(holding.uid, "pipeline", None)
+
+    def unpipeline(self, uid: str) -> None:
+        holding = self.pipelined.pop(uid, None)
+        if holding is None:
+            return
+        self.promised[holding.node].pop(uid, None)
+        if not self.promised[holding.node]:
+            del self.promised[holding.node]
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self.table.set_pipelined(row, self.columns(holding.request), -1)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> int:
+        """Add or update a node and charge again whatever is held there. Returns its row."""
+        name = node.metadata.name
+        fresh = name not in self.table.row_of
+        row = self.table.put(node)
+        self.terms.put_node(row, name, node.metadata.labels, self.table.capacity)
+        for book in self.books.values():
+            self._put_inventory(book, name, row, node)
+        if fresh:
+            for holding in self.by_node.get(name, {}).values():
+                self._charge_row(holding, row)
+        return row
+
+    def remove_node(self, name: str) -> None:
+        row = self.table.row_of.get(name)
+        if row is None:
+            return
+        for holding in self.by_node.get(name, {}).values():
+            if holding.features is not None:
+                self.terms.remove(row, holding.features)
+        self.terms.remove_node(row)
+        for book in self.books.values():
+            book.remove(name)
+        self.table.remove(name)
+
+    def set_families(self, families: Iterable[Family]) -> None:
+        """Exchange the families. Grants must be given again by the caller (``regrant``)."""
+        self.books = {family.name: DeviceTable(family) for family in families}
+        for name, row in self.table.row_of.items():
+            facts = self.table.facts[row]
+            if facts is not None:
+                for book in self.books.values():
+                    book.put(name, row, book.family.inventory(facts.node), self.table.capacity)
+                self.table.touch(row, gain=True)
+
+    def regrant(self, uid: str, grants: tuple[Grant, ...], marks: Marks) -> None:
+        """Replace a holding's device part (its node's cards or the families have changed)."""
+        holding = self.holdings.get(uid)
+        if holding is None:
+            return
+        self._cards(holding, -1)
+        holding.grants, holding.marks = grants, marks
+        self._cards(holding, 1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self.table.touch(row, gain=True)
+
+    def _put_inventory(self, book: DeviceTable, name: str, row: int, node: Node) -> None:
+        if not book.put(name, row, book.family.inventory(node), self.table.capacity):
+            return
+        for holding in self.by_node.get(name, {}).values():
+            for grant in holding.grants:
+                if grant.family == book.family.name:
+                    book.charge(holding.uid, grant, holding.marks)
+
+    # -- booking ------------------------------------------------------------------------------------------------
+
+    def columns(self, request: Request) -> tuple[tuple[int, int], ...]:
+        """A request as (column, amount) of the node table."""
+        found = self._columns.get(request)
+        if found is None:
+            if len(self._columns) > 100_000:
+                self._columns.clear()
+            found = self._columns[request] = tuple((self.table.dim(n), v) for n, v in request.charge)
+        return found
+
+    def _put(self, holding: Holding) -> None:
+        self.holdings[holding.uid] = holding
+        self.by_node.setdefault(holding.node, {})[holding.uid] = holding
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self._charge_row(holding, row)
+        self._cards(holding, 1)
+
+    def _take(self, holding: Holding, *, gain: bool = True) -> None:
+        del self.holdings[holding.uid]
+        there = self.by_node[holding.node]
+        del there[holding.uid]
+        if not there:
+            del self.by_node[holding.node]
+        self._cards(holding, -1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            columns = self.columns(holding.request)
+            if holding.state is Hold.TERMINATING:
+                self.table.set_releasing(row, columns, -1)
+            if holding.features is not None:
+                self.terms.remove(row, holding.features)
+            self.table.charge(row, columns, -1, gain=gain)
+
+    def _charge_row(self, holding: Holding, row: int) -> None:
+        columns = self.columns(holding.request)
+        self.table.charge(row, columns, 1, gain=False)
+        if holding.state is Hold.TERMINATING:
+            self.table.set_releasing(row, columns, 1)
+        if holding.features is not None:
+            self.terms.add(row, holding.features)
+
+    def _cards(self, holding: Holding, sign: int) -> None:
+        for grant in holding.grants:
+            book = self.books.get(grant.family)
+            if book is not None:
+                if sign > 0:
+                    book.charge(holding.uid, grant, holding.marks)
+                else:
+                    book.discharge(holding.uid, grant)
+
+    def _receipt(self, uid: str, operation: str, before: Holding | None) -> Receipt:
+        self._serial += 1
+        return Receipt(self._serial, uid, operation, before)
+
+    # -- for tests and explain ----------------------------------------------------------------------------------
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Everything that a decision looks at, as plain values: two ledgers with equal fingerprints decide alike."""
+        columns = {column: name for name, column in self.table.dims.items()}
+
+        def amounts(row: int, array: str) -> dict[str, int]:
+            values = getattr(self.table, array)[row]
+            return {columns[c]: int(values[c]) for c in range(len(columns)) if values[c]}
+
+        nodes = {
+            name: {array: amounts(row, array) for array in ("alloc", "used", "releasing", "pipelined")}
+            for name, row in sorted(self.table.row_of.items())
+        }
+        cards = {
+            (family, name, book.inventory.cards[place].uuid): (
+                usage.shares, usage.memory, usage.cores, usage.group, frozenset(usage.slots),
+                tuple(sorted((uid, pieces) for uid, pieces in usage.holders.items())),
+            )
+            for family, family_book in sorted(self.books.items())
+            for name, book in sorted(family_book.nodes.items())
+            for place, usage in enumerate(book.usages)
+        }  # fmt: skip
+        held = {
+            uid: (h.node, h.request, h.grants if h.node in nodes else (), h.state is Hold.TERMINATING)
+            for uid, h in self.holdings.items()
+        }
+        return {"nodes": nodes, "cards": cards, "held": held, "terms": self.terms.fingerprint(self.table.row_of)}
+
+
+def _copy(holding: Holding) -> Holding:
+    return Holding(holding.uid, holding.node, holding.request, holding.grants, holding.state, holding.marks,
+                   holding.features)  # fmt: skip

@@ -1,0 +1,289 @@
+"""The table of nodes: one row per node, one column per resource dimension, as arrays.
+
+Rows of vanished nodes are used again. Every change of a row is appended to a log, so that whoever keeps something per
+row (a class of pods) looks at the changed rows only. ``gains`` holds the changes by which a row can only have become
+*better* for somebody: what sleeping classes wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.state.resources import CPU, HUGE, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY, Vector, vector
+from pumice.wire.objects import Meta, Node, NodeSpec, NodeStatus, Quantities, Taint
+
+Rows = NDArray[np.intp]
+
+PLAIN: Final = 2**50
+"""Amounts up to here are added as they are: a thousand of them stay inside 63 bits."""
+
+FIRST_DIMENSIONS: Final = (CPU, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY)
+
+
+class ChangeLog:
+    """An append-only list of row numbers that is read by cursor and trimmed when it grows."""
+
+    def __init__(self, limit: int = 1 << 16) -> None:
+        self._rows: list[int] = []
+        self._base = 0
+        self._limit = limit
+
+    @property
+    def end(self) -> int:
+        return self._base + len(self._rows)
+
+    def append(self, row: int) -> None:
+        self._rows.append(row)
+        if len(self._rows) > self._limit:
+            drop = len(self._rows) // 2
+            del self._rows[:drop]
+            self._base += drop
+
+    def since(self, cursor: int) -> list[int] | None:
+        """Distinct rows changed since ``cursor``; None when the log no longer reaches back that far."""
+        if cursor < self._base:
+            return None
+        tail = self._rows[cursor - self._base :]
+        return tail if len(tail) < 2 else list(dict.fromkeys(tail))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a Node object says that is not a number."""
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    written: bytes
+    """The rest of what is read of the object, packed: five thousand of them are kept only to be compared and read again."""
+
+    @property
+    def node(self) -> Node:
+        name, labels, annotations, cordoned, taints, allocatable, capacity = _unpack(self.written)
+        return Node(Meta(name, labels=labels, annotations=annotations), NodeSpec(cordoned, taints),
+                    NodeStatus(allocatable, capacity))  # fmt: skip
+
+
+Written = tuple[str, dict[str, str], dict[str, str], bool, list[Taint], Quantities, Quantities]
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Written).decode
+
+
+def node_bytes(node: Node) -> bytes:
+    """All that is read of a Node object; equal bytes mean that an update changed nothing of it."""
+    meta, spec, status = node.metadata, node.spec, node.status
+    written: Written = (
+        meta.name, meta.labels, meta.annotations, spec.unschedulable, spec.taints, status.allocatable, status.capacity
+    )  # fmt: skip
+    return _pack(written)
+
+
+class NodeTable:
+    """Arrays over nodes. ``alloc``, ``used``, ``releasing`` and ``pipelined`` have shape (capacity, dimensions)."""
+
+    def __init__(self) -> None:
+        self.dims: dict[str, int] = {name: i for i, name in enumerate(FIRST_DIMENSIONS)}
+        self.row_of: dict[str, int] = {}
+        self.facts: list[NodeFacts | None] = []
+        self.changes = ChangeLog()
+        self.gains = ChangeLog()
+        self.total: Vector = {}
+        self.version = 0
+        """Raised whenever the set of nodes or a node's facts change."""
+        self.reliefs = 0
+        """Raised whenever some row may fit more than before, taking back a trial included."""
+        self.releasing_rows: dict[int, int] = {}
+        """Rows with something that is being released, and how many pods that is."""
+        self._beyond: dict[tuple[str, int, int], int] = {}
+        """Per array, row and column the sum of the amounts above ``PLAIN``."""
+        self._free: list[int] = []
+        self._rank: NDArray[np.int64] | None = None
+        width = 8
+        # Column order: a filter walks one dimension over all nodes.
+        self.alloc: NDArray[np.int64] = np.zeros((16, width), np.int64, order="F")
+        self.used, self.releasing, self.pipelined = (np.zeros((16, width), np.int64, order="F") for _ in range(3))
+        self.taint_ids: NDArray[np.int32] = np.zeros(16, np.int32)
+        """Per row the number of its taints and cordon in ``taint_sets``; 0 has neither."""
+        self.taint_sets: list[tuple[bool, tuple[Taint, ...]]] = [(False, ())]
+        self._taint_users: list[int] = [0]
+        self.live: NDArray[np.bool_] = np.zeros(16, bool)
+
+    @property
+    def capacity(self) -> int:
+        return len(self.live)
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    def name(self, row: int) -> str:
+        facts = self.facts[row]
+        return facts.name if facts else ""
+
+    def dim(self, name: str) -> int:
+        """Column of a dimension, made when it is new."""
+        found = self.dims.get(name)
+        if found is None:
+            found = self.dims[name] = len(self.dims)
+            if found >= self.alloc.shape[1]:
+                self._widen(self.alloc.shape[1] * 2)
+        return found
+
+    def put(self, node: Node) -> int:
+        """Add or update a node's facts and allocatable; what is used stays. Returns the row."""
+        name = node.metadata.name
+        row = self.row_of.get(name)
+        if row is None:
+            row = self._new_row()
+            self.row_of[name] = row
+            self.live[row] = True
+            self._rank = None
+        self.facts[row] = NodeFacts(
+            name, node.metadata.labels, tuple(node.spec.taints), node.spec.unschedulable, node_bytes(node)
+        )
+        self._set_taints(row, node.spec.unschedulable, tuple(node.spec.taints))
+        self._set_allocatable(row, vector(node.status.allocatable))
+        self.version += 1
+        self.touch(row, gain=True)
+        return row
+
+    def remove(self, name: str) -> int | None:
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return None
+        self._set_allocatable(row, {})
+        self._set_taints(row, False, ())
+        self.used[row] = self.releasing[row] = self.pipelined[row] = 0
+        self._beyond = {place: amount for place, amount in self._beyond.items() if place[1] != row}
+        self.releasing_rows.pop(row, None)
+        self.live[row] = False
+        self.facts[row] = None
+        self._free.append(row)
+        self._rank = None
+        self.version += 1
+        self.touch(row, gain=False)
+        return row
+
+    def touch(self, row: int, *, gain: bool) -> None:
+        self.changes.append(row)
+        if gain:
+            self.gains.append(row)
+            self.reliefs += 1
+
+    def charge(self, row: int, items: Iterable[tuple[int, int]], sign: int, *, gain: bool) -> None:
+        """Add ``sign`` times a request (pairs of column and amount) to what is used on a row. ``gain`` says whether
+        somebody could fit now who did not before; taking back a trial is none."""
+        used = self.used[row]
+        for column, amount in items:
+            if amount <= PLAIN:
+                used[column] += sign * amount
+            else:
+                self._sum_apart("used", row, column, sign * amount)
+        if sign < 0:
+            self.reliefs += 1
+        self.touch(row, gain=gain)
+
+    def set_releasing(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
+        self._sum("releasing", row, items, sign)
+        count = self.releasing_rows.get(row, 0) + sign
+        if count > 0:
+            self.releasing_rows[row] = count
+        else:
+            self.releasing_rows.pop(row, None)
+        self.touch(row, gain=False)
+
+    def set_pipelined(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
+        self._sum("pipelined", row, items, sign)
+        self.touch(row, gain=False)
+
+    def _sum(self, which: str, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
+        sums: NDArray[np.int64] = getattr(self, which)[row]
+        for column, amount in items:
+            if amount <= PLAIN:
+                sums[column] += sign * amount
+            else:
+                self._sum_apart(which, row, column, sign * amount)
+
+    def _sum_apart(self, which: str, row: int, column: int, amount: int) -> None:
+        """Very large amounts count as ``HUGE`` together: dozens of absurd ones would else run over and look like room."""
+        before = self._beyond.pop((which, row, column), 0)
+        after = before + amount
+        getattr(self, which)[row, column] += min(after, HUGE) - min(before, HUGE)
+        if after:
+            self._beyond[which, row, column] = after
+
+    def live_rows(self) -> Rows:
+        return np.flatnonzero(self.live)
+
+    def rank(self) -> NDArray[np.int64]:
+        """Per row its place in the order of names: how ties are broken."""
+        if self._rank is None or len(self._rank) != self.capacity:
+            self._rank = np.full(self.capacity, np.iinfo(np.int64).max, np.int64)
+            for place, name in enumerate(sorted(self.row_of)):
+                self._rank[self.row_of[name]] = place
+        return self._rank
+
+    @property
+    def tainted(self) -> bool:
+        """Whether any node has a taint or is cordoned."""
+        return any(self._taint_users[1:])
+
+    def _set_taints(self, row: int, cordoned: bool, taints: tuple[Taint, ...]) -> None:
+        wanted = (cordoned, taints)
+        if self.taint_sets[self.taint_ids[row]] == wanted:
+            return
+        self._taint_users[self.taint_ids[row]] -= 1
+        if wanted not in self.taint_sets:
+            self.taint_sets.append(wanted)
+            self._taint_users.append(0)
+        number = self.taint_sets.index(wanted)
+        self._taint_users[number] += 1
+        self.taint_ids[row] = number
+
+    def _set_allocatable(self, row: int, new: Vector) -> None:
+        columns = {self.dim(name): value for name, value in new.items()}
+        by_column = {column: name for name, column in self.dims.items()}
+        before = self.alloc[row]
+        for column in range(len(self.dims)):
+            difference = columns.get(column, 0) - int(before[column])
+            if difference:
+                name = by_column[column]
+                self.total[name] = self.total.get(name, 0) + difference
+                if not self.total[name]:
+                    del self.total[name]
+                before[column] = columns.get(column, 0)
+
+    def _new_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = len(self.facts)
+        self.facts.append(None)
+        if row >= self.capacity:
+            self._lengthen(self.capacity * 2)
+        return row
+
+    def _lengthen(self, rows: int) -> None:
+        def longer(array: NDArray[Any]) -> NDArray[Any]:
+            bigger = np.zeros((rows, *array.shape[1:]), array.dtype, order="F")
+            bigger[: len(array)] = array
+            return bigger
+
+        self.alloc, self.used = longer(self.alloc), longer(self.used)
+        self.releasing, self.pipelined = longer(self.releasing), longer(self.pipelined)
+        self.live, self.taint_ids = longer(self.live), longer(self.taint_ids)
+        self._rank = None
+
+    def _widen(self, columns: int) -> None:
+        def wider(array: NDArray[np.int64]) -> NDArray[np.int64]:
+            bigger = np.zeros((len(array), columns), np.int64, order="F")
+            bigger[:, : array.shape[1]] = array
+            return bigger
+
+        self.alloc, self.used = wider(self.alloc), wider(self.used)
+        self.releasing, self.pipelined = wider(self.releasing), wider(self.pipelined)

@@ -1,0 +1,98 @@
+"""One queue as the engine keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pumice.engine.state.resources import Vector, vector
+from pumice.wire.volcano import OPEN, Queue, seconds
+
+if TYPE_CHECKING:
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.jobs import Job
+
+NEWS_KEPT = 20_000
+
+
+@dataclass(slots=True, eq=False)
+class QueueState:
+    """One queue. ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
+
+    name: str
+    present: bool = False
+    weight: int = 1
+    priority: int = 0
+    parent: str = ""
+    created: float = 0.0
+    uid: str = ""
+    state: str = ""
+    reclaimable: bool = True
+    capability: Vector = field(default_factory=dict)
+    guarantee: Vector = field(default_factory=dict)
+    written: Vector | None = None
+    """What status.allocated says on the API server; None before it was seen."""
+    problem: str = ""
+    jobs: set[Job] = field(default_factory=set)
+    active: dict[Job, None] = field(default_factory=dict)
+    """Jobs that have something to be tried, in order of arrival."""
+    allocated: Vector = field(default_factory=dict)
+    pending: Vector = field(default_factory=dict)
+    inqueue: Vector = field(default_factory=dict)
+    elastic: Vector = field(default_factory=dict)
+    quota_known_late: dict[PodClass, int] = field(default_factory=dict)
+    """Pending pods of classes of which ``pending`` does not say everything."""
+    news: list[tuple[PodClass, int]] = field(default_factory=list)
+    """What was added to ``vague`` since ``expected`` was summed."""
+    expected: tuple[int, Vector] | None = None
+    """What ``vague`` comes to at most over ``pending``, and by which kinds of cards (``Bookings.expected_of``)."""
+    meaning: object = None
+    """Spec and state as last read: what else changes in the object is our own writing."""
+
+    @property
+    def open(self) -> bool:
+        """An empty state counts as Open (spec 11.5); a queue that is not Open starts nothing (spec 15)."""
+        return self.state in ("", OPEN)
+
+    @property
+    def closed_text(self) -> str:
+        return f"queue {self.name} is {self.state}"
+
+    @property
+    def missing_text(self) -> str:
+        return f"queue {self.name} does not exist"
+
+    def expect(self, cls: PodClass, number: int) -> None:
+        """So many pending pods of a vague class more or less."""
+        left = self.quota_known_late.get(cls, 0) + number
+        if left:
+            self.quota_known_late[cls] = left
+        else:
+            self.quota_known_late.pop(cls, None)
+        if self.expected is None:
+            return
+        if len(self.news) < NEWS_KEPT:
+            self.news.append((cls, number))
+        else:  # nobody asks
+            self.expected = None
+            self.news.clear()
+
+    def forget(self) -> None:
+        """Its object is gone: nothing that it said holds any more, for the jobs that are left in it least of all."""
+        self.present, self.meaning, self.written = False, None, None
+        self.parent, self.state, self.problem = "", "", ""
+        self.capability, self.guarantee = {}, {}
+
+    def read(self, queue: Queue) -> None:
+        self.present = True
+        spec = queue.spec
+        self.weight = max(1, spec.weight)
+        self.priority = spec.priority
+        self.parent = spec.parent
+        self.created = seconds(queue.metadata.creation_timestamp)
+        self.uid = queue.metadata.uid
+        self.state = queue.status.state
+        self.reclaimable = spec.reclaimable is not False
+        self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
+        self.guarantee = vector(spec.guarantee.resource)
+        self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}

@@ -1,0 +1,271 @@
+"""PersistentVolumeClaims, volumes, storage classes and what a node may attach, as far as placing pods needs them (spec
+volcano-core 11.8). Rules: kubernetes.io docs "Persistent Volumes", "Storage Classes" and "Node-specific Volume Limits".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumice.engine.state.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
+from pumice.ports.cluster import Json
+from pumice.wire.quantity import parse_quantity
+
+ZONE_LABELS = (
+    "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
+)  # fmt: skip
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BOUND = "pv.kubernetes.io/bind-completed"
+BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+FOR_ONE_POD = "ReadWriteOncePod"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+Terms = tuple[Requirements | None, ...]
+Handle = tuple[str, str]
+"""Driver and the name by which it knows the volume: two claims with one handle are one attachment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim. ``volume`` is the one that it is bound to, or was bound to by hand; ``bound`` says that this is complete."""
+
+    key: str
+    uid: str
+    volume: str
+    storage_class: str
+    bound: bool
+    modes: frozenset[str] = frozenset()
+    mode: str = "Filesystem"
+    size: int = 0
+    selector: Requirements | None = ()
+    selected_node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One PersistentVolume. ``affinity`` None: any node. ``claim`` is the key of the claim that it is meant for."""
+
+    name: str
+    affinity: Terms | None
+    zones: tuple[tuple[str, frozenset[str]], ...]
+    handle: Handle | None
+    storage_class: str
+    claim: str
+    available: bool
+    modes: frozenset[str]
+    mode: str
+    size: int
+    labels: tuple[tuple[str, str], ...]
+
+    def suits(self, claim: Claim) -> bool:
+        """Whether it could be given to that claim, wherever the pod runs."""
+        if self.claim:
+            return self.claim == claim.key
+        return (
+            self.available and self.storage_class == claim.storage_class and self.mode == claim.mode
+            and claim.modes <= self.modes and self.size >= claim.size and match_all(claim.selector, dict(self.labels))
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """``topologies`` are where its provisioner makes volumes; None: everywhere."""
+
+    provisioner: str
+    immediate: bool
+    topologies: Terms | None = None
+
+    @property
+    def provisions(self) -> bool:
+        return self.provisioner not in ("", NO_PROVISIONER)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a driver can still make of one class on the nodes that ``nodes`` selects (None: on none). ``largest`` is the
+    size in bytes up to which a single volume can be made; None: not said, and then nothing can."""
+
+    storage_class: str
+    nodes: Requirements | None
+    largest: int | None
+
+
+@dataclass(slots=True)
+class Volumes:
+    """What is known of storage. Everything is optional: a claim that is not known refuses its pod, nothing else."""
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+    volumes: dict[str, Volume] = field(default_factory=dict)
+    classes: dict[str, StorageClass] = field(default_factory=dict)
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Node to driver to how many volumes may be attached there."""
+    attached: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Node to VolumeAttachment to the volume that is attached, whether a pod uses it or not."""
+    frugal: set[str] = field(default_factory=set)
+    """Drivers that want their capacity to be looked at (CSIDriver's storageCapacity)."""
+    capacities: dict[str, Capacity] = field(default_factory=dict)
+    """CSIStorageCapacity objects by namespace/name."""
+    promised: dict[str, str] = field(default_factory=dict)
+    """Free volumes that were chosen for a claim (its key), until the API server shows it."""
+    version: int = 0
+    """Raised when anything of this has changed (by whoever changes it): pods with claims may fit elsewhere now."""
+    _node_of: dict[str, str] = field(default_factory=dict)
+
+    def candidates(self, claim: Claim) -> list[Volume]:
+        """Volumes that the claim could be given, the smallest first."""
+        if claim.selected_node:
+            return []  # one is being made
+        found = [v for v in self.volumes.values() if v.suits(claim) and self.promised.get(v.name, claim.key) == claim.key]
+        return sorted(found, key=lambda volume: (volume.size, volume.name))
+
+    def promise(self, choices: Mapping[str, str]) -> None:
+        """Keep the chosen volumes (claim to volume) from other claims."""
+        chosen = {volume: claim for claim, volume in choices.items() if volume}
+        if chosen:
+            self.promised.update(chosen)
+            self.version += 1
+
+    def forget_promises(self, keys: Iterable[str]) -> None:
+        """The pod of these claims did not get its node."""
+        for volume in [v for v, claim in self.promised.items() if claim in set(keys)]:
+            del self.promised[volume]
+            self.version += 1
+
+    def handle(self, key: str) -> Handle | None:
+        """What attaching that claim's volume means; None when no driver with limits is concerned."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return None
+        volume = self.volumes.get(claim.volume)
+        if volume is not None:
+            return volume.handle
+        made_by = self.classes.get(claim.storage_class)
+        return None if made_by is None or not made_by.provisions else (made_by.provisioner, f"claim {key}")
+
+    def handles(self, keys: Iterable[str]) -> set[Handle]:
+        return {handle for key in keys if (handle := self.handle(key)) is not None}
+
+    def attached_to(self, node: str) -> set[Handle]:
+        """What is attached to the node by VolumeAttachments."""
+        named = (self.volumes.get(name) for name in self.attached.get(node, {}).values())
+        return {volume.handle for volume in named if volume is not None and volume.handle is not None}
+
+    def for_one_pod(self, keys: Iterable[str]) -> list[str]:
+        """Those of these claims that a single pod at a time may use."""
+        return [key for key in keys if (claim := self.claims.get(key)) is not None and FOR_ONE_POD in claim.modes]
+
+    def room(self, claim: Claim) -> list[Requirements | None] | None:
+        """The nodes, as selectors, for which the claim's driver says that it can make a volume of that size; None where it need
+        not say so."""
+        made_by = self.classes.get(claim.storage_class)
+        if made_by is None or made_by.provisioner not in self.frugal or not claim.size:
+            return None
+        known = (c for c in self.capacities.values() if c.storage_class == claim.storage_class)
+        return [c.nodes for c in known if c.largest is not None and c.largest >= claim.size]
+
+    # -- what the API server shows ------------------------------------------------------------------------------------
+
+    def put_claim(self, obj: Json) -> None:
+        meta, spec = obj.get("metadata", {}), obj.get("spec", {})
+        annotations = meta.get("annotations") or {}
+        key, volume = _key(obj), str(spec.get("volumeName") or "")
+        bound = bool(volume) and (BOUND in annotations or obj.get("status", {}).get("phase") == "Bound")
+        self.claims[key] = Claim(
+            key, str(meta.get("uid", "")), volume, str(spec.get("storageClassName") or ""), bound,
+            frozenset(spec.get("accessModes") or ()), str(spec.get("volumeMode") or "Filesystem"),
+            _size((spec.get("resources") or {}).get("requests")),
+            parse_label_selector(spec["selector"]) if spec.get("selector") else (), str(annotations.get(SELECTED_NODE, "")),
+        )  # fmt: skip
+
+    def drop_claim(self, obj: Json) -> None:
+        self.claims.pop(_key(obj), None)
+
+    def put_volume(self, obj: Json) -> None:
+        meta, spec = obj.get("metadata", {}), obj.get("spec", {})
+        name = str(meta.get("name", ""))
+        required: Any = (spec.get("nodeAffinity") or {}).get("required")
+        labels = {str(k): str(v) for k, v in (meta.get("labels") or {}).items()}
+        csi, claim = spec.get("csi"), spec.get("claimRef") or {}
+        if claim:
+            self.promised.pop(name, None)
+        self.volumes[name] = Volume(
+            name,
+            tuple(parse_node_term(t) for t in required.get("nodeSelectorTerms") or ()) if required else None,
+            tuple((key, frozenset(labels[key].split("__"))) for key in ZONE_LABELS if key in labels),
+            (str(csi.get("driver", "")), str(csi.get("volumeHandle", ""))) if csi else None,
+            str(spec.get("storageClassName") or ""),
+            f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+            obj.get("status", {}).get("phase", "Available") == "Available",
+            frozenset(spec.get("accessModes") or ()), str(spec.get("volumeMode") or "Filesystem"),
+            _size(spec.get("capacity")), tuple(sorted(labels.items())),
+        )  # fmt: skip
+
+    def drop_volume(self, obj: Json) -> None:
+        self.volumes.pop(str(obj.get("metadata", {}).get("name", "")), None)
+
+    def put_class(self, obj: Json) -> None:
+        topologies = obj.get("allowedTopologies") or ()
+        self.classes[str(obj.get("metadata", {}).get("name", ""))] = StorageClass(
+            str(obj.get("provisioner", "")),
+            obj.get("volumeBindingMode", "Immediate") != "WaitForFirstConsumer",
+            tuple(_topology(term) for term in topologies) or None,
+        )
+
+    def drop_class(self, obj: Json) -> None:
+        self.classes.pop(str(obj.get("metadata", {}).get("name", "")), None)
+
+    def put_csi_node(self, obj: Json) -> None:
+        drivers = obj.get("spec", {}).get("drivers") or ()
+        counts = {str(d.get("name", "")): (d.get("allocatable") or {}).get("count") for d in drivers}
+        self.limits[str(obj.get("metadata", {}).get("name", ""))] = {n: int(c) for n, c in counts.items() if c is not None}
+
+    def drop_csi_node(self, obj: Json) -> None:
+        self.limits.pop(str(obj.get("metadata", {}).get("name", "")), None)
+
+    def put_driver(self, obj: Json) -> None:
+        self.drop_driver(obj)
+        if (obj.get("spec") or {}).get("storageCapacity"):
+            self.frugal.add(str(obj.get("metadata", {}).get("name", "")))
+
+    def drop_driver(self, obj: Json) -> None:
+        self.frugal.discard(str(obj.get("metadata", {}).get("name", "")))
+
+    def put_capacity(self, obj: Json) -> None:
+        said = obj.get("maximumVolumeSize") or obj.get("capacity")
+        self.capacities[_key(obj)] = Capacity(
+            str(obj.get("storageClassName", "")), parse_label_selector(obj.get("nodeTopology")),
+            _size({"storage": said}) if said is not None else None,
+        )  # fmt: skip
+
+    def drop_capacity(self, obj: Json) -> None:
+        self.capacities.pop(_key(obj), None)
+
+    def put_attachment(self, obj: Json) -> None:
+        self.drop_attachment(obj)
+        name, spec = str(obj.get("metadata", {}).get("name", "")), obj.get("spec", {})
+        node = self._node_of[name] = str(spec.get("nodeName", ""))
+        self.attached.setdefault(node, {})[name] = str((spec.get("source") or {}).get("persistentVolumeName") or "")
+
+    def drop_attachment(self, obj: Json) -> None:
+        name = str(obj.get("metadata", {}).get("name", ""))
+        self.attached.get(self._node_of.pop(name, ""), {}).pop(name, None)
+
+
+def _key(obj: Json) -> str:
+    meta = obj.get("metadata", {})
+    return f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+
+
+def _size(amounts: Any) -> int:
+    """Bytes; what cannot be read counts as 0."""
+    try:
+        return int(parse_quantity((amounts or {}).get("storage", "0")))
+    except ValueError:
+        return 0
+
+
+def _topology(term: Any) -> Requirements:
+    found = (term or {}).get("matchLabelExpressions") or ()
+    return tuple(Requirement(str(e.get("key", "")), "In", tuple(str(v) for v in e.get("values") or ())) for e in found)

@@ -1,0 +1,185 @@
+"""Who may join which cards: the families' fit over the ledger's book of one node, which is this machine.
+
+The node value is rendered by the code that the device plugin registers a node with, and every booking is replayed as the
+pod that it would be in a cluster. No rule of its own is here; the words for people are in ``refusals``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from pumice.adapters.bookings.book import Booking
+from pumice.engine.state.device_table import NodeDevices
+from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.protocol import Ask, Fit
+from pumice.local.request import Request
+from pumice.model.cards import Card, Grant, Mode, Piece, Usage
+from pumice.model.refusal import BadInput, Refusal
+from pumice.node.hollow import hollow_node
+from pumice.node.sharing import Sharing
+from pumice.ports.cards import CardFacts
+from pumice.wire import names
+from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, convert
+
+NODE = "this-machine"
+IN_SLICES = "in MIG mode: its slices are shares already, `nvidia-smi -L` lists them"
+SHARES = 63
+"""Programs on one card: as many as the file by which they see each other's activity has entries (spec hami-core 11.5)."""
+
+
+class Refused(BadInput):
+    """The request does not fit now: who holds the rest, and what would fit. One or few lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left of one card: MiB and percent. ``total`` in MiB; ``closed`` is why it takes nobody, or empty."""
+
+    index: int
+    uuid: str
+    model: str
+    total: int
+    memory: int
+    cores: int
+    closed: str = ""
+
+
+class Allocator:
+    """The books of this machine at one moment. Deciding changes nothing in them."""
+
+    def __init__(self, facts: Sequence[CardFacts], bookings: Iterable[Booking]) -> None:
+        self._facts = {card.uuid: card for card in facts}
+        self.bookings = {booking.id: booking for booking in bookings}
+        self._family = NvidiaVgpu()
+        inventory = self._family.inventory(convert(Node, hollow_node(NODE, facts, Sharing(split=SHARES))))
+        assert inventory is not None, "a machine without cards"
+        self._book = NodeDevices.empty(NODE, inventory)
+        for booking in self.bookings.values():
+            self._hold(booking)
+
+    def place(self, request: Request, number: str, without: str = "") -> Grant:
+        """The cards for a request, ``number`` being the id of its booking. ``without``: as if that booking were gone.
+
+        Raises BadInput when there is no such card, Refused when it does not fit.
+        """
+        request = self._settled(request)
+        if request.each:
+            return self._grant(piece for one in request.each for piece in self.place(one, number, without).pieces)
+        grant = self.fit(request, number, without)
+        if grant is None:
+            from pumice.local.refusals import why
+
+            raise Refused(why(self, request, without))
+        return self._in_order(grant, request.cards)
+
+    def fit(self, request: Request, number: str = "?", without: str = "") -> Grant | None:
+        """What the family says to a request whose ``cards`` are UUIDs."""
+        ask = self._family.ask(_pod(request, number))
+        assert isinstance(ask, Ask), ask if isinstance(ask, Refusal) else "no card asked for"
+        outcome = self._family.fit(ask, self._book.view(without=[without] if without else []))
+        return outcome.grant if isinstance(outcome, Fit) else None
+
+    def _in_order(self, grant: Grant, named: Sequence[str]) -> Grant:
+        """The cards as they were named, else as NVML has them: the first one is the program's card 0."""
+        order = {uuid: place for place, uuid in enumerate(named or sorted(self._facts, key=lambda uuid: self._facts[uuid].index))}
+        return structs.replace(grant, containers=(tuple(sorted(grant.pieces, key=lambda piece: order[piece.uuid])),))
+
+    def resize(self, request: Request, booking: Booking) -> Grant:
+        """The grant of a living booking under new limits on its own cards; without memory or percent it keeps its memory.
+
+        To hold less needs nobody's leave: a program that joined without a core limit keeps its place although all compute
+        was given away since. Raises as ``place``.
+        """
+        pieces = []
+        wanted = request.each or (request,) * len(booking.cards)
+        for one, piece, (card, device) in zip(wanted, self._pieces(booking), booking.held, strict=True):
+            memory = one.memory or card.total * one.percent // 100 or device.memory
+            if memory <= device.memory and (one.cores or 100) <= (device.cores or 100):
+                pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=one.cores or device.cores))
+            else:
+                alone = replace(one, memory=memory, cards=(device.uuid,), count=1)
+                pieces += self.place(alone, booking.id, without=booking.id).pieces
+        return self._grant(pieces)
+
+    def larger(self, one: Booking, other: Booking) -> Grant:
+        """The larger of two states of one booking, card by card and in each dimension."""
+        both = zip(self._pieces(one), one.devices, other.devices, strict=True)
+        pieces = []
+        for piece, a, b in both:
+            memory = max(a.memory, b.memory)
+            cores = 0 if 0 in (a.cores, b.cores) else max(a.cores, b.cores)
+            pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=cores))
+        return self._grant(pieces)
+
+    def _grant(self, pieces: Iterable[Piece]) -> Grant:
+        return Grant(self._family.name, NODE, (tuple(pieces),))
+
+    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
+        return self._family.annotations(grant, now_ns)
+
+    def facts(self, grant: Grant) -> list[CardFacts]:
+        """The cards of a grant, in its order."""
+        return [self._facts[piece.uuid] for piece in grant.pieces]
+
+    def rooms(self, without: str = "") -> list[Room]:
+        """What is left of every card, in NVML order."""
+        view = self._book.view(without=[without] if without else [])
+        rooms = [self._room(card, usage) for card, usage in zip(view.inventory.cards, view.usages, strict=True)]
+        return sorted(rooms, key=lambda room: room.index)
+
+    def _hold(self, booking: Booking) -> None:
+        pod = Pod(Meta(booking.id, uid=booking.id, annotations=booking.annotations), PodSpec(node_name=NODE))
+        found = self._family.replay(pod, NODE, self._book.inventory)
+        if isinstance(found, Grant):
+            self._book.charge(booking.id, found)
+
+    def _pieces(self, booking: Booking) -> tuple[Piece, ...]:
+        by_uuid = {piece.uuid: piece for usage in self._book.usages for piece in usage.holders.get(booking.id, ())}
+        missing = [card.index for card, device in booking.held if device.uuid not in by_uuid]
+        if missing:
+            raise BadInput(f"{booking.id}: the driver does not list card {missing[0]} any more")
+        return tuple(by_uuid[device.uuid] for device in booking.devices)
+
+    def _settled(self, request: Request) -> Request:
+        """The request with its cards as UUIDs, none for any, and their number. Raises BadInput."""
+        uuids = tuple(self._named(name) for name in request.cards)
+        if len(set(uuids)) < len(uuids):
+            raise BadInput(f"--gpu {','.join(request.cards)}: names a card twice")
+        count = request.count or len(uuids) or len(self._facts)
+        return replace(request, cards=uuids, count=count)
+
+    def _named(self, card: str) -> str:
+        if card.isdigit():
+            found = [fact.uuid for fact in self._facts.values() if fact.index == int(card)]
+        else:
+            found = [uuid for uuid in self._facts if uuid.lower().startswith(card.lower())]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise BadInput(f"--gpu {card}: {len(found)} cards have UUIDs that begin so; give more of it")
+        indices = sorted(fact.index for fact in self._facts.values())
+        there = f"cards {indices[0]} to {indices[-1]}" if len(indices) > 1 else f"card {indices[0]} only"
+        raise BadInput(f"--gpu {card}: this machine has {there}")
+
+    def _room(self, card: Card, usage: Usage) -> Room:
+        fact = self._facts[card.uuid]
+        closed = IN_SLICES if card.mode is Mode.MIG else card.blocked
+        return Room(fact.index, card.uuid, fact.name, card.total, max(0, card.total - usage.memory),
+                    max(0, 100 - usage.cores), closed)  # fmt: skip
+
+
+def _pod(request: Request, number: str) -> Pod:
+    """The pod that would ask for the same in a cluster."""
+    limits: dict[str, str | int | float] = {names.VGPU_NUMBER: request.count, names.VGPU_CORES: request.cores}
+    if request.memory:
+        limits[names.VGPU_MEMORY] = request.memory
+    else:
+        limits[names.VGPU_MEMORY_PERCENTAGE] = request.percent or 100
+    notes = {names.VGPU_MODE: Mode.HAMI_CORE.value, names.CARD_POLICY: "spread"}
+    if request.cards:
+        notes[names.USE_GPU_UUID] = ",".join(request.cards)
+    program = Container("program", resources=Resources(limits))
+    return Pod(Meta(number, uid=number, annotations=notes), PodSpec(containers=[program]))
