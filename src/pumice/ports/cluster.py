@@ -42,8 +42,8 @@ class WatchEvent:
     """One change. ``SYNCED`` carries no object and follows the last object of each complete (re)list.
 
     After a relist the listed objects come as ADDED or MODIFIED, and vanished ones as DELETED with their metadata only
-    (name, namespace, uid). ``obj`` is the decoded object where the watch was told its kind and could decode it as that;
-    ``raw`` is empty then.
+    (name, namespace, uid); whoever has taken the name of a vanished object comes after that one's DELETED. ``obj`` is the
+    decoded object where the watch was told its kind and could decode it as that; ``raw`` is empty then.
     """
 
     type: EventType

@@ -19,8 +19,8 @@ PODS = Resource("", "v1", "pods")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def pod(name: str, version: int) -> dict[str, object]:
-    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": str(version)}
+def pod(name: str, version: int, uid: str = "") -> dict[str, object]:
+    meta = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
     return {"metadata": meta}
 
 
@@ -57,12 +57,14 @@ async def serving(handler: Handler, timeout: float = 30.0) -> AsyncIterator[Kube
             await runner.cleanup()
 
 
-async def collect(kube: KubeClient, count: int, kind: type[Pod] | None = None) -> list[tuple[str, str]]:
+async def collect(
+    kube: KubeClient, count: int, kind: type[Pod] | None = None, *, uids: bool = False
+) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
 
     async def drain() -> None:
         async for event in kube.watch(PODS, kind=kind):
-            seen.append((event.type, name_of(event)))
+            seen.append((event.type, uid_of(event) if uids else name_of(event)))
             if len(seen) == count:
                 return
 
@@ -74,3 +76,9 @@ def name_of(event: WatchEvent) -> str:
     if isinstance(event.obj, Pod):
         return f"{event.obj.metadata.name} decoded"
     return str(json.loads(event.raw)["metadata"]["name"]) if event.raw else ""
+
+
+def uid_of(event: WatchEvent) -> str:
+    if isinstance(event.obj, Pod):
+        return event.obj.metadata.uid
+    return str(json.loads(event.raw)["metadata"]["uid"]) if event.raw else ""

@@ -57,6 +57,33 @@ def test_a_forgotten_version_lists_again_and_tells_the_difference() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("kind", [None, Pod])
+def test_who_takes_a_name_while_nobody_watches_is_told_after_the_end_of_who_bore_it(kind: type[Pod] | None) -> None:
+    lists = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" not in request.query:
+            lists += 1
+            if lists == 1:
+                return page(pod("a", 5), pod("b", 6), version=7)
+            return page(pod("a", 8, "second"), pod("b", 6), version=9)
+        if lists == 1:
+            gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+            return await stream(request, ("ERROR", gone))
+        late = ("DELETED", pod("a", 10))  # of the first one, which is known to be gone
+        return await stream(request, late, ("MODIFIED", pod("b", 11, "second")), ("DELETED", pod("a", 12, "second")), hold=True)
+
+    async def scenario() -> None:
+        async with serving(handler) as kube:
+            assert await collect(kube, 9, kind, uids=True) == [
+                ("ADDED", "uid-a"), ("ADDED", "uid-b"), ("SYNCED", ""), ("DELETED", "uid-a"), ("ADDED", "second"),
+                ("SYNCED", ""), ("DELETED", "uid-b"), ("MODIFIED", "second"), ("DELETED", "second"),
+            ]  # fmt: skip
+
+    asyncio.run(scenario())
+
+
 def test_a_list_in_pages_is_one_list() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:

@@ -51,10 +51,12 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
     whoever began again from nothing would never hear of what vanished meanwhile.
 
     Objects that vanished while we were not watching come as DELETED with their metadata only (name, namespace, uid).
+    A name has one bearer at a time: where another object was made under the name of one that vanished, the old one's DELETED
+    comes before the new one's ADDED, and what is said of the old one afterwards is not passed on.
     """
     form = form_of(kind)
     known: dict[str, str] = {}
-    """Of every object that was told: by uid its version, namespace and name, in one string because there are so many."""
+    """Of every object that was told: by namespace and name its uid and version, in one string because there are so many."""
     failures = gone = 0
     version = ""
     synced = False
@@ -66,17 +68,20 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 async with aclosing(_pages(client, path, selectors, form)) as pages:
                     async for page in pages:
                         for number, (meta, raw, obj) in enumerate(page.entries):
-                            uid = meta.uid
-                            before = known.get(uid)
-                            fresh.add(uid)
-                            if before is None or before.partition("/")[0] != meta.resource_version:
-                                known[uid] = _told(meta)
+                            key, told = _name(meta), _told(meta)
+                            before = known.get(key)
+                            fresh.add(key)
+                            if before is not None and _uid(before) != meta.uid:
+                                yield _gone(key, before)
+                                before = None
+                            if before != told:
+                                known[key] = told
                                 yield WatchEvent("ADDED" if before is None else "MODIFIED", raw, obj)
                             if number % TURN == TURN - 1:
                                 await asyncio.sleep(0)
                         listed = page.version
-                for uid in [uid for uid in known if uid not in fresh]:
-                    yield _gone(uid, known.pop(uid))
+                for key in [key for key in known if key not in fresh]:
+                    yield _gone(key, known.pop(key))
                 del fresh
                 version, synced = listed, True  # only now: a list that broke off is begun again
                 yield WatchEvent("SYNCED", b"")
@@ -84,15 +89,24 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
             async for type_, meta, raw, obj in _watch(client, path, selectors, version, dice, form):
                 failures = 0
                 version = meta.resource_version or version
-                if type_ == "DELETED":
-                    known.pop(meta.uid, None)
-                    gone += 1
-                    if gone > GONE_AT_LEAST + len(known) // 2:
-                        known, gone = dict(known), 0  # a dict keeps the places of what was deleted, and doubles
-                elif type_ != "BOOKMARK":
-                    known[meta.uid] = _told(meta)
-                if type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+                if type_ in ("ADDED", "MODIFIED", "DELETED"):
+                    key = _name(meta)
+                    before = known.get(key)
+                    another = before is not None and _uid(before) != meta.uid
+                    if type_ == "DELETED":
+                        if another:
+                            continue
+                        known.pop(key, None)
+                        gone += 1
+                        if gone > GONE_AT_LEAST + len(known) // 2:
+                            known, gone = dict(known), 0  # a dict keeps the places of what was deleted, and doubles
+                    else:
+                        if before is not None and another:
+                            yield _gone(key, before)
+                        known[key] = _told(meta)
                     yield WatchEvent(type_, raw, obj)  # type: ignore[arg-type]
+                elif type_ == "BOOKMARK":
+                    yield WatchEvent("BOOKMARK", raw, obj)
             if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # do not flood a server that ends watches at once
                 await clock.sleep(BACKOFF_FIRST * (1 + dice.random()))
         except _Expired:
@@ -103,8 +117,8 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 await clock.sleep(_backoff(failures, dice))
         except ApiError as error:
             if error.code == 404:
-                for uid in list(known):
-                    yield _gone(uid, known.pop(uid))
+                for key in list(known):
+                    yield _gone(key, known.pop(key))
             if error.code == 404 or (error.code in (401, 403, 405) and not synced):
                 raise
             failures += 1
@@ -118,13 +132,21 @@ def _backoff(failures: int, dice: random.Random) -> float:
     return min(BACKOFF_LAST, BACKOFF_FIRST * 2.0 ** min(failures, 10)) * (0.5 + dice.random())
 
 
-def _gone(uid: str, told: str) -> WatchEvent:
-    _, namespace, name = told.split("/")
-    return WatchEvent("DELETED", msgspec.json.encode({"metadata": Meta(name, namespace, uid)}))
+def _gone(key: str, told: str) -> WatchEvent:
+    namespace, _, name = key.partition("/")
+    return WatchEvent("DELETED", msgspec.json.encode({"metadata": Meta(name, namespace, _uid(told))}))
+
+
+def _name(meta: Any) -> str:
+    return f"{meta.namespace}/{meta.name}"
 
 
 def _told(meta: Any) -> str:
-    return f"{meta.resource_version}/{meta.namespace}/{meta.name}"
+    return f"{meta.uid}/{meta.resource_version}"
+
+
+def _uid(told: str) -> str:
+    return told.rpartition("/")[0]
 
 
 async def _pages(client: Transport, path: str, selectors: Mapping[str, str], form: Form) -> AsyncGenerator[Page, None]:

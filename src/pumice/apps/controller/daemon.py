@@ -18,6 +18,7 @@ from pumice.apps.service.lease import Election
 from pumice.apps.service.tasks import run_until
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import podgroup, queue
+from pumice.engine.state.bearers import Bearers
 from pumice.metrics.primitives import family
 from pumice.model.refusal import Unavailable
 from pumice.ports.clock import Clock
@@ -73,6 +74,7 @@ class Controller:
     owners: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
     """ReplicaSets and StatefulSets by uid: generation and annotations as last looked at."""
     scaled: dict[str, Resource] = field(default_factory=dict)
+    bearers: Bearers = field(default_factory=Bearers)
     work: WorkQueue = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -277,6 +279,8 @@ class Controller:
     def _on_group(self, event: WatchEvent) -> None:
         group = decode(PodGroup, event.raw)
         key = f"{group.metadata.namespace}/{group.metadata.name}"
+        if not self.bearers.heeds("PodGroup", key, group.metadata.uid, gone=event.type == "DELETED"):
+            return
         touched = {group.spec.queue or self.settings.default_queue}
         if key in self.groups:
             touched.add(self.groups[key][0] or self.settings.default_queue)
@@ -294,6 +298,8 @@ class Controller:
     def _on_queue(self, event: WatchEvent) -> None:
         found = decode(Queue, event.raw)
         name = found.metadata.name
+        if not self.bearers.heeds("Queue", name, found.metadata.uid, gone=event.type == "DELETED"):
+            return
         if event.type == "DELETED":
             self.queues.pop(name, None)
             return

@@ -62,15 +62,16 @@ class Informers:
         ]
         if volumes:
             kept = state.volumes
-            kinds += [
-                ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, self._on_json(kept.put_claim, kept.drop_claim), None),
-                ("volumes", volcano.PERSISTENT_VOLUMES, self._on_json(kept.put_volume, kept.drop_volume), None),
-                ("storageclasses", volcano.STORAGE_CLASSES, self._on_json(kept.put_class, kept.drop_class), None),
-                ("csinodes", volcano.CSI_NODES, self._on_json(kept.put_csi_node, kept.drop_csi_node), None),
-                ("csidrivers", volcano.CSI_DRIVERS, self._on_json(kept.put_driver, kept.drop_driver), None),
-                ("capacities", volcano.CSI_STORAGE_CAPACITIES, self._on_json(kept.put_capacity, kept.drop_capacity), None),
-                ("attachments", volcano.VOLUME_ATTACHMENTS, self._on_json(kept.put_attachment, kept.drop_attachment), None),
+            storage = [
+                ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, kept.put_claim, kept.drop_claim),
+                ("volumes", volcano.PERSISTENT_VOLUMES, kept.put_volume, kept.drop_volume),
+                ("storageclasses", volcano.STORAGE_CLASSES, kept.put_class, kept.drop_class),
+                ("csinodes", volcano.CSI_NODES, kept.put_csi_node, kept.drop_csi_node),
+                ("csidrivers", volcano.CSI_DRIVERS, kept.put_driver, kept.drop_driver),
+                ("capacities", volcano.CSI_STORAGE_CAPACITIES, kept.put_capacity, kept.drop_capacity),
+                ("attachments", volcano.VOLUME_ATTACHMENTS, kept.put_attachment, kept.drop_attachment),
             ]
+            kinds += [(name, resource, self._on_json(name, put, drop), None) for name, resource, put, drop in storage]
         self.unsynced.update(name for name, _, _, _ in kinds)
         return [self.watch(name, resource, handle, kind=kind) for name, resource, handle, kind in kinds]
 
@@ -100,7 +101,7 @@ class Informers:
 
         def handle(event: WatchEvent) -> None:
             found = decode(ConfigMap, event.raw)
-            if found.metadata.name == wanted:
+            if found.metadata.name == wanted and self._heeds(name, wanted, found.metadata.uid, event):
                 take(None if event.type == "DELETED" else found.data)
 
         await self.watch(name, volcano.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
@@ -141,7 +142,7 @@ class Informers:
         node = _object(Node, event)
         labels, chosen = node.metadata.labels, self.node_selector
         if event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen)):
-            self.engine.state.drop_node(node.metadata.name)
+            self.engine.state.drop_node(node.metadata.name, node.metadata.uid)
         else:
             self.engine.state.put_node(node)
 
@@ -161,22 +162,28 @@ class Informers:
 
     def _on_namespace(self, event: WatchEvent) -> None:
         meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
-        self.engine.state.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
+        if self._heeds("Namespace", meta.name, meta.uid, event):
+            self.engine.state.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
 
     def _on_priority_class(self, event: WatchEvent) -> None:
         cls = decode(PriorityClass, event.raw)
         if event.type == "DELETED":
-            self.engine.state.drop_priority_class(cls.metadata.name)
+            self.engine.state.drop_priority_class(cls.metadata.name, cls.metadata.uid)
         else:
             self.engine.state.put_priority_class(cls)
 
-    def _on_json(self, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
+    def _on_json(self, kind: str, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
         def handle(event: WatchEvent) -> None:
             obj = msgspec.json.decode(event.raw)
-            (drop if event.type == "DELETED" else put)(obj)
-            self.engine.state.storage_changed()
+            meta = obj.get("metadata") or {}
+            if self._heeds(kind, f"{meta.get('namespace', '')}/{meta.get('name', '')}", meta.get("uid", ""), event):
+                (drop if event.type == "DELETED" else put)(obj)
+                self.engine.state.storage_changed()
 
         return handle
+
+    def _heeds(self, kind: str, name: str, uid: str, event: WatchEvent) -> bool:
+        return self.engine.state.bearers.heeds(kind, name, uid, gone=event.type == "DELETED")
 
 
 T = TypeVar("T")

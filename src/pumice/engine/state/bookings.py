@@ -175,6 +175,8 @@ class Bookings(Groups):
     def put_node(self, node: Node) -> None:
         """A node was added or changed; a heartbeat that changes nothing that is read costs nothing."""
         name = node.metadata.name
+        if self.bearers.comes("Node", name, node.metadata.uid):
+            self._forget_node(name)
         row = self.ledger.table.row_of.get(name)
         if row is not None:
             facts = self.ledger.table.facts[row]
@@ -189,7 +191,11 @@ class Bookings(Groups):
         self._note_inventory(name)
         self.wake_waiting()
 
-    def drop_node(self, name: str) -> None:
+    def drop_node(self, name: str, uid: str = "") -> None:
+        if self.bearers.goes("Node", name, uid):
+            self._forget_node(name)
+
+    def _forget_node(self, name: str) -> None:
         row = self.ledger.table.row_of.get(name)
         self.ledger.remove_node(name)
         if row is not None:

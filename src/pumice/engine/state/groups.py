@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pumice.engine.state.bearers import Bearers
 from pumice.engine.state.jobs import Job, QueueState, drop_group, read_group
 from pumice.engine.state.waiting import Waiting
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
@@ -25,6 +26,8 @@ class Groups(Waiting):
     queues: dict[str, QueueState] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    bearers: Bearers = field(default_factory=Bearers)
+    """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""
     _versions: dict[str, int] = field(default_factory=dict)
 
     def _stale(self, meta: Meta) -> bool:
@@ -45,6 +48,9 @@ class Groups(Waiting):
         if self._stale(meta):
             return
         job = self.jobs.get(key)
+        if job is not None and job.group is not None and job.group.metadata.uid != meta.uid:
+            self.drop_group(job.group)
+            job = self.jobs.get(key)
         if job is None:
             job = self._new_job(key, meta.namespace, meta.name, group.spec.queue)
         elif group.spec.queue or not job.implicit:
@@ -57,8 +63,10 @@ class Groups(Waiting):
     def drop_group(self, group: PodGroup) -> None:
         key = f"{group.metadata.namespace}/{group.metadata.name}"
         self._versions.pop(group.metadata.uid, None)
-        self.problems.pop(f"PodGroup {key}", None)
         job = self.jobs.get(key)
+        if job is not None and job.group is not None and job.group.metadata.uid != group.metadata.uid:
+            return
+        self.problems.pop(f"PodGroup {key}", None)
         if job is not None:
             drop_group(job)  # a successor of the same name starts anew
             self.wake_waiting()  # for what was promised to it
@@ -70,6 +78,8 @@ class Groups(Waiting):
         name = queue.metadata.name
         if self._stale(queue.metadata):
             return
+        if self.bearers.comes("Queue", name, queue.metadata.uid):
+            self._forget_queue(name)
         state = self.queue(name)
         parent = state.parent
         state.read(queue)
@@ -86,6 +96,10 @@ class Groups(Waiting):
 
     def drop_queue(self, name: str, uid: str = "") -> None:
         self._versions.pop(uid, None)
+        if self.bearers.goes("Queue", name, uid):
+            self._forget_queue(name)
+
+    def _forget_queue(self, name: str) -> None:
         state = self.queues.get(name)
         if state is not None:
             state.forget()
@@ -141,12 +155,14 @@ class Groups(Waiting):
     # -- priority classes -----------------------------------------------------------------------------------------
 
     def put_priority_class(self, cls: PriorityClass) -> None:
+        self.bearers.comes("PriorityClass", cls.metadata.name, cls.metadata.uid)
         self.priority_classes[cls.metadata.name] = cls
         self._reprioritise()
 
-    def drop_priority_class(self, name: str) -> None:
-        self.priority_classes.pop(name, None)
-        self._reprioritise()
+    def drop_priority_class(self, name: str, uid: str = "") -> None:
+        if self.bearers.goes("PriorityClass", name, uid):
+            self.priority_classes.pop(name, None)
+            self._reprioritise()
 
     def _reprioritise(self) -> None:
         for job in self.jobs.values():

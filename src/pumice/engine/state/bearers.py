@@ -1,0 +1,37 @@
+"""Who bears a name now. Objects are told apart by uid; queues, nodes, classes and volumes are referred to by name.
+
+A name may pass from one object to the next while nobody watches, and a list that is told as a difference may say so in either
+order: the new object's arrival ends what the old one said, and word that the old one is gone then means nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Bearers:
+    """By kind and name the uid of the object that was last seen under it. Without a uid, whoever comes or goes is believed."""
+
+    _uids: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def comes(self, kind: str, name: str, uid: str) -> bool:
+        """An object was seen under this name. True when it has taken the name from another one."""
+        before = self._uids.get((kind, name), "")
+        if uid and before != uid:
+            self._uids[kind, name] = uid
+        return bool(before and uid) and before != uid
+
+    def goes(self, kind: str, name: str, uid: str) -> bool:
+        """An object is said to be gone. True when it bore the name to the end."""
+        if uid and self._uids.get((kind, name), uid) != uid:
+            return False
+        self._uids.pop((kind, name), None)
+        return True
+
+    def heeds(self, kind: str, name: str, uid: str, *, gone: bool) -> bool:
+        """Whether to heed an event of a kind of which a new bearer replaces the old one whole."""
+        if gone:
+            return self.goes(kind, name, uid)
+        self.comes(kind, name, uid)
+        return True
