@@ -21,10 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.kit.auditor import audit
-from tests.scenarios.test_deployed_by_manifests import objects, resource_of
+from kit.auditor import audit
+from kit.manifests import manifest, resource_of
+from kit.results import save
 
-from benchmarks.report import median, save
+from benchmarks.report import median
 from pumice.adapters.kube import KubeClient
 from pumice.cluster.datadir import DataDir
 from pumice.machine import machine_of
@@ -82,7 +83,7 @@ def separate_daemons(place: Path) -> dict[str, Any]:
     try:
         async def deploy() -> None:
             async with KubeClient.from_kubeconfig(DataDir(place).kubeconfig) as kube:
-                for obj in objects("volcano.yml", "volcano-vgpu-device-plugin.yml"):
+                for obj in [*manifest("volcano.yml"), *manifest("volcano-vgpu-device-plugin.yml")]:
                     await kube.create(resource_of(obj), obj)
                 while [p["status"].get("phase") for p in (await kube.list(PODS))["items"]] != ["Running"] * 3:
                     await asyncio.sleep(0.1)

@@ -18,8 +18,8 @@ import time
 from typing import Any
 
 import numpy as np
-from tests.kit.auditor import audit
-from tests.kit.objects import group, node, pod, queue
+from kit.auditor import audit
+from kit.objects import group, node, pod, queue
 
 from benchmarks.report import Goal, conclude, median
 from pumice.engine.effects import Bind

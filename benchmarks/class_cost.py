@@ -18,9 +18,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
+from kit.results import save
 
-from benchmarks.report import median, save
+from benchmarks.report import median
 from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Ask, Fit

@@ -23,8 +23,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from kit.results import save
+
 from benchmarks.mig_speed import full_cluster, pending
-from benchmarks.report import median, save
+from benchmarks.report import median
 from pumice.apps.scheduler.forked import fork
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine

@@ -19,7 +19,8 @@ from ctypes import addressof, c_uint64, c_void_p
 from pathlib import Path
 from random import Random
 
-from benchmarks.report import save
+from kit.results import save
+
 from pumice.adapters.cuda.driver import CudaError, Driver
 
 KERNEL = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"

@@ -15,7 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.report import save
+from kit.results import save
+
 from pumice.machine import create, library_dir, machine_of
 
 BAR_NS = 150.0

@@ -18,9 +18,9 @@ from random import Random
 from typing import Any
 
 import pynvml
-from tests.kit.mig_rules import RULES, Partitioned, Rule, Verdict
+from kit.mig_rules import RULES, Partitioned, Rule, Verdict
+from kit.results import save
 
-from benchmarks.report import save
 from pumice.machine import create, machine_of, nvml_library
 
 _NAMES = {

@@ -19,11 +19,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kit.objects import group, node, pod, queue
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from tests.kit.objects import group, node, pod, queue
 
 from benchmarks.bs1_decide import EVERYTHING
 from benchmarks.report import Goal, conclude, median

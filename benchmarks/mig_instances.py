@@ -15,8 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from kit.results import save
+
 from benchmarks.mig_streams import MIXES, RULES, SIZES, Fleet, a100
-from benchmarks.report import save
 from pumice.families.nvidia_vgpu.mig import Geometry
 
 CARDS, REQUESTS = 4, 24

@@ -15,9 +15,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
+from kit.results import save
 
-from benchmarks.report import save
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import explain
 from pumice.engine.explaining.what_if import EngineOracle

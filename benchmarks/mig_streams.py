@@ -18,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.report import save
+from kit.results import save
+
 from pumice.families.nvidia_vgpu.mig import PUBLISHED, Catalogue, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import Chooser, chooser
 from pumice.wire.device_config import NvidiaConfig

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tests.kit.machines import cards_of
-from tests.unit.node.build import NODE, container, gives, pod_object
-from tests.unit.node.world import FakeKubelet, LittleCluster
+from kit.machines import cards_of
+from kit.node_objects import NODE, container, gives, pod_object
+from kit.node_world import FakeKubelet, LittleCluster
+from kit.results import save
 
-from benchmarks.report import median, save
+from benchmarks.report import median
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.adapters.nvml import NvmlCards

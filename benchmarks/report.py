@@ -1,53 +1,25 @@
-"""What every benchmark says beside its figures: machine, versions, date; and where results are kept."""
+"""What every benchmark says of its figures: goals, a table for people, an exit code."""
 
 from __future__ import annotations
 
-import datetime
-import json
-import os
-import platform
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
+from kit.results import environment, save
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
 SHORT = 3
 """Exit code where the result is right and a figure misses its goal; a result that is wrong raises, and ends with 1."""
-
-
-def environment() -> dict[str, Any]:
-    """Processor, cores, memory, kernel, Python and the packages whose speed matters."""
-    cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), platform.machine())  # fmt: skip
-    memory = next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if "MemTotal" in line)
-    return {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), "cpu": cpu,
-        "cores": len(os.sched_getaffinity(0)), "memory_gib": round(memory / 2**20), "kernel": platform.release(),
-        "python": platform.python_version(), "load_before": round(os.getloadavg()[0], 2),
-        **{name: version(name) for name in ("pumice", "numpy", "msgspec", "aiohttp")},
-    }  # fmt: skip
 
 
 def median(values: Sequence[float], digits: int = 3) -> dict[str, float]:
     """Median with its spread: a wide one says that the machine was noisy."""
     return {"median": round(statistics.median(values), digits), "min": round(min(values), digits),
             "max": round(max(values), digits), "runs": len(values)}  # fmt: skip
-
-
-def save(name: str, result: Mapping[str, Any], *, keep: bool) -> None:
-    """Print as JSON, and write ``results/NAME.json`` when asked to."""
-    text = json.dumps({"benchmark": name, **environment(), **result}, indent=2)
-    print(text)
-    if keep:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(text + "\n")
 
 
 @dataclass(frozen=True, slots=True)

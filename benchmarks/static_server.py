@@ -16,7 +16,7 @@ import json
 import time
 from typing import Any
 
-from tests.kit.objects import node, pod, queue
+from kit.objects import node, pod, queue
 
 MIB, SHARES, CARDS = 81920, 10, 8
 IN_FLIGHT = 300

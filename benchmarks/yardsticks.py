@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import msgspec
-from tests.kit.objects import pod
+from kit.objects import pod
 
 from benchmarks.bs1_decide import reference
 from pumice.wire.objects import Pod, decode

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.kit.auditor import audit
-from tests.kit.objects import group, node, pod
+from kit.auditor import audit
+from kit.objects import group, node, pod
 
 from benchmarks.bs1_decide import shapes
 from pumice.adapters.kube import KubeClient

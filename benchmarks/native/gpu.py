@@ -18,13 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kit.results import RESULTS, environment
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.native.experiments.catalogue import EXPERIMENTS
 from benchmarks.native.experiments.rig import NotRun, Report, Rig, open_rig
 from benchmarks.native.harness import build
-from benchmarks.report import RESULTS, environment
 
 MINUTES = 7
 

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-
-from tests.kit.control_plane import KINDS, Api, control_plane
+from kit.control_plane import KINDS, Api, control_plane
 
 _count = itertools.count(1)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.kit.control_plane import Api, Json
+from kit.control_plane import Api, Json
 
 SSA = "application/apply-patch+yaml"
 

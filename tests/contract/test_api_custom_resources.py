@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from tests.kit.control_plane import Api, Json
+from kit.control_plane import Api, Json
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MANIFESTS = sorted(Path(__file__).parents[2].glob("deploy/manifests/crds/*.yaml"))

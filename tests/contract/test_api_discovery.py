@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.kit.control_plane import Api, Json
+from kit.control_plane import Api, Json
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from tests.kit.control_plane import Api, Json
+from kit.control_plane import Api, Json
 
 DEPLOYMENT = """
 apiVersion: apps/v1

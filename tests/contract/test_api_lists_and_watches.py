@@ -6,8 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
-from tests.kit.control_plane import Api, Json
+from kit.control_plane import Api, Json
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from tests.kit.control_plane import Api
+from kit.control_plane import Api
 
 Json = dict[str, Any]
 

@@ -6,8 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-
-from tests.kit.control_plane import Api, Json
+from kit.control_plane import Api, Json
 
 GPU = "volcano.sh/vgpu-number"
 

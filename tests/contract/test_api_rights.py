@@ -8,8 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-
-from tests.kit.control_plane import Answer, Api
+from kit.control_plane import Answer, Api
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from tests.kit.control_plane import Api, Json, control_plane
-from tests.kit.random_objects import PATHS, Maker
+from kit.control_plane import Api, Json, control_plane
+from kit.random_objects import PATHS, Maker
 
 RUNS = int(os.environ.get("PUMICE_TWIN_RUNS", "40"))
 MEDIA = {

@@ -21,13 +21,13 @@ from typing import Any
 import grpc
 import pytest
 import yaml
+from kit.accounts import token_of
+from kit.control_plane import Api
+from kit.node_objects import container, gives
+from kit.node_world import FakeKubelet, until
 
 from pumice.machine import MachineError, create, library_dir, machine_of, open_machine
 from pumice.wire import names
-from tests.kit.accounts import token_of
-from tests.kit.control_plane import Api
-from tests.unit.node.build import container, gives
-from tests.unit.node.world import FakeKubelet, until
 
 NUMBER = names.VGPU_NUMBER
 CARDS = [card.uuid for card in machine_of("2xGeForce-GTX-1080-Ti", name="contract").cards]

@@ -17,6 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kit.accounts import token_of
+from kit.auditor import audit
+from kit.control_plane import Api
+from kit.local_cluster import NODES, PODS, vgpu_pod
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.controller import daemon as controller
@@ -30,10 +34,6 @@ from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names
 from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
-from tests.kit.accounts import token_of
-from tests.kit.auditor import audit
-from tests.kit.control_plane import Api
-from tests.kit.local_cluster import NODES, PODS, vgpu_pod
 
 pytestmark = pytest.mark.kube
 EVENTS = Resource("", "v1", "events")

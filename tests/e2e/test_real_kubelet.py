@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.kit import real_kubelet
+from kit import real_kubelet
 
 from pumice.adapters.kube import KubeClient
 from pumice.cluster import kube_control_plane, pki

@@ -6,8 +6,8 @@ The worked examples beside this file show most of them in numbers.
 from __future__ import annotations
 
 import pytest
-from tests.kit.defect_world import VGPU, binds, conf, engine, ledger, pending, two_cards
-from tests.kit.device_world import card, limits, pod_of, vgpu_node
+from kit.defect_world import VGPU, binds, conf, engine, ledger, pending, two_cards
+from kit.device_world import card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.protocol import Ask, Fit

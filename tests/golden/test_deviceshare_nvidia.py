@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
+from kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu

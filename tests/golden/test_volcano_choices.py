@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.kit.volcano_choices import OWN, RECORDING, Difference, Json, differences, recording
+from kit.volcano_choices import OWN, RECORDING, Difference, Json, differences, recording
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "device-sharing.md"
 here = pytest.mark.skipif(not RECORDING.exists(), reason=f"no recording of Volcano's choices at {RECORDING}")

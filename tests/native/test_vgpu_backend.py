@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import MIB, PROGRAMS, Container, build, read_region
+from kit.vgpu_talk import Holder
 
 from pumice import machine
-from tests.native.vgpu_kit import MIB, PROGRAMS, Container, build, read_region
-from tests.native.vgpu_talk import Holder
 
 HALVES = PROGRAMS / "halves.so"  # half of the memory limit, a quarter of the time
 OUT_OF_MEMORY, CONTEXT = 2, 414

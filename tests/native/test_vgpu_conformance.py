@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import LIBRARY, MIB, NATIVE, PROGRAMS, Container, build, hooks, patch_region, read_region
+from kit.vgpu_kit import LIMIT as LIMIT_AT
+from kit.vgpu_talk import Holder
 
 from pumice import machine
-from tests.native.vgpu_kit import LIBRARY, MIB, NATIVE, PROGRAMS, Container, build, hooks, patch_region, read_region
-from tests.native.vgpu_kit import LIMIT as LIMIT_AT
-from tests.native.vgpu_talk import Holder
 
 OUT_OF_MEMORY = 2
 LIMITS = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.vgpu_kit import MIB, Container, Hook, build, hooks, read_region
 
 from pumice import machine
-from tests.native.vgpu_kit import MIB, Container, Hook, build, hooks, read_region
 
 LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "LIBCUDA_LOG_LEVEL": "0"}
 BLOCK, TOTAL, OUT_OF_MEMORY = 64 * MIB, 3000 * MIB, 2

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import LIBRARY, PROGRAMS, build, read_region
 
 from pumice import machine
-from tests.native.vgpu_kit import LIBRARY, PROGRAMS, build, read_region
 
 US, MS = 1_000, 1_000_000
 

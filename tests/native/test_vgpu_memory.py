@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import LIMIT as LIMIT_AT
+from kit.vgpu_kit import MIB, PROGRAMS, Container, build, hooks, patch_region, read_region
+from kit.vgpu_talk import Holder
 
 from pumice import machine
 from pumice.adapters.region.extension import live_slots
-from tests.native.vgpu_kit import LIMIT as LIMIT_AT
-from tests.native.vgpu_kit import MIB, PROGRAMS, Container, build, hooks, patch_region, read_region
-from tests.native.vgpu_talk import Holder
 
 CONTEXT = 414  # MiB, more than one context of an A100 takes
 LIMIT = 3000

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import LIMIT as LIMIT_AT
+from kit.vgpu_kit import MIB, Container, build, patch_region, read_region
+from kit.vgpu_talk import Holder
 
 from pumice import machine
-from tests.native.vgpu_kit import LIMIT as LIMIT_AT
-from tests.native.vgpu_kit import MIB, Container, build, patch_region, read_region
-from tests.native.vgpu_talk import Holder
 
 LIMIT, CONTEXT = 3000, 414
 OUT_OF_MEMORY = 2

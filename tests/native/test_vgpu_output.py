@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import LIMIT as LIMIT_AT
+from kit.vgpu_kit import MIB, SM_LIMIT, Container, build, patch_region, python
+from kit.vgpu_talk import Holder
 
 from pumice import machine
-from tests.native.vgpu_kit import LIMIT as LIMIT_AT
-from tests.native.vgpu_kit import MIB, SM_LIMIT, Container, build, patch_region, python
-from tests.native.vgpu_talk import Holder
 
 OUT_OF_MEMORY = 2
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, python, read_region
+from kit.vgpu_talk import Holder
 
 from pumice import machine
 from pumice.adapters.region.extension import read_extension
-from tests.native.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, python, read_region
-from tests.native.vgpu_talk import Holder
 
 OUT_OF_MEMORY = 2
 LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"}

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import NATIVE, PROGRAMS, Container, build
 
 from pumice import machine
-from tests.native.vgpu_kit import NATIVE, PROGRAMS, Container, build
 
 pytestmark = pytest.mark.soak
 TESTS = NATIVE / "build/vgpu/tests"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.vgpu_kit import LIBRARY, PROGRAMS, build
 
 from pumice import machine
-from tests.native.vgpu_kit import LIBRARY, PROGRAMS, build
 
 US, MS = 1_000, 1_000_000
 

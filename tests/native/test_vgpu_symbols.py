@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import LIBRARY, NATIVE, PROGRAMS, Container, build, hooks
 
 from pumice import machine
-from tests.native.vgpu_kit import LIBRARY, NATIVE, PROGRAMS, Container, build, hooks
 
 DRIVERS = ["", "driver-12090", "driver-11080"]
 NAMES = {hook.name for hook in hooks()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.cli.casefile import Case, engine_of, trimmed
 from pumice.engine.effects import Bind

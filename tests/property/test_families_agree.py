@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from tests.kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu

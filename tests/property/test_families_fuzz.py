@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
 from pumice.cli.fits import pods_of
 from pumice.engine.state.device_table import NodeDevices

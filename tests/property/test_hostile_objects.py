@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.kit.objects import group, node, pod, queue
-from tests.kit.scheduler_daemon import Daemon, create, daemon
-from tests.kit.virtual_time import run_virtually
+from kit.objects import group, node, pod, queue
+from kit.scheduler_daemon import Daemon, create, daemon
+from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import WatchEvent
 

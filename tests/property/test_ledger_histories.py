@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import invariant, precondition, rule
-from tests.kit.auditor import audit
-from tests.kit.histories import Events, Json
-from tests.kit.objects import node
-from tests.kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+from kit.auditor import audit
+from kit.histories import Events, Json
+from kit.objects import node
+from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.jobs import Status

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kit.engine_world import ALL_PLUGINS, World
-from tests.kit.objects import node, pod
-from tests.kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+from kit.engine_world import ALL_PLUGINS, World
+from kit.objects import node, pod
+from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
 from pumice.engine.state.ledger import Holding, Receipt
 from pumice.wire.objects import Pod, convert

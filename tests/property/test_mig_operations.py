@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from tests.kit.device_world import A100, card, limits, pod_of, vgpu_node
-from tests.kit.mig_rules import RULES, Partitioned
+from kit.device_world import A100, card, limits, pod_of, vgpu_node
+from kit.mig_rules import RULES, Partitioned
 
 from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
 from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.one_machine import OneMachine
+from kit.one_machine import OneMachine
 
 
 @pytest.fixture

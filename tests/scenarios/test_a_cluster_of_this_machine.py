@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.kit.auditor import audit
-from tests.kit.local_cluster import NODES, PODS, PUMICE, House, house, phase, pumice, vgpu_pod
+from kit.auditor import audit
+from kit.local_cluster import NODES, PODS, PUMICE, House, house, phase, pumice, vgpu_pod
 
 
 def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path) -> None:

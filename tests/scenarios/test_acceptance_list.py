@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.auditor import audit
-from tests.kit.engine_world import World
-from tests.kit.lean_cluster import LeanCluster
-from tests.kit.objects import group, node, pod, queue
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.auditor import audit
+from kit.engine_world import World
+from kit.lean_cluster import LeanCluster
+from kit.objects import group, node, pod, queue
+from kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler.daemon import Scheduler, Settings

@@ -6,8 +6,8 @@ import copy
 from itertools import permutations
 
 import pytest
-from tests.kit.engine_world import World, conf
-from tests.kit.objects import group, node, pod, priority_class, queue
+from kit.engine_world import World, conf
+from kit.objects import group, node, pod, priority_class, queue
 
 # -- amounts -------------------------------------------------------------------------------------------------------
 

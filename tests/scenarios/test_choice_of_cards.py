@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import ALL_PLUGINS, DEVICES_ONLY, World
-from tests.kit.objects import group, node, pod
+from kit.engine_world import ALL_PLUGINS, DEVICES_ONLY, World
+from kit.objects import group, node, pod
 
 SPREAD = {"volcano.sh/vgpu-podgroup-policy": "spread"}
 

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-import yaml
-from tests.kit.local_cluster import PODS, house, vgpu_pod
-
-from pumice.ports.cluster import Json, Resource
-
-MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
-CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PriorityClass"}
-
-
-def objects(*files: str) -> list[Json]:
-    return [obj for file in files for obj in yaml.safe_load_all((MANIFESTS / file).read_text()) if obj]
-
-
-def resource_of(obj: Json) -> Resource:
-    group, _, version = obj["apiVersion"].rpartition("/")
-    plural = re.sub("ss$", "sse", obj["kind"].lower()) + "s"
-    return Resource(group, version, plural, obj["kind"] not in CLUSTER_WIDE)
+from kit.local_cluster import PODS, house, vgpu_pod
+from kit.manifests import manifest, resource_of
 
 
 def test_the_manifests_bring_up_scheduler_controller_and_node_daemons_that_serve_a_pod(tmp_path: Path) -> None:
     with house(tmp_path / "d", "--bare") as cluster:
 
         async def deploy(kube):
-            for obj in objects("volcano.yml", "volcano-vgpu-device-plugin.yml"):
+            for obj in [*manifest("volcano.yml"), *manifest("volcano-vgpu-device-plugin.yml")]:
                 await kube.create(resource_of(obj), obj)
             await kube.create(PODS, vgpu_pod("guest", 3000, 50))
 

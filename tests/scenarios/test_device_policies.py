@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.kit.device_world import A100, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, card, limits, pod_of, vgpu_node
 
 from pumice.cli.casefile import Case, engine_of
 from pumice.engine.effects import Bind

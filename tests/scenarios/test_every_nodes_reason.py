@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kit.engine_world import World
-from tests.kit.objects import group, node, pod, queue
+from kit.engine_world import World
+from kit.objects import group, node, pod, queue
 
 from pumice.engine.explaining.explain import Explanation, explain, explain_known
 from pumice.model.refusal import Short

@@ -1,7 +1,7 @@
 """Gangs run with their minimum or not at all."""
 
-from tests.kit.engine_world import World, scenario
-from tests.kit.objects import group, node, pod
+from kit.engine_world import World, scenario
+from kit.objects import group, node, pod
 
 
 def gang(size: int, minimum: int, **shape: str) -> list[dict[str, object]]:

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.kit.auditor import audit
-from tests.kit.faulty_cluster import Fault
-from tests.kit.objects import group, node, pod
-from tests.kit.scheduler_daemon import Daemon, create, daemon
-from tests.kit.virtual_time import run_virtually
+from kit.auditor import audit
+from kit.faulty_cluster import Fault
+from kit.objects import group, node, pod
+from kit.scheduler_daemon import Daemon, create, daemon
+from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.kit.objects import group, node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
-from tests.kit.virtual_time import run_virtually
+from kit.objects import group, node, pod
+from kit.scheduler_daemon import CONF, Daemon, create, daemon
+from kit.virtual_time import run_virtually
 
 from pumice.wire import names, volcano
 from pumice.wire.node_lock import parse_lock, render_lock

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.kit.auditor import audit
-from tests.kit.direct_cluster import DirectCluster, memory_cluster
-from tests.kit.machines import cards_of
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.auditor import audit
+from kit.direct_cluster import DirectCluster, memory_cluster
+from kit.machines import cards_of
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.controller import daemon as controller

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import World, conf, scenario
-from tests.kit.objects import group, node, pod, priority_class
+from kit.engine_world import World, conf, scenario
+from kit.objects import group, node, pod, priority_class
 
 # -- orders and orders' words (4.3, 7) -----------------------------------------------------------------------------
 

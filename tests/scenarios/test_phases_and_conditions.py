@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.kit.engine_world import ALL_PLUGINS, World, conf, scenario
-from tests.kit.objects import group, node, pod
+from kit.engine_world import ALL_PLUGINS, World, conf, scenario
+from kit.objects import group, node, pod
 
 from pumice.engine.cycle.status import job_text
 

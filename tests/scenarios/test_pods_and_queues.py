@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from tests.kit.engine_world import ALL_PLUGINS, World, conf, scenario
-from tests.kit.objects import group, node, pod, priority_class, queue
+from kit.engine_world import ALL_PLUGINS, World, conf, scenario
+from kit.objects import group, node, pod, priority_class, queue
 
 
 def test_a_bare_pod_is_placed_at_once_as_a_group_of_one() -> None:

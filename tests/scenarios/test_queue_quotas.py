@@ -7,8 +7,8 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import DEVICES_ONLY, World
-from tests.kit.objects import group, node, pod, queue
+from kit.engine_world import DEVICES_ONLY, World
+from kit.objects import group, node, pod, queue
 
 
 def test_a_pod_of_two_cards_is_charged_the_memory_of_both() -> None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.kit.one_machine import MIB, PUMICE, OneMachine, wait_until
+from kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
 from pumice.adapters.bookings import book as booking
 

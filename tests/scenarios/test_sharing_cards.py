@@ -1,7 +1,7 @@
 """Pods share cards, and policies decide which ones."""
 
-from tests.kit.engine_world import DEVICES_ONLY, World, scenario
-from tests.kit.objects import group, node, pod
+from kit.engine_world import DEVICES_ONLY, World, scenario
+from kit.objects import group, node, pod
 
 
 def test_two_half_card_pods_share_one_card_under_binpack() -> None:

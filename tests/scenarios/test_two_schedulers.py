@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.kit.auditor import audit
-from tests.kit.control_plane import KINDS, Api, control_plane
-from tests.kit.objects import node, pod
-from tests.kit.scheduler_daemon import CONF
+from kit.auditor import audit
+from kit.control_plane import KINDS, Api, control_plane
+from kit.objects import node, pod
+from kit.scheduler_daemon import CONF
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases/volcano"
 PODS = "/api/v1/namespaces/default/pods"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.kit.engine_world import World
-from tests.kit.objects import node, pod
-from tests.kit.storage_objects import (
+from kit.engine_world import World
+from kit.objects import node, pod
+from kit.storage_objects import (
     THIN,
     ZONE,
     Json,

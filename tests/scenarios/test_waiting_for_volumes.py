@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.kit.objects import group, node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
-from tests.kit.storage_objects import ZONE, Json, claim, storage_class, using, volume
-from tests.kit.virtual_time import run_virtually
+from kit.objects import group, node, pod
+from kit.scheduler_daemon import CONF, Daemon, create, daemon
+from kit.storage_objects import ZONE, Json, claim, storage_class, using, volume
+from kit.virtual_time import run_virtually
 
 from pumice.apps.scheduler.bind_results import BROKEN_GANG
 from pumice.apps.scheduler.volume_wait import VolumeWait

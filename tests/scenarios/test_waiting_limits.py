@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import World
-from tests.kit.objects import group, node, pod
+from kit.engine_world import World
+from kit.objects import group, node, pod
 
 from pumice.engine.engine import Engine
 from pumice.wire.duration import parse_duration

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.one_machine import MIB, PUMICE, OneMachine, wait_until
+from kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
 
 def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from tests.kit.engine_world import World, conf, scenario
-from tests.kit.objects import group, node, pod, priority_class
+from kit.engine_world import World, conf, scenario
+from kit.objects import group, node, pod, priority_class
 
 # -- statements (8) ------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import World
-from tests.kit.objects import group, node, pod, priority_class, queue
+from kit.engine_world import World
+from kit.objects import group, node, pod, priority_class, queue
 
 from pumice.engine.state.jobs import Job
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.kit.virtual_time import run_virtually
+from kit.virtual_time import run_virtually
 
 
 def test_five_minutes_take_a_moment_and_a_timeout_is_met_in_them():

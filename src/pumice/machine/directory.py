@@ -94,7 +94,7 @@ def _place_tools(directory: Path) -> None:
         '    PUMICE_MACHINE=$(cd "$(dirname "$0")/.." && pwd)\n'
         "    export PUMICE_MACHINE\n"
         "fi\n"
-        f'exec {shlex.quote(sys.executable)} -m pumice.cli.nvidia_smi "$@"\n'
+        f'exec {shlex.quote(sys.executable)} -m pumice.machine.nvidia_smi "$@"\n'
     )
     tool.chmod(0o755)
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import grpc
 import pytest
+from kit.grpc_plugin import ScriptedPlugin, healthy, plain_answer, register
+from kit.kubelet_nodes import PATIENCE, Node, On, box
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import podresources_pb2 as prpb
 from pumice.adapters.kubelet.proto import podresources_pb2_grpc as prrpc
 from pumice.cluster.kubelet.devices.sockets import ShortPath
 from pumice.ports.cluster import Json
-from tests.kit.grpc_plugin import ScriptedPlugin, healthy, plain_answer, register
-from tests.kit.kubelet_nodes import PATIENCE, Node, On, box
 
 
 def _rejected(status: Json, cause: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from kit.kubelet_nodes import PODS, Node, On, box
+
 from pumice.ports.cluster import ApiError, Json
-from tests.kit.kubelet_nodes import PODS, Node, On, box
 
 
 def conditions(status: Json) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.cluster.supervised import RESTART_SECONDS, supervised
 from pumice.model.refusal import Unavailable

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from tests.kit.accounts import manifest
+from kit.manifests import manifest
 
 from pumice.cli.main import load
 from pumice.families.nvidia_vgpu.mig import Catalogue, builtin_geometries

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.kit.accounts import manifest
+from kit.manifests import manifest
 
 from pumice.apps.controller.daemon import Controller
 from pumice.apps.scheduler.informers import Informers

@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
-from tests.kit.objects import pod, queue
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.objects import pod, queue
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.controller.daemon import Controller, Settings
 from pumice.controllers.podgroup import (

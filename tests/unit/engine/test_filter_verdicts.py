@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from tests.kit.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, WITH_SIDECARS, Case, generate
+from kit.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, WITH_SIDECARS, Case, generate
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert

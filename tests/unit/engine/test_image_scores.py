@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import World
-from tests.kit.objects import node, pod
+from kit.engine_world import World
+from kit.objects import node, pod
 from tests.unit.engine.test_node_scores import ONLY, engine_with, scores
 
 from pumice.engine.state.images import Images

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import World
-from tests.kit.objects import group, node, pod
+from kit.engine_world import World
+from kit.objects import group, node, pod
 
 from pumice.engine.framework import ABSTAIN, PERMIT, REJECT, Framework, Plugin
 from pumice.engine.state.jobs import Job, QueueState, Status, name_index, task_status

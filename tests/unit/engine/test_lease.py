@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from tests.kit.faulty_cluster import faulty_cluster
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import faulty_cluster
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.service.lease import Election
 from pumice.ports.cluster import ApiError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.objects import node, pod
+from kit.objects import node, pod
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert

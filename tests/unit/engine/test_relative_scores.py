@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.kit.objects import node, pod
+from kit.objects import node, pod
 from tests.unit.engine.test_node_scores import used
 
 from pumice.engine.engine import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.kit.objects import pod
+from kit.objects import pod
 
 from pumice.engine.state.resources import HUGE, amount, counted, exceeded, lacking, pod_request, render, vector
 from pumice.wire.objects import Pod, convert

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.kit.faulty_cluster import faulty_cluster
-from tests.kit.objects import group, node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, write_conf
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import faulty_cluster
+from kit.objects import group, node, pod
+from kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, write_conf
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.engine_world import World
-from tests.kit.objects import node, pod
+from kit.engine_world import World
+from kit.objects import node, pod
 
 from pumice.engine.effects import QueueAllocated
 from pumice.engine.state.classes import KINDS_KEPT

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.kit.device_world import V100, card, limits, pod_of, vgpu_node
+from kit.device_world import V100, card, limits, pod_of, vgpu_node
 
 from pumice.cli import main as cli
 from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
-from tests.kit.engine_world import World
-from tests.kit.objects import node, pod
+from kit.engine_world import World
+from kit.objects import node, pod
 
 from pumice.apps.scheduler.explain_page import ExplainPage
 from pumice.engine.explaining.explain import as_json, explain_known

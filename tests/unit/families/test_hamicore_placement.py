@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
+from kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Fit

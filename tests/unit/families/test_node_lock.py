@@ -7,8 +7,8 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from tests.kit.direct_cluster import DirectCluster, memory_cluster
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.direct_cluster import DirectCluster, memory_cluster
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.binder import Binder, Outcome
 from pumice.apps.scheduler.node_locks import NodeLocks

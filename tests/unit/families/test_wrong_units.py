@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.kit.engine_world import World
-from tests.kit.objects import node, pod
+from kit.engine_world import World
+from kit.objects import node, pod
 
 from pumice.engine.explaining.explain import explain
 from pumice.families.lint import lint_files

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.direct_cluster import DirectCluster, memory_cluster
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.direct_cluster import DirectCluster, memory_cluster
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.cluster.controllers import shell
 from pumice.cluster.kubelet import twin

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.kit.direct_cluster import memory_cluster
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.direct_cluster import memory_cluster
+from kit.virtual_time import VirtualClock, run_virtually
 from tests.unit.kube_controllers.conftest import Cluster, template
 
 from pumice.cluster.controllers import shell

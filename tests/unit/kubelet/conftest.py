@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.kit.virtual_time import run_virtually
+from kit.virtual_time import run_virtually
 from tests.unit.kubelet.world import OnNode, Work, world
 
 

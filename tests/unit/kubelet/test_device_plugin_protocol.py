@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.kit.grpc_plugin import ScriptedPlugin, healthy, register
+from kit.grpc_plugin import ScriptedPlugin, healthy, register
 from tests.unit.kubelet.world import NUMBER
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb

@@ -268,7 +268,7 @@ def test_a_pod_is_running_within_a_quarter_of_a_second_of_its_creation(on_cluste
 
 
 def test_the_server_lets_only_its_token_in(tmp_path: Path) -> None:
-    from tests.kit.direct_cluster import memory_cluster
+    from kit.direct_cluster import memory_cluster
 
     from pumice.cluster.kubelet.server import NodeServer
     from pumice.cluster.runtime.hollow import HollowRuntime

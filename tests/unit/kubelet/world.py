@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.kit.direct_cluster import DirectCluster, memory_cluster
-from tests.kit.virtual_time import VirtualClock
+from kit.direct_cluster import DirectCluster, memory_cluster
+from kit.virtual_time import VirtualClock
 
 from pumice.cluster.kubelet.devices.plugin import Allocation, Device, Options, PluginError
 from pumice.cluster.kubelet.settings import KubeletSettings

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.machines import MachineMaker
+from kit.machines import MachineMaker
 
 from pumice.machine import Machine, MachineError, create, library_dir, machine_of
 

@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from tests.kit.machines import MachineMaker, Programs
+from kit.machines import MachineMaker, Programs
 
 from pumice.machine import FaultModel
 

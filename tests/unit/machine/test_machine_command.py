@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.kit.machines import MachineMaker
+from kit.machines import MachineMaker
 
 from pumice.cli.main import main
 

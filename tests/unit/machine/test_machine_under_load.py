@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from tests.kit.machines import MachineMaker, Programs
+from kit.machines import MachineMaker, Programs
 
 
 def report(machine_maker: MachineMaker, name: str, *words: str) -> dict[str, object]:

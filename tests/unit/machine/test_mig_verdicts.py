@@ -6,8 +6,8 @@ import json
 import sys
 
 import pytest
-from tests.kit.machines import MachineMaker, Programs
-from tests.kit.mig_rules import RULES, Partitioned, Verdict
+from kit.machines import MachineMaker, Programs
+from kit.mig_rules import RULES, Partitioned, Verdict
 
 
 def verdicts(programs: Programs, calls: int, seed: int) -> int:

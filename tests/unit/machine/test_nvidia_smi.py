@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.kit.machines import MachineMaker, Programs
+from kit.machines import MachineMaker, Programs
 
 
 def test_the_list_names_every_card_with_its_uuid(make_machine: MachineMaker) -> None:
@@ -95,7 +95,7 @@ def test_a_card_without_mig_says_so(make_machine: MachineMaker) -> None:
 @pytest.mark.parametrize("named", ["nothing", ""])
 def test_where_there_is_no_emulated_machine_it_refuses(tmp_path: Path, named: str) -> None:
     environment = {**os.environ, "PUMICE_MACHINE": str(tmp_path / named)}
-    words = (sys.executable, "-m", "pumice.cli.nvidia_smi")
+    words = (sys.executable, "-m", "pumice.machine.nvidia_smi")
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 9
     assert "no emulated machine here" in done.stderr

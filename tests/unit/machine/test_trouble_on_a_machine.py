@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.kit.machines import MachineMaker, Programs
+from kit.machines import MachineMaker, Programs
 
 from pumice.machine import FaultModel
 

@@ -6,10 +6,10 @@ import asyncio
 import os
 from pathlib import Path
 
+from kit.node_objects import A, B, gives, pod_object
+from kit.node_world import until
 from tests.unit.metrics.region_files import region_bytes, write
 from tests.unit.metrics.test_monitor_page import play, samples
-from tests.unit.node.build import A, B, gives, pod_object
-from tests.unit.node.world import until
 
 from pumice.adapters.region import read_region
 from pumice.ports.region import RegionSnapshot

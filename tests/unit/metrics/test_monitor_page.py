@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
+from kit.machines import Programs, cards_of
+from kit.node_objects import NODE, A, B, container, gives, pod_object, two_cards
+from kit.node_world import LittleCluster, until
 from prometheus_client.parser import text_string_to_metric_families
-from tests.kit.machines import Programs, cards_of
 from tests.unit.metrics.region_files import Proc, region_bytes, write
-from tests.unit.node.build import NODE, A, B, container, gives, pod_object, two_cards
-from tests.unit.node.world import LittleCluster, until
 
 from pumice.apps.monitor import daemon as monitor
 from pumice.metrics.exposition import Family, render

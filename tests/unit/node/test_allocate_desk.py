@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from tests.unit.node.build import CARDS, UID, A, B, allocator, card, container, gives, pod
+from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives, pod
 
 from pumice.node.allocator import Allocator, Refuse, Repeat, Serve
 from pumice.node.effects import PatchPod, Tell

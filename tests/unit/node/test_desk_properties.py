@@ -6,7 +6,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.node.build import A, B, allocator, container, gives, pod
+from kit.node_objects import A, B, allocator, container, gives, pod
 
 from pumice.node.allocator import Refuse, Serve
 from pumice.wire import names

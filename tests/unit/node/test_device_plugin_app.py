@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.kit.machines import cards_of
-from tests.unit.node.build import NODE, A, B, container, gives, pod_object, two_cards
-from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, until
+from kit.machines import cards_of
+from kit.node_objects import NODE, A, B, container, gives, pod_object, two_cards
+from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node import device_plugin

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.unit.node.build import NODE, A, B, gives, pod_object
+from kit.node_objects import NODE, A, B, gives, pod_object
+from kit.node_world import until
 from tests.unit.node.test_device_plugin_app import NUMBER, in_a_world
-from tests.unit.node.world import until
 
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
 from pumice.adapters.bookings.foreign import ForeignPrograms, booking_dirs

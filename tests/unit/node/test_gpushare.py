@@ -11,9 +11,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.kit.machines import cards_of
-from tests.unit.node.build import NODE, card, pod, pod_object
-from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster, until
+from kit.machines import cards_of
+from kit.node_objects import NODE, card, pod, pod_object
+from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
 
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.apps.node import gpushare_plugin

@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from tests.unit.node.build import CARDS, A, B, card
+from kit.node_objects import CARDS, A, B, card
 
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.node.advertise import Advertisement, Handshake, register_annotation, topology_annotation

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.machines import Programs
+from kit.machines import Programs
 
 from pumice.machine import Machine, MachineError, create, library_dir, machine_of
 from pumice.node.hollow import facts

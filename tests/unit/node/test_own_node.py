@@ -8,8 +8,8 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.unit.node.build import NODE, pod_object
-from tests.unit.node.world import LittleCluster, until
+from kit.node_objects import NODE, pod_object
+from kit.node_world import LittleCluster, until
 
 from pumice.apps.node.own_node import OwnNode
 from pumice.ports.clock import SystemClock

@@ -12,9 +12,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.kit.machines import cards_of
-from tests.unit.node.build import NODE, two_cards
-from tests.unit.node.world import FakeKubelet, FastClock, LittleCluster
+from kit.machines import cards_of
+from kit.node_objects import NODE, two_cards
+from kit.node_world import FakeKubelet, FastClock, LittleCluster
 
 from pumice.apps.node import device_plugin, gpushare_plugin
 from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages

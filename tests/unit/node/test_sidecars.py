@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.node.build import NODE, A, B, container, pod
+from kit.node_objects import NODE, A, B, container, pod
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.settings import Settings

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.kit.machines import Programs
+from kit.machines import Programs
 
 from pumice.machine import Machine, MachineError, create, library_dir, machine_of
 

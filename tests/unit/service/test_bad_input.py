@@ -9,10 +9,10 @@ import copy
 from typing import Any
 
 import pytest
-from tests.kit.faulty_cluster import FaultyCluster
-from tests.kit.objects import group, node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, tell_pod, write_conf
-from tests.kit.virtual_time import run_virtually
+from kit.faulty_cluster import FaultyCluster
+from kit.objects import group, node, pod
+from kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, tell_pod, write_conf
+from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano

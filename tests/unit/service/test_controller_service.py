@@ -7,10 +7,10 @@ import itertools
 import random
 
 import pytest
-from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
-from tests.kit.objects import node, pod
-from tests.kit.scheduler_daemon import create, daemon
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.objects import node, pod
+from kit.scheduler_daemon import create, daemon
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.controller.daemon import LEASE, Controller, Settings
 from pumice.apps.service.work_queue import WorkQueue

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from tests.unit.node.world import LittleCluster
+from kit.node_world import LittleCluster
 
 from pumice.apps.node.configuration import load_device_config
 from pumice.cli.casefile import collect

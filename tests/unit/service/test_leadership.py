@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
-from tests.kit.objects import node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.objects import node, pod
+from kit.scheduler_daemon import CONF, Daemon, create
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.model.refusal import Unavailable

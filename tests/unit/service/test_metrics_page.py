@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.engine_world import World
+from kit.objects import group, node, pod
+from kit.scheduler_daemon import CONF, Daemon, create, daemon
+from kit.virtual_time import run_virtually
 from prometheus_client.parser import text_string_to_metric_families
-from tests.kit.engine_world import World
-from tests.kit.objects import group, node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
-from tests.kit.virtual_time import run_virtually
 
 from pumice.metrics import scheduler as scheduler_metrics
 from pumice.metrics.process import process_lines

@@ -12,10 +12,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
-from tests.kit.objects import group, node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.objects import group, node, pod
+from kit.scheduler_daemon import CONF, Daemon, create, daemon
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.log_options import JsonFormatter

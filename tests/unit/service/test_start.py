@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.kit.faulty_cluster import faulty_cluster
-from tests.kit.objects import node, pod
-from tests.kit.scheduler_daemon import CONF, Daemon, create, daemon
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import faulty_cluster
+from kit.objects import node, pod
+from kit.scheduler_daemon import CONF, Daemon, create, daemon
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.scheduler import label_pair

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, StatusWriter
 from pumice.engine.effects import Event

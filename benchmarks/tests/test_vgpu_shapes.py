@@ -6,8 +6,7 @@ import pytest
 from benchmarks.native.experiments import accuracy
 from benchmarks.native.experiments.rig import Rig, open_rig
 from benchmarks.native.experiments.shares import rate
-
-from tests.native.vgpu_kit import build
+from kit.vgpu_kit import build
 
 MS = 1_000_000
 

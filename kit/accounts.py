@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
-from tests.kit.control_plane import Api
+from kit.control_plane import Api
+from kit.manifests import manifest
 
 PLACES = {"ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
           "Role": "roles", "RoleBinding": "rolebindings"}  # fmt: skip
-
-
-@cache
-def manifest(name: str) -> list[dict[str, Any]]:
-    """The objects of a shipped manifest."""
-    return [obj for obj in yaml.safe_load_all((files("pumice") / "manifests" / name).read_text("utf-8")) if obj]
 
 
 def token_of(api: Api, name: str, account: str) -> str:

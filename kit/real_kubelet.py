@@ -19,8 +19,8 @@ from pathlib import Path
 
 import yaml
 
+from kit.oci_image import busybox_image
 from pumice.cluster.free_ports import free_port
-from tests.kit.oci_image import busybox_image
 
 IMAGE = "local.test/busybox:1"
 PAUSE = "local.test/pause:1"

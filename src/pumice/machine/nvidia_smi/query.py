@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from pumice.cli.nvidia_smi.cards import MIB, Card, ask, process_name, text
+from pumice.machine.nvidia_smi.cards import MIB, Card, ask, process_name, text
 
 Value = object | None  # None prints as [N/A]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from pumice.cli.nvidia_smi.cards import MIB, Card, ask, cuda_version, mig_profile_name, process_name, text
+from pumice.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, mig_profile_name, process_name, text
 
 _LEFT, _MIDDLE, _RIGHT = 41, 24, 22
 _WIDTH = _LEFT + _MIDDLE + _RIGHT + 2

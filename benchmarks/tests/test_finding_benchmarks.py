@@ -100,7 +100,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(tree: Path, capfd: pytest.Cap
 
 
 def test_the_benchmarks_of_the_scheduler_are_there() -> None:
-    found = bench.find_benchmarks(Path(__file__).parents[3])
+    found = bench.find_benchmarks(Path(__file__).parents[2])
     assert {"decide", "end-to-end", "latency", "gangs", "start", "hostile", "metrics-page"} <= found.keys()
     assert all(one.title for one in found.values())
 
@@ -108,7 +108,7 @@ def test_the_benchmarks_of_the_scheduler_are_there() -> None:
 def test_the_null_binder_and_the_proxy_are_programs() -> None:
     """They are started by name, so a rename must not go unseen."""
     for module in ("null_binder", "proxy", "embedded"):
-        ended = subprocess.run([sys.executable, "-c", f"import benchmarks.end_to_end.{module}"], cwd=Path(__file__).parents[3],
+        ended = subprocess.run([sys.executable, "-c", f"import benchmarks.end_to_end.{module}"], cwd=Path(__file__).parents[2],
                                capture_output=True, text=True, check=False)  # fmt: skip
         assert ended.returncode == 0, ended.stderr
 

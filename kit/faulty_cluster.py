@@ -12,14 +12,14 @@ from pathlib import Path
 
 import yaml
 
+from kit.direct_cluster import DirectCluster
 from pumice.cluster.apiserver import ApiServer, open_storage
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import volcano
-from tests.kit.direct_cluster import DirectCluster
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
-CRDS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
+CRDS = Path(__file__).parents[1] / "deploy" / "manifests" / "crds"
 SYSTEM = "volcano-system"
 CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 

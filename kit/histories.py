@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from kit.auditor import GROUP
+from kit.engine_world import ALL_PLUGINS, World
+from kit.objects import group, node, pod
 from pumice.engine.state.ledger import Hold
 from pumice.families.protocol import Family
-from tests.kit.auditor import GROUP
-from tests.kit.engine_world import ALL_PLUGINS, World
-from tests.kit.objects import group, node, pod
 
 Json = dict[str, Any]
 NAMES = ("n0", "n1", "n2")

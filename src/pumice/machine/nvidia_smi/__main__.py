@@ -1,10 +1,10 @@
-"""``python -m pumice.cli.nvidia_smi``."""
+"""``python -m pumice.machine.nvidia_smi``."""
 
 from __future__ import annotations
 
 import sys
 
-from pumice.cli.nvidia_smi.command import main
+from pumice.machine.nvidia_smi.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from tests.kit import hanging
+from kit import hanging
 
 # How long one example takes says nothing on a machine that others use too. What gates a change tries the same examples each
 # time: the search for new ones goes on at every allocator and in `make soak`.
@@ -67,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """`make soak` keeps what it found: each test with its outcome, its seconds and what it recorded."""
     if config.getoption("-m") != "soak" or not terminalreporter.stats.get("passed"):
         return
-    from benchmarks.report import save
+    from kit.results import save
 
     reports = [r for key in ("passed", "failed") for r in terminalreporter.stats.get(key, ()) if r.when == "call"]
     save("soak", {"tests": [{"test": r.nodeid, "outcome": r.outcome, "seconds": round(r.duration, 1),

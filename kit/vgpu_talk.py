@@ -8,7 +8,7 @@ import subprocess
 from types import TracebackType
 from typing import Any
 
-from tests.native.vgpu_kit import Container, python
+from kit.vgpu_kit import Container, python
 
 
 class Holder:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from kit.objects import group, node, pod, queue
 from pumice.controllers.podgroup import min_resources
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
@@ -25,11 +26,10 @@ from pumice.wire.device_config import parse_device_config
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue
-from tests.kit.objects import group, node, pod, queue
 
 Json = dict[str, Any]
-RECORDING = Path(os.environ.get("PUMICE_VOLCANO_CHOICES", Path(__file__).parents[3] / "shared/data/volcano-choices/choices.json"))
-OWN = Path(__file__).parents[1] / "golden" / "volcano_choices.yaml"
+RECORDING = Path(os.environ.get("PUMICE_VOLCANO_CHOICES", Path(__file__).parents[2] / "shared/data/volcano-choices/choices.json"))
+OWN = Path(__file__).parents[1] / "tests" / "golden" / "volcano_choices.yaml"
 PERCENTAGE = names.VGPU_MEMORY_PERCENTAGE
 
 

@@ -12,6 +12,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
+from kit.auditor import audit
+from kit.objects import queue
 from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
@@ -20,8 +22,6 @@ from pumice.families.protocol import Family
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
-from tests.kit.auditor import audit
-from tests.kit.objects import queue
 
 Json = dict[str, Any]
 

@@ -52,8 +52,8 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _command(words: list[str]) -> Iterator[str]:
-    from pumice.cli.nvidia_smi import details, mig, query, table
-    from pumice.cli.nvidia_smi.cards import cards
+    from pumice.machine.nvidia_smi import details, mig, query, table
+    from pumice.machine.nvidia_smi.cards import cards
 
     given = _parser().parse_args(words)
     try:
@@ -109,8 +109,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _mig_command(words: list[str]) -> Iterator[str]:
-    from pumice.cli.nvidia_smi import mig
-    from pumice.cli.nvidia_smi.cards import cards
+    from pumice.machine.nvidia_smi import mig
+    from pumice.machine.nvidia_smi.cards import cards
 
     given = _mig_parser().parse_args(words)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from pumice.cli.nvidia_smi.cards import Card, ask, text
+from pumice.machine.nvidia_smi.cards import Card, ask, text
 
 
 class Refused(Exception):

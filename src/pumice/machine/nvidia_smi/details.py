@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pynvml
 
-from pumice.cli.nvidia_smi.cards import MIB, Card, ask, cuda_version, process_name, text
-from pumice.cli.nvidia_smi.table import NOTICE
+from pumice.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, process_name, text
+from pumice.machine.nvidia_smi.table import NOTICE
 
 _Section = tuple[str, list[tuple[str, object | None]]]
 _ARCHITECTURES = {4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper", 10: "Blackwell"}

@@ -16,7 +16,7 @@ from typing import Any
 
 from pumice import machine
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 NATIVE = ROOT / "native"
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"

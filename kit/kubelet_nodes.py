@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from kit import real_kubelet
+from kit.grpc_plugin import ScriptedPlugin, register
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import Access, load_kubeconfig
 from pumice.cluster import kube_control_plane, pki
@@ -23,8 +25,6 @@ from pumice.cluster.kubelet import twin
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
-from tests.kit import real_kubelet
-from tests.kit.grpc_plugin import ScriptedPlugin, register
 
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 TOKEN = "kubelet-token-of-this-test"

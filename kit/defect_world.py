@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
@@ -14,7 +15,6 @@ from pumice.wire.device_config import parse_device_config
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
-from tests.kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
 VGPU = {"deviceshare.VGPUEnable": True, "deviceshare.SchedulePolicy": "binpack"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kit.engine_world import World
-from tests.kit.objects import pod
+from kit.engine_world import World
+from kit.objects import pod
 
 Json = dict[str, Any]
 DRIVER, THIN = "csi.example.com", "csi.thin.example.com"

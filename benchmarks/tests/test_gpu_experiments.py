@@ -11,9 +11,9 @@ import pytest
 from benchmarks.native import gpu
 from benchmarks.native.experiments import cuda, kernels, plot, rig, roles_memory, shares
 from benchmarks.native.experiments.catalogue import EXPERIMENTS
+from kit.vgpu_kit import NATIVE, build
 
 from pumice.cli.burn import SPIN
-from tests.native.vgpu_kit import NATIVE, build
 
 SOURCES = Path(cuda.__file__).parent
 # Predefined identifiers of PTX that these kernels use; a register of a program may bear none of those names.

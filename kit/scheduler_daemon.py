@@ -17,12 +17,12 @@ from typing import Any
 
 import aiohttp
 
+from kit.auditor import audit
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.virtual_time import VirtualClock
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import volcano
-from tests.kit.auditor import audit
-from tests.kit.faulty_cluster import FaultyCluster, faulty_cluster
-from tests.kit.virtual_time import VirtualClock
 
 CONF = """\
 actions: "enqueue, allocate, backfill"
