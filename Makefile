@@ -13,7 +13,7 @@ help: ## list the commands
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Pumice needs python3 >= 3.11; name one with make PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,local]'
 	@touch $@
 
 setup: $(VENV)/.installed native ## install everything into .venv (leaves .venv/bin/pumice)

@@ -80,14 +80,14 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     build()
     folder = tmp_path_factory.mktemp("books")
     machine.create(machine.machine_of("2xA100-SXM4-40GB"), folder / "m")
-    found = Container(folder / "m", folder, LIMIT).child("doings.py").json()
+    found = Container(folder / "m", folder, LIMIT).child("hook_effects.py").json()
     assert isinstance(found, dict)
     return found
 
 
 @pytest.mark.parametrize("entry", of_kind("FREE", "TRACK", "CONTEXT", "QUERY"))
 def test_the_books_are_right_after_every_entry(entry: str, books: dict[str, Any]) -> None:
-    assert entry in BOOKS, f"nobody tries what {entry} does to the books: add it to doings.py and to the table here"
+    assert entry in BOOKS, f"nobody tries what {entry} does to the books: add it to hook_effects.py and to the table here"
     assert books[entry] == BOOKS[entry]
 
 

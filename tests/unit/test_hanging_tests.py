@@ -37,7 +37,7 @@ def test_that_is_well():
 
 
 def test_a_test_that_hangs_tells_what_it_waits_for_and_the_next_ones_run(tmp_path):
-    (tmp_path / "conftest.py").write_text("from conftest import *\n")
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["kit.pytest_plugin"]\n')
     (tmp_path / "test_hanging.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\n")
     done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--timeout", "60", str(tmp_path)],

@@ -1,0 +1,73 @@
+"""What holds for every test of the project."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from kit import hanging
+
+# How long one example takes says nothing on a machine that others use too. What gates a change tries the same examples each
+# time: the search for new ones goes on at every allocator and in `make soak`.
+settings.register_profile("pumice", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
+                          derandomize="PUMICE_CI" in os.environ)  # fmt: skip
+settings.load_profile("pumice")
+
+MUST_RUN = ("kube", "e2e")
+"""Marks whose tests may skip on a developer's machine but never where PUMICE_CI is set: there a skip hides a regression."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if hanging.HUNG in item.stash and (call.when == "call" or call.excinfo is not None):
+        report.outcome, report.longrepr = "failed", item.stash[hanging.HUNG]
+    marked = any(item.get_closest_marker(mark) for mark in MUST_RUN)
+    if report.skipped and marked and os.environ.get("PUMICE_CI") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped where it must run: {report.longrepr}"
+    return report
+
+
+_errors = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_errors] = os.dup(2)  # nothing is captured yet
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    hanging.at_the_end(config.stash[_errors])
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Tell what hangs, instead of pytest-timeout, unless it was asked for its thread method or a debugger runs."""
+    if settings.method != "signal" or threading.current_thread() is not threading.main_thread():
+        return None
+    hanging.watch(item, settings.timeout, item.config.stash[_errors])
+    return True
+
+
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
+    if getattr(item, "cancel_timeout", None) is not None:
+        return None
+    hanging.done()
+    return True
+
+
+@pytest.hookimpl
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """`make soak` keeps what it found: each test with its outcome, its seconds and what it recorded."""
+    if config.getoption("-m") != "soak" or not terminalreporter.stats.get("passed"):
+        return
+    from kit.results import save
+
+    reports = [r for key in ("passed", "failed") for r in terminalreporter.stats.get(key, ()) if r.when == "call"]
+    save("soak", {"tests": [{"test": r.nodeid, "outcome": r.outcome, "seconds": round(r.duration, 1),
+                             **dict(r.user_properties)} for r in reports]}, keep=True)  # fmt: skip

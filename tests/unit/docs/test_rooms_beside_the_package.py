@@ -1,0 +1,29 @@
+"""Tests, benchmarks and their kit: who may import whom. The package's own rooms are import-linter's."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FORBIDDEN = [
+    ("kit", {"tests", "benchmarks"}, "the kit serves both"),
+    ("benchmarks", {"tests"}, "what both need is in the kit"),
+    ("tests", {"benchmarks"}, "the benchmarks' own tests are in benchmarks/tests"),
+]
+
+
+@pytest.mark.parametrize(("room", "others", "why"), FORBIDDEN, ids=[row[0] for row in FORBIDDEN])
+def test_tests_and_benchmarks_meet_in_the_kit_only(room: str, others: set[str], why: str) -> None:
+    files = sorted((ROOT / room).rglob("*.py"))
+    assert files
+    found = [f"{path.relative_to(ROOT)}: {name}" for path in files for name in imported(path) if name.partition(".")[0] in others]
+    assert found == [], why
+
+
+def imported(path: Path) -> list[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    named = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return named + [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
