@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from kit import hanging
 
 # How long one example takes says nothing on a machine that others use too. What gates a change tries the same examples each

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.kit.faulty_cluster import FaultyCluster
-from tests.kit.objects import group, node, pod, priority_class, queue
-from tests.kit.scheduler_daemon import CONF, create, daemon
-from tests.kit.storage_objects import claim, limit, storage_class, volume
-from tests.kit.virtual_time import VirtualClock, run_virtually
+from kit.faulty_cluster import FaultyCluster
+from kit.objects import group, node, pod, priority_class, queue
+from kit.scheduler_daemon import CONF, create, daemon
+from kit.storage_objects import claim, limit, storage_class, volume
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.controller.daemon import Controller
 from pumice.apps.controller.daemon import Settings as ControllerSettings
