@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "pumice").partition(".")[0] == "pumice":
             raise
-        print(f"pumice: the Python package {error.name} is missing; `make setup` or `pip install 'pumice[local]'` installs what this version needs",
+        print(f"pumice: the Python package {error.name} is missing; `make setup` or `pip install 'pumice[local]'` brings it",
               file=sys.stderr)  # fmt: skip
         raise SystemExit(2) from error
 

@@ -130,7 +130,7 @@ def test_a_package_that_is_not_installed_is_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(COMMANDS, "outdated", ("outdated", ""))
     assert said_of(["outdated"], capsys) == (
-        2, "", "pumice: the Python package no_such_package is missing; `make setup` or `pip install 'pumice[local]'` installs what this version needs\n"
+        2, "", "pumice: the Python package no_such_package is missing; `make setup` or `pip install 'pumice[local]'` brings it\n"
     )  # fmt: skip
 
 
