@@ -12,6 +12,7 @@ from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.settings import Settings
 from pumice.wire import names, volcano
 from pumice.wire.device_config import parse_device_config
+from pumice.wire.nvidia_vgpu import parse_pod_devices
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
@@ -42,7 +43,9 @@ def pending(name: str, *containers: dict[str, Any], **more: Any) -> Pod:
 
 
 def bound(name: str, ids: str, node: str = "n1", written_for: str = "", **more: Any) -> Pod:
-    pod = pod_of(name, limits(1, 1000), node=node, **more)
+    """A running pod that asks for what ``ids`` give it."""
+    parts = parse_pod_devices(ids).containers
+    pod = pod_of(name, *(limits(len(d), d[0].memory, d[0].cores) for d in parts), node=node, **more)
     pod.metadata.annotations |= {names.VGPU_IDS: ids, names.VGPU_NODE: written_for or node}
     pod.spec.scheduler_name, pod.status.phase = "volcano", "Running"
     return pod

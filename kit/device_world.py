@@ -135,8 +135,9 @@ class TinyLedger:
         outcome = self.family.replay(pod, node, self.inventories[node])
         doubts = outcome.doubts if isinstance(outcome, Grant) else (outcome,) if isinstance(outcome, Refusal) else ()
         for doubt in doubts:
-            index = next(card.index for card in self.inventories[node].cards if card.uuid == doubt.field)
-            self.doubts.setdefault(node, {})[index] = doubt.text
+            for card in self.inventories[node].cards:
+                if doubt.field in ("", card.uuid):
+                    self.doubts.setdefault(node, {})[card.index] = doubt.text
         if isinstance(outcome, Grant):
             self.held[pod.metadata.uid] = (pod, outcome)
         return outcome

@@ -54,7 +54,7 @@ class SlotFamily:
         cards = tuple(Card(i, f"P-{name}-{i}", "positions", POSITIONS, POSITIONS) for i in range(count))
         return Inventory(cards) if cards else None
 
-    def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
+    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
         text = pod.metadata.annotations.get(HELD)
         if not text:
             return None

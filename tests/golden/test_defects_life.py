@@ -128,6 +128,7 @@ def test_d38_exclusivity_respects_pods_in_flight_and_looks_at_the_same_rule_only
 def test_d46_annotations_of_a_pod_that_is_not_on_the_node_are_ignored() -> None:
     made = ledger(two_cards())
     stale = bound("p", "GPU-aaa,NVIDIA,8000,0:", written_for="n9")
+    stale.status.phase = "Pending"
     assert made.replay(stale, "n1") is None
     waiting = pending("q", limits(1, 1000), annotations={names.VGPU_IDS: "GPU-aaa,NVIDIA,8000,0:"})
     assert made.replay(waiting, "n1") is None

@@ -153,9 +153,10 @@ class Family(Protocol):
         """The node's cards; None when the node has none of this family."""
         ...
 
-    def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
+    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
         """What a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
-        quarantines the card named by its ``field`` (D-25).
+        quarantines the card named by its ``field`` (D-25), or all of the node's when it names none. ``handed``: what the
+        node's plugin says that it has handed to this pod, in the family's own notation; empty: it says nothing.
 
         A grant may carry ``doubts`` too: the pieces in it are good and must be charged, each doubt quarantines the card
         whose UUID is its ``field`` for as long as the pod is there."""

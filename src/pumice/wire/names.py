@@ -32,6 +32,7 @@ NODE_LOCK_VGPU: Final = "hamivgpu"
 NODE_LOCK_GPUSHARE: Final = "gpu"
 CORDONED_CARDS: Final = "pumice.io/cordoned-cards"
 CARD_TOPOLOGY: Final = "pumice.io/card-topology"
+HANDED_OUT: Final = "pumice.io/vgpu-handed-out"
 
 # On the pod, by the user
 VGPU_MODE: Final = "volcano.sh/vgpu-mode"
@@ -52,6 +53,8 @@ BIND_PHASE: Final = "volcano.sh/bind-phase"
 BIND_TIME: Final = "volcano.sh/bind-time"
 GPU_INDEX: Final = "volcano.sh/gpu-index"
 PREDICATE_TIME: Final = "volcano.sh/predicate-time"
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
 
 # Groups and queues
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"

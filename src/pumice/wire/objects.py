@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from pumice.wire.names import MIRROR
+
 Quantities = dict[str, str | int | float]
 
 
@@ -108,6 +110,16 @@ class Pod(Struct, rename="camel", gc=False):
     @property
     def key(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+def is_admitted(pod: Pod) -> bool:
+    """Whether the kubelet has taken it on, its devices given to it: it then tells a start time (spec real-kubelet 2)."""
+    return pod.status.phase == "Running" or bool(pod.status.start_time)
+
+
+def is_mirror(pod: Pod) -> bool:
+    """Whether it is the picture of a static pod; the API server lets nobody change that afterwards."""
+    return MIRROR in pod.metadata.annotations
 
 
 class Taint(Struct, rename="camel", gc=False, frozen=True):

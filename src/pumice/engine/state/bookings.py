@@ -21,7 +21,13 @@ from pumice.families.protocol import Family
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
+from pumice.wire import names
 from pumice.wire.objects import Node, Pod
+
+
+def _doubtful(holding: Holding) -> bool:
+    """Whether something that its pod claims cannot be true."""
+    return any(grant.doubts for grant in holding.grants)
 
 
 @dataclass(slots=True)
@@ -77,7 +83,7 @@ class Bookings(Groups):
 
     def _confirmed_grants(self, pod: Pod, kind: Kind, uid: str, name: str, node: str) -> tuple[Grant, ...]:
         held = self.ledger.holdings.get(uid)
-        if held is not None and held.grants and held.node == node and held.state is Hold.CONFIRMED:
+        if held is not None and held.grants and held.node == node and held.state is Hold.CONFIRMED and not _doubtful(held):
             return held.grants  # annotations of a running pod do not move its cards
         return self._replay(pod, node) if self.assignments.keep(uid, name, pod, kind) else ()
 
@@ -87,7 +93,7 @@ class Bookings(Groups):
             known = book.nodes.get(node)
             if known is None:
                 continue
-            found = book.family.replay(pod, node, known.inventory)
+            found = book.family.replay(pod, node, known.inventory, self.assignments.handed(pod.metadata.uid, node))
             if isinstance(found, Refusal):
                 found = Grant(name, node, (), (found,))
             if found is not None:
@@ -103,10 +109,25 @@ class Bookings(Groups):
             if holding.state in (Hold.CONFIRMED, Hold.TERMINATING):
                 pod = self.assignments.pod(uid, node)
                 if pod is not None:
-                    grants, task = self._replay(pod, node), self.tasks.get(uid)
-                    self.ledger.regrant(uid, grants, self.classes.marks(pod))
-                    if task is not None and task.cls.quota_known_late:
-                        self._recharge(task, grants)
+                    self._regrant(uid, pod, self._replay(pod, node))
+
+    def _heed_plugin(self, node: str) -> None:
+        """The node's plugin says something new of what it has handed out. Nobody else writes that: where books differ, it counts."""
+        for uid, holding in list(self.ledger.by_node.get(node, {}).items()):
+            if holding.state not in (Hold.CONFIRMED, Hold.TERMINATING) or not (
+                _doubtful(holding) or self.assignments.handed(uid, node)
+            ):
+                continue
+            pod = self.assignments.pod(uid, node)
+            if pod is not None and (grants := self._replay(pod, node)) != holding.grants:
+                self._regrant(uid, pod, grants)
+                self.wake_waiting()
+
+    def _regrant(self, uid: str, pod: Pod, grants: tuple[Grant, ...]) -> None:
+        task = self.tasks.get(uid)
+        self.ledger.regrant(uid, grants, self.classes.marks(pod))
+        if task is not None and task.cls.quota_known_late:
+            self._recharge(task, grants)
 
     # -- what queues are charged for cards ------------------------------------------------------------------------
 
@@ -178,16 +199,21 @@ class Bookings(Groups):
         if self.bearers.comes("Node", name, node.metadata.uid):
             self._forget_node(name)
         row = self.ledger.table.row_of.get(name)
+        news = self.assignments.hand_out(name, node.metadata.annotations.get(names.HANDED_OUT, ""))
         if row is not None:
             facts = self.ledger.table.facts[row]
             if facts is not None and facts.written == node_bytes(node):
                 self.images.put(row, node.status.images or (), len(self.ledger.table))
+                if news:
+                    self._heed_plugin(name)
                 return
         before = {family: book.nodes.get(name) for family, book in self.ledger.books.items()}
         row = self.ledger.put_node(node)
         self.images.put(row, node.status.images or (), len(self.ledger.table))
         if any(book.nodes.get(name) is not before[family] for family, book in self.ledger.books.items()):
             self._replay_node(name)
+        elif news:
+            self._heed_plugin(name)
         self._note_inventory(name)
         self.wake_waiting()
 
@@ -200,6 +226,7 @@ class Bookings(Groups):
         self.ledger.remove_node(name)
         if row is not None:
             self.images.remove(row, len(self.ledger.table))
+        self.assignments.hand_out(name, "")
         self.problems.pop(f"Node {name}", None)
 
     def _note_inventory(self, name: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.state.resources import CPU, HUGE, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY, Vector, vector
+from pumice.wire.names import HANDED_OUT
 from pumice.wire.objects import Meta, Node, NodeSpec, NodeStatus, Quantities, Taint
 
 Rows = NDArray[np.intp]
@@ -77,10 +78,14 @@ _unpack = msgspec.msgpack.Decoder(Written).decode
 
 
 def node_bytes(node: Node) -> bytes:
-    """All that is read of a Node object; equal bytes mean that an update changed nothing of it."""
+    """All that is read of a Node object; equal bytes mean that an update changed nothing of it. What the plugin has handed out
+    changes with every pod, and is kept elsewhere (``assignment_cache``)."""
     meta, spec, status = node.metadata, node.spec, node.status
+    notes = meta.annotations
+    if HANDED_OUT in notes:
+        notes = {key: text for key, text in notes.items() if key != HANDED_OUT}
     written: Written = (
-        meta.name, meta.labels, meta.annotations, spec.unschedulable, spec.taints, status.allocatable, status.capacity
+        meta.name, meta.labels, notes, spec.unschedulable, spec.taints, status.allocatable, status.capacity
     )  # fmt: skip
     return _pack(written)
 

@@ -19,7 +19,7 @@ from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.nvidia_gpushare import parse_index, parse_unhealthy, render_binding
-from pumice.wire.objects import Container, Node, Pod
+from pumice.wire.objects import Container, Node, Pod, is_admitted, is_mirror
 from pumice.wire.quantity import round_up
 
 ANY_NUMBER = 2**20
@@ -108,13 +108,16 @@ class NvidiaGpushare:
         cards = (Card(i, str(i), "NVIDIA", memory // count, limit, i not in sick, mode) for i in range(count))
         return Inventory(tuple(cards))
 
-    def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
-        """The cards of ``gpu-index``; ids that do not exist are ignored. The index may be set by hand (E-62)."""
-        ids = parse_index(pod.metadata.annotations.get(names.GPU_INDEX))
+    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
+        """The cards of ``gpu-index``; ids that do not exist are ignored. The index may be set by hand (E-62). A pod that the
+        kubelet has admitted holds as many as it asks for, known or not."""
         ask = self.ask(pod)
-        if ids is None or pod.spec.node_name != node or not isinstance(ask, Ask):
+        if pod.spec.node_name != node or not isinstance(ask, Ask) or is_mirror(pod):
             return None
+        ids = parse_index(pod.metadata.annotations.get(names.GPU_INDEX)) or ()
         known = [i for i in dict.fromkeys(ids) if 0 <= i < len(inventory.cards)]
+        if is_admitted(pod) and len(known) < (ask.detail.amount if self.number else 1):
+            return Refusal("", f"pod {pod.key} holds cards and {names.GPU_INDEX} does not say which")
         return self._grant(node, ask.detail, known, inventory) if known else None
 
     def marks(self, pod: Pod) -> Marks:

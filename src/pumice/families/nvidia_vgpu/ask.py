@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from pumice.families.amounts import out_of_range
 from pumice.model.refusal import Refusal
@@ -11,7 +12,7 @@ from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import group_key, parse_list
-from pumice.wire.objects import Container, Pod
+from pumice.wire.objects import Container, Pod, Resources
 from pumice.wire.quantity import parse_quantity
 
 UNSET = 101
@@ -91,7 +92,7 @@ def containers_of(pod: Pod, config: NvidiaConfig, *, partial: bool) -> tuple[Con
     found: list[ContainerAsk] = []
     early: list[tuple[str, ContainerAsk]] = []
     for where, container, passing in _containers(pod):
-        ask = _container(where, container, config, partial)
+        ask = container_ask(where, container, config, partial=partial)
         if isinstance(ask, Refusal):
             return ask
         if ask is not None:
@@ -130,7 +131,15 @@ def _words(ask: ContainerAsk) -> str:
     return f"{ask.count} card(s) with {memory} and cores {ask.cores}"
 
 
-def _container(where: str, container: Container, config: NvidiaConfig, partial: bool) -> ContainerAsk | Refusal | None:
+class Asking(Protocol):
+    """A container as far as it tells what it asks for."""
+
+    @property
+    def resources(self) -> Resources: ...
+
+
+def container_ask(where: str, container: Asking, config: NvidiaConfig, *, partial: bool) -> ContainerAsk | Refusal | None:
+    """What one container wants of its cards; ``where`` names it in a refusal."""
     limits, requests = container.resources.limits, container.resources.requests
     count_name, memory_name = config.resource_count_name, config.resource_memory_name
     core_name, percent_name = config.resource_core_name, config.resource_memory_percentage_name

@@ -97,8 +97,8 @@ class NvidiaVgpu:
             node, self.config, self.catalogue, short_entries=s.short_entries, unadvertised=s.unadvertised_nodes
         )
 
-    def replay(self, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
-        return replay_pod(self.name, pod, node, inventory)
+    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
+        return replay_pod(self.name, pod, node, inventory, self.config, handed)
 
     def marks(self, pod: Pod) -> Marks:
         meta = pod.metadata

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from pumice.families.nvidia_vgpu.assignment import contradiction
 from pumice.families.nvidia_vgpu.inventory import Facts
 from pumice.families.protocol import Inventory
 from pumice.model.cards import Card, Grant, Piece
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
-from pumice.wire.objects import Pod
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.nvidia_vgpu import PodDevice, PodDevices, parse_pod_devices
+from pumice.wire.objects import Pod, is_admitted, is_mirror
 
 
-def replay_pod(family: str, pod: Pod, node: str, inventory: Inventory) -> Grant | Refusal | None:
+def replay_pod(
+    family: str, pod: Pod, node: str, inventory: Inventory, config: NvidiaConfig, handed: str = ""
+) -> Grant | Refusal | None:
     """None when the pod holds nothing here: no annotation, not bound to this node, or a set written for another one
-    (D-46). Cards that the node does not register are not charged. Every container counts (D-21)."""
-    notes = pod.metadata.annotations
-    text = notes.get(names.VGPU_IDS)
-    if not text or pod.spec.node_name != node or notes.get(names.VGPU_NODE, node) != node:
+    (D-46). Cards that the node does not register are not charged. Every container counts (D-21).
+
+    ``handed``: what the node's plugin says that it has handed to the pod, which nobody but the plugin can write; it counts
+    before the pod's annotation. Without it, a pod that the kubelet has admitted holds cards, and where its annotation cannot
+    name them, they may be any of the node's: all are closed as long as it is there.
+    """
+    if pod.spec.node_name != node or is_mirror(pod):
         return None
-    facts: Facts = inventory.config
+    if handed:
+        return _held(family, pod, node, inventory, parse_pod_devices(handed))
+    notes, facts = pod.metadata.annotations, inventory.config
+    text = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE, node) == node else ""
+    admitted = is_admitted(pod)
+    if not text and not admitted:
+        return None
     decoded = parse_pod_devices(text)
+    reason = contradiction(pod, decoded, config, facts.by_uuid.__contains__) if admitted else ""
+    return _held(family, pod, node, inventory, decoded, reason)
+
+
+def _held(
+    family: str, pod: Pod, node: str, inventory: Inventory, decoded: PodDevices, reason: str = ""
+) -> Grant | Refusal | None:
+    """``reason``: why the devices may be others than these."""
+    facts: Facts = inventory.config
     who = pod.key
     doubts = [
         Refusal(doubt.field, f"pod {who}: {doubt.text}") for doubt in decoded.doubts if doubt.field in facts.by_uuid
     ]
+    if reason:
+        doubts.append(Refusal("", f"pod {who} holds cards and nothing says for certain which: {reason}"))
     containers = []
     for devices in decoded.containers:
         pieces = []
