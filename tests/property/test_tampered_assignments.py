@@ -1,4 +1,4 @@
-"""Owners may write on their pods. What a running pod holds stays held, whatever stands there and whenever the scheduler restarts."""
+"""Owners may write on their pods: what a running pod holds stays held, whatever stands there and whenever a scheduler starts."""
 
 from __future__ import annotations
 
@@ -124,9 +124,8 @@ def other_cards(notes: dict[str, str], dice: Random) -> None:
 
 
 def less(notes: dict[str, str], dice: Random) -> None:
-    notes[names.VGPU_IDS] = ":".join(
-        ",".join([f[0], f[1], "1", *f[3:]]) for f in (t.split(",") for t in notes.get(names.VGPU_IDS, "").split(":")) if len(f) > 2
-    )
+    tokens = [token.split(",") for token in notes.get(names.VGPU_IDS, "").split(":")]
+    notes[names.VGPU_IDS] = ":".join(",".join([*f[:2], "1", *f[3:]]) for f in tokens if len(f) > 2)
 
 
 def huge(notes: dict[str, str], dice: Random) -> None:
@@ -172,7 +171,8 @@ def test_a_pod_whose_plugin_says_what_it_holds_closes_nothing_when_its_annotatio
     world.settle()
     old = world.pods["default/old"]
     held = parse_pod_devices(old["metadata"]["annotations"][names.VGPU_IDS])
-    world.nodes["ours"]["metadata"]["annotations"][names.HANDED_OUT] = render_handed_out({old["metadata"]["uid"]: held.containers})
+    line = render_handed_out({old["metadata"]["uid"]: held.containers})
+    world.nodes["ours"]["metadata"]["annotations"][names.HANDED_OUT] = line
     world.add(world.nodes["ours"])
     old["metadata"]["annotations"][names.VGPU_IDS] = ""
     world.set_phase("old", "Running")
@@ -225,8 +225,9 @@ def test_what_a_plugin_says_comes_later_and_opens_the_other_cards_again() -> Non
 
 def test_a_mirror_pod_holds_no_cards_whatever_is_written_on_it() -> None:
     world = World()
-    ghost = pod("ghost", mib=8000, nodeName="ours", annotations={
-        names.MIRROR: "1", names.VGPU_NODE: "ours", names.VGPU_IDS: "GPU-ours-0,NVIDIA,8000,0:GPU-ours-1,NVIDIA,8000,0:"})  # fmt: skip
+    forged = "GPU-ours-0,NVIDIA,8000,0:GPU-ours-1,NVIDIA,8000,0:"
+    notes = {names.MIRROR: "1", names.VGPU_NODE: "ours", names.VGPU_IDS: forged}
+    ghost = pod("ghost", mib=8000, nodeName="ours", annotations=notes)
     world.add(node("ours", cards=2, mib=MIB), ghost, pod("real", mib=8000))
     world.check = lambda: None  # type: ignore[method-assign]
     world.settle()

@@ -112,7 +112,7 @@ class Bookings(Groups):
                     self._regrant(uid, pod, self._replay(pod, node))
 
     def _heed_plugin(self, node: str) -> None:
-        """The node's plugin says something new of what it has handed out. Nobody else writes that: where books differ, it counts."""
+        """The node's plugin says something new of what it has handed out; nobody else writes that, so it counts."""
         for uid, holding in list(self.ledger.by_node.get(node, {}).items()):
             if holding.state not in (Hold.CONFIRMED, Hold.TERMINATING) or not (
                 _doubtful(holding) or self.assignments.handed(uid, node)
