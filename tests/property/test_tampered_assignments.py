@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import World
-from tests.kit.objects import Json, node, pod
+from kit.engine_world import World
+from kit.objects import Json, node, pod
 
 from pumice.wire import names
 from pumice.wire.handed_out import render_handed_out
