@@ -37,8 +37,8 @@ bench: setup ## run all benchmarks (over an hour; BENCH=--quick: minutes; BENCH=
 soak: setup ## the long counts: fuzzing from 10^5 up, kill runs (hours)
 	$(BIN)/python -m pytest -m soak --timeout 0
 
-kube: ## build the real control plane; the last line is the directory for KUBEBUILDER_ASSETS
-	@tests/kube/build.sh
+kube: ## build the real control plane; the last line is the directory for KUBEBUILDER_ASSETS (WITH=kube-scheduler: for benchmarks)
+	@tests/kube/build.sh $(WITH)
 
 e2e: setup ## real etcd, kube-apiserver, kubelet and containerd with our scheduler and device plugin (root)
 	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e tests/contract/kubelet -m e2e --timeout 300

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Builds the real control plane that go.mod names, once per go.sum, and prints the directory as the last line.
 # That directory is what KUBEBUILDER_ASSETS (envtest's convention) hands to the tests.
+# Names given as arguments are built besides: kube-scheduler is what benchmarks race and recordings ask, and no test runs it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 command -v go >/dev/null || { echo "make kube needs Go 1.26 or later (https://go.dev/doc/install)" >&2; exit 2; }
 version=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
 IFS=. read -r major minor _ <<<"${version#v}"
-sum=$(cat go.mod go.sum build.sh | sha256sum | cut -c1-16)
+recipe=2 # raise it when the flags below change what is built
+sum=$(cat go.mod go.sum <(echo $recipe) | sha256sum | cut -c1-16)
 assets="${PUMICE_KUBE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pumice/kube}/$version-$sum"
 mkdir -p "$assets"
 
@@ -26,7 +28,7 @@ build() { # build NAME PACKAGE: leaves a whole binary or none
 (
     flock 9 # two builds at once would only slow each other down
     build etcd go.etcd.io/etcd/server/v3
-    for name in kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet; do
+    for name in kube-apiserver kubectl kube-controller-manager kubelet "$@"; do
         build "$name" "k8s.io/kubernetes/cmd/$name"
     done
 ) 9>"$assets/.lock"
