@@ -86,9 +86,10 @@ def tell(running: Daemon, kind: str, type_: str, obj: dict[str, Any]) -> None:
     kept = running.scheduler.engine.state.volumes
     handlers = {
         "pods": informers._on_pod, "nodes": informers._on_node, "podgroups": informers._on_group, "queues": informers._on_queue,
-        "priorityclasses": informers._on_priority_class, "claims": informers._on_json(kept.put_claim, kept.drop_claim),
-        "volumes": informers._on_json(kept.put_volume, kept.drop_volume),
-        "storageclasses": informers._on_json(kept.put_class, kept.drop_class),
+        "priorityclasses": informers._on_priority_class,
+        "claims": informers._on_json("claims", kept.put_claim, kept.drop_claim),
+        "volumes": informers._on_json("volumes", kept.put_volume, kept.drop_volume),
+        "storageclasses": informers._on_json("storageclasses", kept.put_class, kept.drop_class),
     }  # fmt: skip
     informers._take(kind, handlers[kind], WatchEvent(type_, json.dumps(obj).encode()))  # type: ignore[arg-type]
 

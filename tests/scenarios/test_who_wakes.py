@@ -33,6 +33,15 @@ def deletes(*names: str) -> Event:
     return event
 
 
+def resizes(name: str, **requests: str) -> Event:
+    def event(world: World) -> None:
+        obj = world.pods[f"default/{name}"]
+        obj["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": requests}
+        world.add(obj)
+
+    return event
+
+
 def small_pod_comes_and_goes(world: World) -> None:
     world.add(pod("small", cpu="100m", scheduler="default-scheduler", nodeName="n2"))
     world.delete_pod("small")
@@ -157,6 +166,40 @@ def case_spread() -> Case:
                 "topology spread", adds(lambda: pod("s2", cpu="10m", labels={"app": "s"}, nodeName="n2")))  # fmt: skip
 
 
+ZONE_A, ZONE_B = {"zone": "a"}, {"zone": "b"}
+
+
+def in_zone_of_one_that_shuns_it(wakes: Event) -> Case:
+    """n1 and n2 are one zone, in which a pod on n1 wants no web; n1 has no room."""
+    lone = pod("lone", cpu="1", affinity={"podAntiAffinity": near("web", "zone")}, nodeName="n1")
+    return Case([node("n1", cpu="1", labels=ZONE_A), node("n2", labels=ZONE_A), lone],
+                pod("w", cpu="2", labels={"app": "web"}), "existing pods anti-affinity", wakes)  # fmt: skip
+
+
+def case_the_only_one_that_shuns_leaves_another_node() -> Case:
+    return in_zone_of_one_that_shuns_it(deletes("lone"))
+
+
+def case_the_node_of_one_that_shuns_goes_before_its_pod() -> Case:
+    return in_zone_of_one_that_shuns_it(lambda world: world.remove("Node", "n1"))
+
+
+def case_the_node_of_one_that_is_shunned_goes_before_its_pod() -> Case:
+    web = pod("web", cpu="1", labels={"app": "web"}, nodeName="n1")
+    return Case([node("n1", cpu="1", labels=ZONE_A), node("n2", labels=ZONE_A), web],
+                pod("w", cpu="1", affinity={"podAntiAffinity": near("web", "zone")}), "pod anti-affinity rules",
+                lambda world: world.remove("Node", "n1"))  # fmt: skip
+
+
+def case_the_emptiest_zone_goes() -> Case:
+    rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "s"}}}  # fmt: skip
+    there = pod("s1", cpu="1", labels={"app": "s"}, nodeName="n1")
+    return Case([node("n1", labels=ZONE_A), node("n2", labels=ZONE_B, cpu="0"), there],
+                pod("w", cpu="1", labels={"app": "s"}, topologySpreadConstraints=[rule]), "topology spread",
+                lambda world: world.remove("Node", "n2"))  # fmt: skip
+
+
 def case_gate() -> Case:
     gated = pod("w", cpu="1", gated=True)
 
@@ -259,6 +302,7 @@ def full_queue() -> World:
 QUEUE_EVENTS: dict[str, Event] = {
     "a pod of the queue ends": deletes("holder"),
     "the capability is raised": adds(queue("q", capability={"cpu": "4"})),
+    "a pod of the queue is resized in place": resizes("holder", cpu="1"),
 }
 
 
@@ -284,3 +328,27 @@ def test_a_pod_beyond_its_share_goes_when_the_other_queues_ask_for_less() -> Non
     assert world.engine.has_work(world.now)
     world.settle(2)
     assert all(world.node_of(f"a-{i}-x") for i in range(3))
+
+
+def test_a_gang_that_waits_goes_when_the_node_of_one_that_shuns_it_goes_before_its_pod() -> None:
+    world = World()
+    lone = pod("lone", cpu="1", affinity={"podAntiAffinity": near("web", "zone")}, nodeName="n1")
+    world.add(node("n1", cpu="1", labels=ZONE_A), node("n2", cpu="3", labels=ZONE_A), node("n3", cpu="1", labels=ZONE_B), lone)
+    world.add(group("g", minimum=2), *(pod(f"w-{i}", cpu="1", labels={"app": "web"}, group="g") for i in range(2)))
+    world.settle()
+    assert world.node_of("w-0") == world.node_of("w-1") == ""
+    world.remove("Node", "n1")
+    world.settle(1)
+    assert world.node_of("w-0") != ""
+    assert world.node_of("w-1") != ""
+
+
+def test_a_gang_whose_members_seek_one_another_is_not_tried_for_ever() -> None:
+    """What it takes and gives back is no news to itself."""
+    world = World()
+    together = {"podAffinity": near("web")}
+    world.add(node("n1", cpu="1"), node("n2", cpu="1"), group("g", minimum=2))
+    world.add(*(pod(f"w-{i}", cpu="1", labels={"app": "web"}, group="g", affinity=together) for i in range(2)))
+    world.settle()
+    assert world.node_of("w-0") == world.node_of("w-1") == ""
+    assert not world.engine.has_work(world.now)

@@ -47,6 +47,7 @@ class ClassState:
     cursor: int
     reliefs: int
     terms_version: int
+    departures: int
     storage: int
     images: int
     masked: NDArray[np.float64]
@@ -79,12 +80,12 @@ class Placer:
         self.framework = framework
         self.evaluation = Evaluation(state, framework)
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
-        self._asleep: dict[PodClass, tuple[int, int, int]] = {}
-        """Classes that fitted nowhere, with the gains, arrivals and changes of storage that had been seen by then."""
+        self._asleep: dict[PodClass, tuple[int, int, int, int]] = {}
+        """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
         self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
-        self._elsewhere = (0, 0)
+        self._elsewhere = (0, 0, 0)
         self.fallen: list[PodClass] = []
         """Classes that fell asleep in the running cycle."""
         self.standing: dict[Job, frozenset[int]] = {}
@@ -172,35 +173,42 @@ class Placer:
     @property
     def news(self) -> int:
         """Grows whenever something happens that may wake a class."""
-        return sum(self._seen)
+        return self.state.ledger.table.gains.end + sum(self._lasting)
 
     @property
-    def _seen(self) -> tuple[int, int, int]:
-        state = self.state
-        return state.ledger.table.gains.end, state.ledger.terms.arrivals, state.volumes.version
+    def _seen(self) -> tuple[int, int, int, int]:
+        state, terms = self.state, self.state.ledger.terms
+        return state.ledger.table.gains.end, terms.arrivals, state.volumes.version, terms.departures
+
+    @property
+    def _lasting(self) -> tuple[int, int, int]:
+        terms = self.state.ledger.terms
+        return terms.stays, self.state.volumes.version, terms.departures
 
     def changed_elsewhere(self) -> bool:
-        """Whether pods came since the last call that others may wait for, or storage changed."""
-        before, self._elsewhere = self._elsewhere, self._seen[1:]
+        """Whether pods came or went since the last call that others may wait for, or storage changed."""
+        before, self._elsewhere = self._elsewhere, self._lasting
         return before != self._elsewhere
 
     def is_asleep(self, cls: PodClass) -> bool:
-        """Whether nothing that could help this class has happened since it fitted nowhere: no row gained room for it, and
-        no pod came that it wants to be near or may now spread out against, and nothing changed of the storage that it claims."""
+        """Whether nothing that could help this class has happened since it fitted nowhere: no row gained room for it, no pod
+        came that it wants to be near or may now spread out against, nobody went who kept it away from other nodes, and nothing
+        changed of the storage that it claims."""
         seen = self._asleep.get(cls)
         if seen is None:
             return False
         now, table = self._seen, self.state.ledger.table
         came = cls.constraints.awaits_pods and seen[1] != now[1]
         storage = bool(cls.constraints.claims) and seen[2] != now[2]
-        if seen[0] == now[0] and not (came or storage):
+        left = seen[3] != now[3]
+        if seen[0] == now[0] and not (came or storage or left):
             return True
         if self._hopeless.get(cls) == table.version:
             return True
         self._hopeless.pop(cls, None)
         changed = table.gains.since(seen[0])
         rows: Rows | None = None  # a pod that went or came may matter far from its node
-        if changed is not None and not (storage or self.state.sees_pods(cls)):
+        if changed is not None and not (storage or left or self.state.sees_pods(cls)):
             rows = np.array(changed, np.intp)
             rows = rows[table.live[rows]]
         if not self.evaluation.fits(cls, rows).any():
@@ -285,6 +293,7 @@ class Placer:
             whole = (
                 changed is None
                 or len(kept.masked) != table.capacity
+                or kept.departures != terms.departures
                 or (kept.terms_version != terms.version and self.state.sees_pods(cls))
                 or (kept.storage != self.state.volumes.version and bool(cls.constraints.claims))
                 or (kept.images != self.state.images.version and bool(cls.images))
@@ -311,7 +320,8 @@ class Placer:
                 kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
                 kept.images = self.state.images.version
                 return kept
-        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.images.version)
+        seen = (table.changes.end, table.reliefs, terms.version, terms.departures, self.state.volumes.version,
+                self.state.images.version)  # fmt: skip
         kept = ClassState(*seen, self.evaluation.scores(cls, None))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)

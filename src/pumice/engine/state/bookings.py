@@ -72,6 +72,9 @@ class Bookings(Groups):
         if (features.anti or features.preferred) and not self.classes.labels_matter:
             self.classes.mind_labels()
             self.reclass_pending()
+        before = self.ledger.holdings.get(uid)
+        if before is not None and before.request != request:
+            self.wake_waiting()  # resized in place: its queue may have room now
         self.ledger.confirm(Holding(uid, node, request, grants, Hold.CONFIRMED, marks, features))
         if task is not None and task.cls.quota_known_late:
             self._recharge(task, grants)
@@ -224,6 +227,7 @@ class Bookings(Groups):
     def _forget_node(self, name: str) -> None:
         row = self.ledger.table.row_of.get(name)
         self.ledger.remove_node(name)
+        self.wake_waiting()  # whoever was kept away from other nodes by the pods that were seen there
         if row is not None:
             self.images.remove(row, len(self.ledger.table))
         self.assignments.hand_out(name, "")

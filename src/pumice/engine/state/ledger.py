@@ -94,7 +94,10 @@ class Ledger:
 
     def assume(self, uid: str) -> None:
         """The Binding is on its way: from now on only the API server's word changes this."""
-        self.holdings[uid].state = Hold.ASSUMED
+        holding = self.holdings[uid]
+        holding.state = Hold.ASSUMED
+        if holding.features is not None and holding.node in self.table.row_of:
+            self.terms.stay(holding.features)
 
     def confirm(self, holding: Holding) -> None:
         """The pod was seen on its node. What was seen replaces what was assumed; seeing it again changes nothing."""
@@ -261,7 +264,7 @@ class Ledger:
             if holding.state is Hold.TERMINATING:
                 self.table.set_releasing(row, columns, -1)
             if holding.features is not None:
-                self.terms.remove(row, holding.features)
+                self.terms.remove(row, holding.features, trial=holding.state is Hold.RESERVED)
             self.table.charge(row, columns, -1, gain=gain)
 
     def _charge_row(self, holding: Holding, row: int) -> None:
@@ -270,7 +273,7 @@ class Ledger:
         if holding.state is Hold.TERMINATING:
             self.table.set_releasing(row, columns, 1)
         if holding.features is not None:
-            self.terms.add(row, holding.features)
+            self.terms.add(row, holding.features, trial=holding.state is Hold.RESERVED)
 
     def _cards(self, holding: Holding, sign: int) -> None:
         for grant in holding.grants:

@@ -61,8 +61,12 @@ class TermIndex:
         self.version = 0
         """Raised when a pod came or went that some term may see."""
         self.arrivals = 0
-        """Raised when a pod came that some term in use selects, or when terms may select others than before: pods that
-        want to be near it, or spread out with it, may fit now."""
+        """Raised when a pod came that some term in use selects, on trial too, or when terms may select others than before: pods
+        that want to be near it, or spread out with it, may fit now."""
+        self.stays = 0
+        """The arrivals that are no trial: what is only tried and taken back is no reason to look again."""
+        self.departures = 0
+        """Raised when a pod that shuns others went, or a node: others may run elsewhere now, though no node gained room."""
         self.ports: dict[int, Counter[tuple[str, str, int]]] = {}
         self.volumes: dict[int, Counter[str]] = {}
         self.anti: dict[PodTerm, Counter[int]] = {}
@@ -85,6 +89,7 @@ class TermIndex:
     def remove_node(self, row: int) -> None:
         self.labels.remove(row)
         self.version += 1
+        self.departures += 1
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Labels of a namespace, None when it is gone. A change makes every count stale: namespaces change rarely."""
@@ -98,12 +103,22 @@ class TermIndex:
         self._seen_by.clear()
         self.version += 1
         self.arrivals += 1
+        self.stays += 1
 
-    def add(self, row: int, features: Features) -> None:
+    def add(self, row: int, features: Features, *, trial: bool = False) -> None:
         self._change(row, features, 1)
+        if not trial:
+            self.stay(features)
 
-    def remove(self, row: int, features: Features) -> None:
+    def stay(self, features: Features) -> None:
+        """A pod is more than a trial from now on."""
+        if self._seen_by.get(features):
+            self.stays += 1
+
+    def remove(self, row: int, features: Features, *, trial: bool = False) -> None:
         self._change(row, features, -1)
+        if features.anti and not trial:
+            self.departures += 1
 
     def counts(self, term: PodTerm) -> NDArray[np.int64]:
         """Per row the number of placed pods that the term selects. Shape (capacity,)."""
