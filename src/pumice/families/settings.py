@@ -19,8 +19,12 @@ Rule = tuple[tuple[str, str], ...]
 """Label pairs that a pod must all carry to match (section 13)."""
 
 LEXICOGRAPHIC_WEIGHT = 1e9
-"""Weight of the device score when a policy is set and no weight is (decision 2): the policy decides first, other
-plugins only among nodes that are equal to it. Their scores are below 1e5, ours differ by at least 1e-6."""
+"""Weight of the device score when no weight is set (decision 2): a policy decides first, other plugins only among nodes that
+are equal to it. Their scores are below 1e5, ours differ by at least 1e-6."""
+LAST_RESORT = 1000.0
+"""Taken from the score of a node that would give a MIG slot to a pod that names no mode: such a score is below 0 (ADR 32)."""
+_BEHIND_ALL = 1e12
+"""More than all plugins together can give: a last resort comes after every other node, whatever its weight."""
 
 POLICIES = ("binpack", "spread")
 MIG_POLICIES = ("listed", "tightest", "expected")
@@ -42,7 +46,7 @@ class Settings:
     configmap: str = names.DEVICE_CONFIGMAP
     configmap_namespace: str = names.DEVICE_CONFIG_NAMESPACE
     rules: tuple[Rule, ...] = ()
-    mig_policy: str = "listed"
+    mig_policy: str = "tightest"
     mig_catalogue: bool = True
     mig_off_group: bool = False
     short_entries: bool = False
@@ -55,16 +59,16 @@ class Settings:
     @property
     def node_weight(self) -> float:
         """What a node's score is multiplied with; 0 means that devices have no say in the choice of node."""
-        if self.weight is not None:
-            return float(max(0, self.weight))
-        return LEXICOGRAPHIC_WEIGHT if self.policy or self.mig_policy != "listed" else 0.0
+        return LEXICOGRAPHIC_WEIGHT if self.weight is None else float(max(0, self.weight))
 
     def contribution(self, score: Score) -> Score:
         """What a family's node score (a number or an array) adds to the node's total: upstream's rounding with a given
         weight; unrounded without one, so that ties between nodes of equal card scores are broken too (fit.TIE)."""
-        if self.weight is None:
-            return score * self.node_weight
-        return (score + 0.5) // 1 * self.node_weight
+        behind = (score < 0) * 1.0
+        own = score + behind * LAST_RESORT
+        if self.weight is not None:
+            own = (own + 0.5) // 1
+        return own * self.node_weight - behind * _BEHIND_ALL
 
 
 ARGUMENTS: Mapping[str, tuple[str, str]] = {

@@ -20,8 +20,8 @@ OURS = card("GPU-m1", 40960, 10, A100, mode="mig", places=True)
 UPSTREAMS = card("GPU-m1", 40960, 10, A100, mode="mig")
 
 
-def world(*cards: str, config: str = "", on: bool = True, **settings: object) -> TinyLedger:
-    chosen = Settings(vgpu=True, policy="binpack", mig_off_group=on, **settings)  # type: ignore[arg-type]
+def world(*cards: str, config: str = "", on: bool = True, mig_policy: str = "listed") -> TinyLedger:
+    chosen = Settings(vgpu=True, policy="binpack", mig_off_group=on, mig_policy=mig_policy)
     ledger = TinyLedger(NvidiaVgpu(parse_device_config(config), chosen))
     ledger.add_node(vgpu_node("n1", *(cards or (OURS,))))
     return ledger

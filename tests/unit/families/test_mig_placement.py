@@ -91,7 +91,7 @@ def test_the_node_score_of_tightest_prefers_the_node_that_wastes_less() -> None:
     scores = {}
     for node in ("n1", "n2"):
         for memory in (3000, 9000, 20000):
-            fit = ledger.try_pod(pod_of("p", limits(1, memory)), node)
+            fit = ledger.try_pod(pod_of("p", limits(1, memory), annotations={names.VGPU_MODE: "mig"}), node)
             scores[node, memory] = fit.score if isinstance(fit, Fit) else -1.0
     assert scores["n1", 9000] > scores["n2", 9000]
     assert scores["n1", 3000] > scores["n2", 3000]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pumice.families.registry import families_for
-from pumice.families.settings import LEXICOGRAPHIC_WEIGHT, Settings, settings_from
+from pumice.families.settings import LAST_RESORT, LEXICOGRAPHIC_WEIGHT, Settings, settings_from
 from pumice.model.refusal import Refusal
 
 
@@ -53,8 +53,16 @@ def test_modes_that_exclude_each_other_are_refused(arguments: dict[str, object])
 def test_a_policy_without_a_weight_decides_before_every_other_plugin() -> None:
     assert read(deviceshare__SchedulePolicy="binpack").node_weight == LEXICOGRAPHIC_WEIGHT
     assert read(deviceshare__SchedulePolicy="binpack", deviceshare__ScheduleWeight=0).node_weight == 0
-    assert read().node_weight == 0
-    assert read(pumice__MigPolicy="tightest").node_weight == LEXICOGRAPHIC_WEIGHT
+    assert read().node_weight == LEXICOGRAPHIC_WEIGHT  # a pod or a MIG slot may bring a policy of its own
+
+
+@pytest.mark.parametrize("weight", [None, 0, 10, 10**9])
+def test_a_last_resort_comes_after_every_other_node_whatever_the_weight(weight: int | None) -> None:
+    settings = read(deviceshare__SchedulePolicy="binpack", **({} if weight is None else {"deviceshare__ScheduleWeight": weight}))
+    worst, best = 0.0, 100.0
+    assert settings.contribution(worst) > settings.contribution(best - LAST_RESORT) + 1e5
+    both = settings.contribution(np.array([worst, best - LAST_RESORT]))
+    assert both.tolist() == [settings.contribution(worst), settings.contribution(best - LAST_RESORT)]
 
 
 def test_a_given_weight_multiplies_the_rounded_score_as_upstream_does() -> None:

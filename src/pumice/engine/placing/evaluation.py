@@ -59,7 +59,6 @@ class Evaluation:
                 fits &= ~verdict.failed
             left = {row: left[row] for row in array[fits].tolist()}
         settings = self.state.settings
-        weight = settings.node_weight
         found = {}
         for row, (have, used) in left.items():
             score = self.framework.score(self.state, cls, row, have, used)
@@ -69,8 +68,7 @@ class Evaluation:
                 if fit is None:
                     break
                 grants.append(fit.grant)
-                if weight:
-                    score += settings.contribution(fit.score)
+                score += settings.contribution(fit.score)
             else:
                 found[row] = (tuple(grants), score)
         return found
@@ -101,7 +99,7 @@ class Evaluation:
         ranked = book.rank(ask, rows, self.state.ledger.table.capacity, fits)
         if ranked is not None:
             may, device = ranked
-            return fits & may, scores + settings.contribution(device) if settings.node_weight else scores
+            return fits & may, scores + settings.contribution(device)
         fits, scores = fits.copy(), scores.copy()
         table = self.state.ledger.table
         for place in np.flatnonzero(fits):
@@ -110,7 +108,7 @@ class Evaluation:
             if fit is None:
                 fits[place] = False
             else:
-                scores[place] += settings.contribution(fit.score) if settings.node_weight else 0.0
+                scores[place] += settings.contribution(fit.score)
         return fits, scores
 
     def idle(self, cls: PodClass, rows: Rows | None, *, future: bool = False) -> NDArray[np.bool_]:

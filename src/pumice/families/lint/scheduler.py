@@ -86,8 +86,10 @@ def _without_effect(settings: Settings, arguments: Mapping[str, Any]) -> Iterato
             )
         if (settings.weight or 0) < 0:
             yield "deviceshare.ScheduleWeight", f"weight {settings.weight} counts as 0"
-        if settings.weight and not settings.policy and settings.mig_policy == "listed":
-            yield "deviceshare.ScheduleWeight", "a weight without deviceshare.SchedulePolicy multiplies a score of 0"
+        if settings.weight and not settings.policy:
+            yield "deviceshare.ScheduleWeight", (
+                "a weight without deviceshare.SchedulePolicy counts for MIG slots and for pods with a policy of their own only"
+            )
         return
     for key in ("deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules",
                 "pumice.MigPolicy", "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName"):  # fmt: skip

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pumice.families.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraints_of, containers_of
-from pumice.families.nvidia_vgpu.fit import Draft, fit_node, hopeless
+from pumice.families.nvidia_vgpu.draft import Draft
+from pumice.families.nvidia_vgpu.fit import fit_node, hopeless
 from pumice.families.nvidia_vgpu.inventory import Facts, inventory_of
 from pumice.families.nvidia_vgpu.mig import STATES, Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import chooser

@@ -2,67 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
+from pumice.families.nvidia_vgpu.draft import Chosen, Draft, charge, draft_of, ordered, passes
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.mig import TANGLED, Geometry
+from pumice.families.nvidia_vgpu.policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.rows import Row, Rows, rows_of
+from pumice.families.nvidia_vgpu.search import OutOfSteps, Search, largest_first
+from pumice.families.nvidia_vgpu.slots import MigChooser, cost_of, slots_for
 from pumice.families.nvidia_vgpu.topology import together
-from pumice.families.protocol import Fit, NodeCards
+from pumice.families.seam import Fit, NodeCards
+from pumice.families.settings import LAST_RESORT
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 
-TIE = 1e-4
-"""Share of the score that orders nodes whose cards score alike: binpack goes on with the fuller node, spread with the
-emptier one. Small enough never to change what upstream's rounding makes of a score."""
-
 Picks = list[tuple[Piece, ...]]
-MigChooser = Callable[[Geometry, int, int, int], tuple[float, int, int] | None]
-"""(geometry, active group, used mask, need MiB) -> (cost, group, slot), or None; least cost first, then card order."""
-
-
-@dataclass(slots=True)
-class Draft:
-    """The node's counters as the walk goes on; ``failed`` is the container that found too few cards."""
-
-    shares: list[int]
-    memory: list[int]
-    cores: list[int]
-    group: list[int]
-    used: list[int]
-    failed: int = -1
-    found: int = 0
 
 
 def fit_node(family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None) -> Fit | Draft | None:
     """The choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve.
 
-    Where the pod leaves the mode open and the node has both, HAMi-core is tried first: a share wastes nothing, a slot is
-    rounded up. MIG takes what does not fit there; one pod never holds cards of both modes.
+    Where the pod leaves the mode open, HAMi-core is tried first: a share wastes nothing, a slot is rounded up. MIG takes what
+    does not fit there, and a node that has nothing better is a last resort; one pod never holds cards of both modes.
     """
     facts: Facts = node.inventory.config
     cards, usages = node.inventory.cards, node.usages
     rows = rows_of(ask, cards, facts)
     closed = closed_cards(ask, node)
     failure: Draft | None = None
+    complete = True
     for mode, containers in rows.modes:
         outcome = _place(ask, mode, containers, cards, usages, closed, facts, choose)
         if not isinstance(outcome, Draft):
             score, picks = outcome
+            if mode is Mode.MIG and ask.mode is None:
+                score -= LAST_RESORT
             return Fit(Grant(family, node.node, tuple(picks)), score)
+        complete = complete and outcome.complete
         failure = outcome
+        failure.complete = complete
     return failure
 
 
 def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None) -> bool:
-    """Whether the pod would not fit even if every other pod left the node (D-34)."""
+    """Whether the pod would not fit even if every other pod left the node (D-34): known, not only not found."""
     facts: Facts = node.inventory.config
     rows: Rows = rows_of(ask, node.inventory.cards, facts)
     if rows.hopeless is None:
         empty = [Usage()] * len(node.inventory.cards)
         alone = NodeCards(node.node, node.inventory, empty)
-        rows.hopeless = not isinstance(fit_node("", ask, alone, choose), Fit)
+        outcome = fit_node("", ask, alone, choose)
+        rows.hopeless = outcome is None or (isinstance(outcome, Draft) and outcome.complete)
     return rows.hopeless
 
 
@@ -83,45 +74,102 @@ def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards:
     if mode is Mode.HAMI_CORE and len(containers) == 1 and ask.containers[0].count == 1:
         row = _one_share(containers[0], ask.containers[0].cores, ask.card_policy, usages, closed)
         if row is None:
-            return _draft(usages, facts, mode, failed=0)
+            return draft_of(usages, facts, mode, failed=0)
         usage, need = usages[row.card], row.need
         piece = Piece(row.card, cards[row.card].uuid, need, ask.containers[0].cores, need)
-        score = 0.0
-        if ask.node_policy == "binpack":
-            score = 100.0 * (usage.memory + need) / row.total if row.total else 0.0
-        elif ask.node_policy == "spread":
-            score = 0.0 if usage.shares else 100.0
+        policy = POLICIES.get(ask.node_policy)
+        score = 0.0 if policy is None else policy.worth(usage.memory + need, row.total or 1, usage.shares)
         return score + node_tie(ask.node_policy, usages, facts), [(piece,)]
-    draft = _draft(usages, facts, mode)
-    choose = choose if mode is Mode.MIG else None
-    picks: Picks = []
-    sum_of_scores, pieces = 0.0, 0
-    for number, container in enumerate(ask.containers):
-        rows = containers[number]
-        if mode is Mode.MIG:
-            chosen = _slots(rows, container, ask.card_policy, draft, closed, choose)
-        else:
-            chosen = _shares(rows, container, ask.card_policy, draft, closed)
-            if facts.links and len(ask.containers) == 1 and 1 < container.count < len(chosen):
-                chosen = together(chosen, container.count, cards, _tier(ask, draft))
-        if len(chosen) < container.count:
-            draft.failed, draft.found = number, len(chosen)
-            return draft
-        parts = []
-        for row, group, slot in chosen[: container.count]:
-            cost = _cost(draft, row, group, slot, choose)
-            piece = _charge(draft, row, container, cards[row.card].uuid, group, slot)
-            parts.append(piece)
+    walk = _Walk(ask, mode, containers, cards, usages, closed, facts, choose if mode is Mode.MIG else None)
+    upstreams = range(len(ask.containers))
+    failure = walk.go(upstreams)
+    if failure is None:
+        return walk.score(), walk.picks()
+    parts = sum(container.count for container in ask.containers)
+    if len(ask.containers) > 1:
+        order = largest_first(ask, containers)
+        if order != [*upstreams] and walk.go(order) is None:
+            return walk.score(), walk.picks()
+    elif mode is Mode.HAMI_CORE or parts == 1:
+        return failure  # one container looks at all cards anyway
+    draft = draft_of(usages, facts, mode)
+    try:
+        found = Search(ask, containers, largest_first(ask, containers), draft, closed, mode is Mode.MIG).run()
+    except OutOfSteps:
+        failure.complete = False
+        return failure
+    if found is None:
+        return failure
+    walk.take(found)
+    return walk.score(), walk.picks()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk over the containers: the cards that each finds on what the ones before it leave."""
+
+    ask: VgpuAsk
+    mode: Mode
+    containers: Sequence[Sequence[Row]]
+    cards: Sequence[Card]
+    usages: Sequence[Usage]
+    closed: Collection[int]
+    facts: Facts
+    choose: MigChooser | None
+    found: dict[int, tuple[Piece, ...]] = field(default_factory=dict)
+    worth: float = 0.0
+
+    def go(self, order: Sequence[int]) -> Draft | None:
+        """None when every container finds its cards."""
+        draft = self._begin()
+        for number in order:
+            chosen = self._chosen(number, draft)
+            count = self.ask.containers[number].count
+            if len(chosen) < count:
+                draft.failed, draft.found = number, len(chosen)
+                return draft
+            self._charge(draft, number, chosen[:count])
+        return None
+
+    def take(self, found: Mapping[int, Sequence[Chosen]]) -> None:
+        """Cards that somebody else has chosen."""
+        draft = self._begin()
+        for number, chosen in found.items():
+            self._charge(draft, number, chosen)
+
+    def picks(self) -> Picks:
+        return [self.found[number] for number in range(len(self.containers))]
+
+    def score(self) -> float:
+        policy = self.ask.node_policy or ("binpack" if self.choose is not None else "")
+        pieces = sum(len(parts) for parts in self.found.values())
+        return self.worth / max(1, pieces) + node_tie(policy, self.usages, self.facts)
+
+    def _begin(self) -> Draft:
+        self.found.clear()
+        self.worth = 0.0
+        return draft_of(self.usages, self.facts, self.mode)
+
+    def _chosen(self, number: int, draft: Draft) -> list[Chosen]:
+        ask, container, rows = self.ask, self.ask.containers[number], self.containers[number]
+        if self.mode is Mode.MIG:
+            return slots_for(rows, container, ask.card_policy, draft, self.closed, self.choose)
+        chosen = _shares(rows, container, ask.card_policy, draft, self.closed)
+        if self.facts.links and len(ask.containers) == 1 and 1 < container.count < len(chosen):
+            return together(chosen, container.count, self.cards, _tier(ask, draft))
+        return chosen
+
+    def _charge(self, draft: Draft, number: int, chosen: Sequence[Chosen]) -> None:
+        container, parts = self.ask.containers[number], []
+        policy = POLICIES.get(self.ask.node_policy)
+        for row, group, slot in chosen:
+            cost = cost_of(draft, row, group, slot, self.choose)
+            parts.append(charge(draft, row, container, self.cards[row.card].uuid, group, slot))
             if cost is not None:
-                sum_of_scores += mig_score(cost, row)
-            elif ask.node_policy == "binpack":
-                sum_of_scores += 100.0 * draft.memory[row.card] / row.total if row.total else 0.0
-            elif ask.node_policy == "spread":
-                sum_of_scores += 0.0 if usages[row.card].shares else 100.0
-        pieces += len(parts)
-        picks.append(tuple(parts))
-    policy = ask.node_policy or ("binpack" if mode is Mode.MIG and choose is not None else "")
-    return sum_of_scores / max(1, pieces) + node_tie(policy, usages, facts), picks
+                self.worth += mig_score(cost, row)
+            elif policy is not None:
+                self.worth += policy.worth(draft.memory[row.card], row.total or 1, self.usages[row.card].shares)
+        self.found[number] = tuple(parts)
 
 
 def mig_score(cost: float, row: Row) -> float:
@@ -130,36 +178,25 @@ def mig_score(cost: float, row: Row) -> float:
     return 100.0 * (1.0 - cost / (4.0 * row.geometry.largest))
 
 
-def _cost(draft: Draft, row: Row, group: int, slot: int, choose: MigChooser | None) -> float | None:
-    if choose is None or row.geometry is None:
-        return None
-    offer = choose(row.geometry, draft.group[row.card], draft.used[row.card], row.need_mib)
-    if offer is not None and offer[1:] == (group, slot):
-        return offer[0]
-    return float(row.geometry.memory(group, slot) - row.need_mib)  # a further slot of the same container
-
-
-def node_tie(policy: str, usages: Sequence[Usage], facts: Facts) -> float:
+def node_tie(name: str, usages: Sequence[Usage], facts: Facts) -> float:
     """The part of the score that orders nodes of equal card scores; see TIE."""
-    if policy == "binpack":
-        used = 0
-        for usage in usages:
-            used += usage.memory
-        return TIE * (used / facts.total)
-    if policy == "spread":
-        used = 0
-        for usage in usages:
-            used += usage.shares
-        return TIE * (1.0 - used / facts.shares)
-    return 0.0
+    policy = POLICIES.get(name)
+    if policy is None:
+        return 0.0
+    memory = shares = 0
+    for usage in usages:
+        memory += usage.memory
+        shares += usage.shares
+    return float(TIE * policy.tie(memory, facts.total, shares, facts.shares))
 
 
 def _one_share(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[Usage],
                closed: Collection[int]) -> Row | None:  # fmt: skip
     """The first card in the policy's order that passes checks b to g; the common case, hence without a draft."""
+    known = POLICIES.get(policy)
     best: Row | None = None
     rank = 0
-    for row in rows if policy else reversed(rows):
+    for row in rows if known else reversed(rows):
         index, total, limit, need, _, _ = row
         usage = usages[index]
         shares, used = usage.shares, usage.cores
@@ -167,152 +204,31 @@ def _one_share(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[Us
             continue
         if (cores == 100 and shares) or (cores == 0 and used >= 100) or index in closed:
             continue
-        if not policy:
+        if known is None:
             return row
-        key = usage.memory if policy == "binpack" else -shares
+        key = known.rank(usage.memory, shares)
         if best is None or key > rank:
             best, rank = row, key
     return best
 
 
-def _draft(usages: Sequence[Usage], facts: Facts, mode: Mode, failed: int = -1) -> Draft:
-    group, used = [-1] * len(usages), [0] * len(usages)
-    if mode is Mode.MIG:
-        for index, geometry in enumerate(facts.geometries):
-            holders = usages[index].holders
-            if geometry is not None and holders:
-                group[index], used[index] = geometry.held(usages[index])
-    return Draft([u.shares for u in usages], [u.memory for u in usages], [u.cores for u in usages], group, used, failed)
-
-
-def passes(row: Row, cores: int, draft: Draft) -> bool:
-    """Checks b and d to g of section 7."""
-    index, total, limit, need, _, _ = row
-    shares, used = draft.shares[index], draft.cores[index]
-    if shares >= limit or total - draft.memory[index] < need or used + cores > 100:
-        return False
-    return not ((cores == 100 and shares) or (cores == 0 and used >= 100))
-
-
-def _ordered(rows: Sequence[Row], policy: str, draft: Draft) -> list[Row]:
-    """The order of section 9 at the start of a container."""
-    if policy == "binpack":
-        return sorted(rows, key=lambda row: (-draft.memory[row.card], row.card))
-    if policy == "spread":
-        return sorted(rows, key=lambda row: (draft.shares[row.card], row.card))
-    return list(reversed(rows))
-
-
-def _tier(ask: VgpuAsk, draft: Draft) -> Callable[[Row], tuple[int, ...]]:
+def _tier(ask: VgpuAsk, draft: Draft) -> Callable[[Row], tuple[float, ...]]:
     """Cards of one tier are equal for the card policy and for the node's score, so that topology may choose among them."""
+    on_card, on_node = POLICIES.get(ask.card_policy), POLICIES.get(ask.node_policy)
 
-    def tier(row: Row) -> tuple[int, ...]:
+    def tier(row: Row) -> tuple[float, ...]:
         memory, shares = draft.memory[row.card], draft.shares[row.card]
-        rank = memory if ask.card_policy == "binpack" else shares if ask.card_policy == "spread" else 0
-        scored = (memory, row.total) if ask.node_policy == "binpack" else (int(shares == 0),) if ask.node_policy else ()
-        return (rank, *scored)
+        rank = on_card.rank(memory, shares) if on_card else 0
+        return (rank, on_node.worth(memory + row.need, row.total or 1, shares)) if on_node else (rank,)
 
     return tier
 
 
 def _shares(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft,
-            closed: Collection[int]) -> list[tuple[Row, int, int]]:  # fmt: skip
+            closed: Collection[int]) -> list[Chosen]:  # fmt: skip
     """All cards that pass, in order: the caller takes the first ``count`` of them, each card at most once."""
     cores = ask.cores
     passing = [row for row in rows if passes(row, cores, draft) and row.card not in closed]
     if len(passing) >= ask.count:
-        passing = _ordered(passing, policy, draft)
+        passing = ordered(passing, policy, draft)
     return [(row, -1, -1) for row in passing]
-
-
-def _slots(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft, closed: Collection[int],
-           choose: MigChooser | None) -> list[tuple[Row, int, int]]:  # fmt: skip
-    """Slots for one container: different cards as far as they reach, then further slots of the same cards (E-36b)."""
-    ordered = [row for row in _ordered(rows, policy, draft) if row.card not in closed]
-    found = _rounds(ordered, ask, draft, choose)
-    if len(found) < ask.count and ask.count > 1:
-        grouped = _grouped(ordered, ask, draft)
-        found = max(found, grouped, key=len)
-    return found[: ask.count]
-
-
-def _rounds(ordered: Sequence[Row], ask: ContainerAsk, draft: Draft,
-            choose: MigChooser | None) -> list[tuple[Row, int, int]]:  # fmt: skip
-    mine = _copy(draft)
-    found: list[tuple[Row, int, int]] = []
-    while len(found) < ask.count:
-        taken: set[int] = set()
-        while len(found) < ask.count:
-            pick = _next_slot(ordered, ask.cores, mine, taken, choose)
-            if pick is None:
-                break
-            row, group, slot = pick
-            _charge(mine, row, ask, "", group, slot)
-            taken.add(row.card)
-            found.append(pick)
-        if not taken:
-            break
-    return found
-
-
-def _next_slot(ordered: Sequence[Row], cores: int, draft: Draft, taken: Collection[int],
-               choose: MigChooser | None) -> tuple[Row, int, int] | None:  # fmt: skip
-    best: tuple[Row, int, int] | None = None
-    least = 0.0
-    for row in ordered:
-        geometry = row.geometry
-        if row.card in taken or geometry is None or not passes(row, cores, draft):
-            continue
-        active, used = draft.group[row.card], draft.used[row.card]
-        if active == TANGLED:
-            continue
-        if choose is None:
-            choice = geometry.first_fit(active, used, row.need_mib)
-            if choice is not None:
-                return row, *choice
-            continue
-        offer = choose(geometry, active, used, row.need_mib)
-        if offer is not None and (best is None or offer[0] < least):
-            least, best = offer[0], (row, offer[1], offer[2])
-    return best
-
-
-def _grouped(ordered: Sequence[Row], ask: ContainerAsk, draft: Draft) -> list[tuple[Row, int, int]]:
-    """The other way to several slots: empty cards open the first group that holds as many as possible of them."""
-    found: list[tuple[Row, int, int]] = []
-    mine = _copy(draft)
-    for row in ordered:
-        geometry = row.geometry
-        if geometry is None or geometry.anywhere:  # there, first fit leaves as much room as any order
-            continue
-        index, missing = row.card, ask.count - len(found)
-        if not mine.used[index]:
-            most = min(missing, max(group.room(row.need_mib, 0) for group in geometry.groups))
-            mine.group[index] = geometry.first_with_room(row.need_mib, most)
-        group = mine.group[index]
-        if group < 0:
-            continue
-        while len(found) < ask.count and passes(row, ask.cores, mine):
-            slot = geometry.groups[group].first(row.need_mib, mine.used[index])
-            if slot < 0:
-                break
-            _charge(mine, row, ask, "", group, slot)
-            found.append((row, group, slot))
-    return found
-
-
-def _copy(draft: Draft) -> Draft:
-    return Draft(draft.shares[:], draft.memory[:], draft.cores[:], draft.group[:], draft.used[:])
-
-
-def _charge(draft: Draft, row: Row, ask: ContainerAsk, uuid: str, group: int, slot: int) -> Piece:
-    index = row.card
-    memory, place = row.need, None
-    if row.geometry is not None:
-        place = row.geometry.slot(group, slot)
-        memory = place.memory
-        draft.group[index], draft.used[index] = row.geometry.taken(draft.group[index], draft.used[index], group, slot)
-    draft.shares[index] += 1
-    draft.memory[index] += memory
-    draft.cores[index] += ask.cores
-    return Piece(index, uuid, memory, ask.cores, row.need, place)

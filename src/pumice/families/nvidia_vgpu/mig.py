@@ -71,6 +71,12 @@ class Geometry:
         """MiB of the largest slot of any group: what a whole card means in MIG mode (D-24)."""
         return max(max(group.memory) for group in self.groups)
 
+    def part(self, percent: int) -> int:
+        """MiB of the smallest kind of slot that is so many per cent of the largest, to the nearest per cent: half of an 80 GB
+        card is its 3g.40gb, although that has 49.7 per cent of the 7g.80gb."""
+        least = self.largest * (2 * percent - 1)
+        return next(size for size in self.sizes if 200 * size > least) if percent else 0
+
     def candidates(self, active: int, used: int) -> Sequence[int]:
         """Groups that may be chosen now: a card without used slots is free to change its group (D-22)."""
         return (active,) if used else range(len(self.groups))

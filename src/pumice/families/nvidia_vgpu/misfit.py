@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
-from pumice.families.nvidia_vgpu.fit import Draft
+from pumice.families.nvidia_vgpu.draft import Draft
 from pumice.families.nvidia_vgpu.inventory import Facts
 from pumice.families.nvidia_vgpu.mig import TANGLED
 from pumice.families.nvidia_vgpu.rows import rows_of, unusable

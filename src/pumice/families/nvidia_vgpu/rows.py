@@ -78,15 +78,17 @@ def _of_container(ask: ContainerAsk, cards: list[Card], facts: Facts) -> tuple[R
 
 
 def needs(ask: ContainerAsk, card: Card, geometry: Geometry | None) -> tuple[int, int]:
-    """(memory units, MiB to look for in the geometry). A whole MIG card is its largest slot (D-24)."""
+    """(memory units, MiB to look for in the geometry)."""
     need = needed(ask, card.total, geometry)
     return (need, 0) if geometry is None else (need, need * geometry.factor)
 
 
 def needed(ask: ContainerAsk, total: int, geometry: Geometry | None) -> int:
-    """Memory units on a card of ``total`` units."""
-    need = ask.need(total)
-    return min(need, geometry.largest // geometry.factor) if geometry is not None and ask.percent == 100 else need
+    """Memory units on a card of ``total`` units. In MIG mode a percentage is one of the largest slot, which is what a whole card
+    means there (D-24): the driver keeps some memory back, so that no slot is half of what the card registers."""
+    if geometry is None or ask.percent > 100:  # UNSET, or more than there is
+        return ask.need(total)
+    return min(total, geometry.part(ask.percent) // geometry.factor)
 
 
 def dearest(ask: ContainerAsk, total: int, geometry: Geometry | None) -> int:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pumice.families.nvidia_vgpu.draft import Chosen
 from pumice.families.nvidia_vgpu.rows import Row
 from pumice.model.cards import Card
 
-Chosen = tuple[Row, int, int]
-
 
 def together(ordered: Sequence[Chosen], count: int, cards: Sequence[Card],
-             tier: Callable[[Row], tuple[int, ...]]) -> list[Chosen]:  # fmt: skip
+             tier: Callable[[Row], tuple[float, ...]]) -> list[Chosen]:  # fmt: skip
     """Rewrite the first ``count`` of ``ordered``: a tier that is taken only in part gives its closest cards.
 
     Grows from each possible first card and keeps the set with the widest links; ties keep the policy's order.

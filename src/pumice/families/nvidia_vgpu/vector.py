@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.families.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
-from pumice.families.nvidia_vgpu.fit import TIE
 from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
+from pumice.families.nvidia_vgpu.policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.rows import needed, type_allowed
-from pumice.families.protocol import Columns
+from pumice.families.seam import Columns
+from pumice.families.settings import LAST_RESORT
 from pumice.model.cards import Mode
 
 Ints = NDArray[np.int64]
@@ -45,6 +46,16 @@ def rank_nodes(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Cho
     return shares[0] | slots[0], np.where(shares[0], shares[1], slots[1])
 
 
+def _unsure(ask: VgpuAsk, columns: Columns, usable: Bools, alone: Bools, may: Bools) -> Bools:
+    """Nodes on which the walk fails although every container alone would fit and the memory left is enough: fit may yet find
+    a way (search.py)."""
+    unsure = alone & ~may
+    if unsure.any():
+        least = sum(c.count * c.memory for c in ask.containers if c.percent == UNSET)
+        unsure &= np.where(usable, columns.total - columns.memory, 0).sum(axis=1) >= least
+    return unsure
+
+
 def _usable(ask: VgpuAsk, columns: Columns) -> Bools:
     allowed = np.array([type_allowed(ask, t, t.lower()) for t in columns.types] + [False])  # -1 picks the last: absent
     return np.asarray(columns.flags & allowed.take(columns.type_id))
@@ -58,15 +69,20 @@ def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
         return nowhere
     usable = _usable(ask, columns) & ~columns.mig
     total, memory, shares, cores = columns.total, columns.memory, columns.shares, columns.cores
-    idle = shares == 0 if ask.node_policy == "spread" else None
+    node_policy, before = POLICIES.get(ask.node_policy), shares
     reverse = np.arange(width - 1, -1, -1)  # of equal cards the lowest index has the highest key
     row = np.arange(nodes)
-    may, summed = np.ones(nodes, bool), np.zeros(nodes)
+    may, alone, summed = np.ones(nodes, bool), np.ones(nodes, bool), np.zeros(nodes)
     picks, done = sum(c.count for c in ask.containers), 0
+    several = len(ask.containers) > 1
     for container in ask.containers:
         need = container.memory if container.percent == UNSET else total * container.percent // 100
         open_cards = usable & (shares < columns.share_limit) & (memory <= total - need)
         open_cards &= _cores_allow(container.cores, cores, shares)
+        if several:
+            first = usable & (before < columns.share_limit) & (columns.memory <= total - need)
+            first &= _cores_allow(container.cores, columns.cores, before)
+            alone &= first.sum(axis=1) >= container.count
         key = _order(ask.card_policy, memory, shares, reverse)
         np.putmask(key, ~open_cards, -1)
         for _ in range(container.count):
@@ -82,13 +98,16 @@ def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
                 memory[row, card] = charged
                 shares[row, card] += 1
                 cores[row, card] += container.cores
-            if ask.node_policy == "binpack":
-                summed += 100.0 * charged / np.maximum(total[row, card], 1)
-            elif idle is not None:
-                summed += np.where(idle[row, card], 100.0, 0.0)
-        if not may.any():
+            if node_policy is not None:
+                summed += node_policy.worth(charged, np.maximum(total[row, card], 1), before[row, card])
+        if not (alone if several else may).any():
             return nowhere
-    return may, summed / max(1, picks) + _tie(ask.node_policy, columns)
+    score = summed / max(1, picks) + _tie(ask.node_policy, columns)
+    if several and not may.all():
+        unsure = _unsure(ask, columns, usable, alone, may)
+        score[unsure] = np.nan
+        may |= unsure
+    return may, score
 
 
 def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
@@ -101,14 +120,10 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
     usable = _usable(ask, columns) & columns.mig & (columns.state >= 0)
     geometries = [(g, here) for g in catalogue.known() if (here := usable & (columns.state // STATES == g.number)).any()]
     policy = ask.node_policy or ("binpack" if choose is not None else "")
+    node_policy = POLICIES.get(policy)
     row, reverse = np.arange(nodes), np.arange(width - 1, -1, -1)
-    now = _Cards(columns.memory, columns.cores, columns.shares, columns.state)
-    may, unsure, summed = np.ones(nodes, bool), np.zeros(nodes, bool), np.zeros(nodes)
-    # Where one by one finds too few, an idle card in a group that holds them all may still do (fit._grouped).
-    idle = np.zeros((nodes, width), bool)
-    for geometry, here in geometries:
-        if not geometry.anywhere:
-            idle |= here & (columns.state % STATES == 0)
+    now = began = _Cards(columns.memory, columns.cores, columns.shares, columns.state)
+    may, alone, summed = np.ones(nodes, bool), np.ones(nodes, bool), np.zeros(nodes)
     picks, done = sum(c.count for c in ask.containers), 0
     for container in ask.containers:
         tables = []
@@ -117,6 +132,8 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
             if need is None:
                 return None
             tables.append((here, need, _answers(geometry, need * geometry.factor, choose)))
+        if picks > 1:
+            alone &= _offers(tables, columns, began, container.cores).open.any(axis=1)
         order = _order(ask.card_policy, now.memory, now.shares, reverse)
         taken = np.zeros((nodes, width), bool)
         for _ in range(container.count):
@@ -131,27 +148,28 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
                 open_cards &= masked == masked.min(axis=1)[:, None]
             best = np.ascontiguousarray(np.where(open_cards, order, -1).T).max(axis=0)
             card = width - 1 - best % width if ask.card_policy else np.maximum(best, 0)
-            if container.count > 1:
-                unsure |= may & (best < 0) & idle.any(axis=1)
             may &= best >= 0
             done += 1
             charged = now.memory[row, card] + offer.charge[row, card]
             if choose is not None:
                 summed += offer.worth[row, card]
-            elif policy == "binpack":
-                summed += 100.0 * charged / np.maximum(columns.total[row, card], 1)
-            elif policy == "spread":
-                summed += np.where(columns.shares[row, card] == 0, 100.0, 0.0)
+            elif node_policy is not None:
+                summed += node_policy.worth(charged, np.maximum(columns.total[row, card], 1), columns.shares[row, card])
             if done < picks:
                 found = np.flatnonzero(best >= 0)
                 at = row[found], card[found]
                 taken[at] = True
                 now = now.with_pick(at, charged[found], container.cores, offer.after[at])
-        if not (may | unsure).any():
-            break
+        if not (may.any() or (picks > 1 and alone.any())):
+            return np.zeros(nodes, bool), np.zeros(nodes)
     score = summed / max(1, picks) + _tie(policy, columns)
-    score[unsure] = np.nan
-    return may | unsure, score
+    if ask.mode is None:
+        score -= LAST_RESORT
+    if picks > 1 and not may.all():
+        unsure = _unsure(ask, columns, usable, alone, may)
+        score[unsure] = np.nan
+        may |= unsure
+    return may, score
 
 
 @dataclass(slots=True)
@@ -247,14 +265,13 @@ def _answers(geometry: Geometry, need: int, choose: Chooser | None) -> Answers:
 def _order(policy: str, memory: Ints, shares: Ints, reverse: Ints) -> Ints:
     """Keys whose maximum is the first card in the policy's order (section 9)."""
     width = len(reverse)
-    if policy == "binpack":
-        return np.asarray(memory * width + reverse)
-    if policy == "spread":
-        return np.asarray((_MANY - shares) * width + reverse)
+    known = POLICIES.get(policy)
+    if known is not None:
+        return np.asarray((known.rank(memory, shares) + _MANY) * width + reverse)
     return np.tile(np.arange(width), (len(memory), 1))
 
 
-_MANY = 2**40  # above any number of shares
+_MANY = 2**40  # above any number of shares, so that no key is below 0
 
 
 def _cores_allow(wanted: int, cores: Ints, shares: Ints) -> Bools:
@@ -266,9 +283,9 @@ def _cores_allow(wanted: int, cores: Ints, shares: Ints) -> Bools:
 
 
 def _tie(policy: str, columns: Columns) -> NDArray[np.float64]:
+    known = POLICIES.get(policy)
+    if known is None:
+        return np.zeros(columns.total.shape[0])
     ones = np.ones(columns.total.shape[1], np.int64)  # a product with ones is the quickest sum over the short axis
-    if policy == "binpack":
-        return np.asarray(TIE * ((columns.memory @ ones) / np.maximum(columns.total @ ones, 1)))
-    if policy == "spread":
-        return np.asarray(TIE * (1.0 - (columns.shares @ ones) / np.maximum(columns.share_limit @ ones, 1)))
-    return np.zeros(columns.total.shape[0])
+    used = columns.memory @ ones, np.maximum(columns.total @ ones, 1), columns.shares @ ones
+    return np.asarray(TIE * known.tie(*used, np.maximum(columns.share_limit @ ones, 1)))
