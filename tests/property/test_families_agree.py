@@ -60,12 +60,12 @@ def random_node(dice: random.Random, name: str, *, places: bool = False) -> Node
 
 def random_pod(dice: random.Random, number: int) -> Pod:
     containers = []
-    for _ in range(dice.choice((1, 1, 1, 2))):
+    for _ in range(dice.choice((1, 1, 1, 2, 3))):
         cores = dice.choice((0, 0, 10, 50, 100, 101))
         count = dice.choice((1, 1, 1, 2, 3, 8))
         kind = dice.random()
         if kind < 0.2:
-            containers.append(limits(count, None, cores, dice.choice((None, 0, 30, 100))))
+            containers.append(limits(count, None, cores, dice.choice((None, 0, 12, 30, 50, 99, 100, 150))))
         else:
             containers.append(limits(count, dice.choice((100, 3000, 5120, 8000, 10000, 16384, 20000, 70000)), cores))
     notes = {}

@@ -91,3 +91,29 @@ def test_the_guides_mig_pod_gets_the_5_gb_slice_and_vgpu_pods_go_to_the_other_no
 def test_every_guides_configuration_switches_a_family_on(path: Path) -> None:
     text = yaml.safe_load(path.read_text())["data"][names.SCHEDULER_CONF_KEY]
     assert engine_of(Case(scheduler_conf=text)).families
+
+
+@pytest.mark.parametrize("policy", ["", "binpack", "spread"])
+@pytest.mark.parametrize("weight", [None, 0, 10])
+def test_a_pod_that_names_no_mode_takes_shares_on_any_node_before_a_slot_on_any_other(policy: str, weight: int | None) -> None:
+    mig = vgpu_node("a-mig", card("GPU-m", 40960, 10, A100, mode="mig"))
+    plain = vgpu_node("b-plain", card("GPU-p", 6000))
+    text = yaml.safe_load(guide_conf(policy))
+    (arguments,) = [p["arguments"] for tier in text["tiers"] for p in tier["plugins"] if p["name"] == "deviceshare"]
+    arguments.pop("deviceshare.ScheduleWeight", None)
+    arguments |= {} if weight is None else {"deviceshare.ScheduleWeight": weight}
+    engine = engine_of(Case(scheduler_conf=yaml.safe_dump(text)))
+    for node in (mig, plain):
+        node.status.allocatable |= {"pods": 110, "cpu": "64", "memory": "256Gi"}
+        engine.state.put_node(node)
+    assert [place.split("/")[0] for place in arrive(engine, 3, 3000)] == ["b-plain", "b-plain", "a-mig"]
+
+
+@pytest.mark.parametrize("own", ["binpack", "spread"])
+def test_a_pods_own_node_policy_counts_where_the_cluster_has_none(own: str) -> None:
+    used = {"binpack": 1, "spread": 0}[own]
+    busy = pod_of("busy", limits(1, 4000), node=f"n{used}", annotations={names.VGPU_IDS: f"GPU-{used}0,NVIDIA,4000,0:"})
+    busy.status.phase = "Running"
+    engine = cluster("", *two_by_two())
+    engine.state.put_pod(busy)
+    assert arrive(engine, 1, 4000, **{names.NODE_POLICY: own, names.CARD_POLICY: own}) == ["n1/GPU-10"]

@@ -50,26 +50,32 @@ def share(facts: Sequence[CardFacts], sharing: Sharing,
           sick: Mapping[str, str] = MappingProxyType({})) -> tuple[SharedCard, ...]:  # fmt: skip
     """The cards that this node offers, in NVML order; what the administrator left out appears nowhere.
 
-    A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise.
+    A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise. As long as
+    this plugin cuts no slices, such a card takes no pods: what is advertised is what an Allocate call will be answered with.
     """
-    return tuple(
-        SharedCard(
-            index=card.index,
-            uuid=card.uuid,
-            minor=card.minor,
-            type="NVIDIA-" + card.name.replace(",", " ").replace(":", " "),
-            memory=sharing.units(card.memory),
-            cores=sharing.cores_per_card,
-            shares=sharing.split,
-            healthy=card.uuid not in sick,
-            closed=sick.get(card.uuid, ""),
-            mode="mig" if card.mig else sharing.mode,
-            numa=card.numa,
-            links=card.links,
-            places=card.mig and sharing.mig_placements,
-        )
-        for card in facts
-        if not sharing.leaves_out(card.index, card.uuid)
+    return tuple(_shared(card, sharing, sick) for card in facts if not sharing.leaves_out(card.index, card.uuid))
+
+
+UNCUT: Final = "it is in MIG mode; this version shares whole cards only, switch MIG off"
+
+
+def _shared(card: CardFacts, sharing: Sharing, sick: Mapping[str, str]) -> SharedCard:
+    mode = "mig" if card.mig else sharing.mode
+    closed = sick.get(card.uuid, UNCUT if mode == "mig" and not sharing.cuts_mig else "")
+    return SharedCard(
+        index=card.index,
+        uuid=card.uuid,
+        minor=card.minor,
+        type="NVIDIA-" + card.name.replace(",", " ").replace(":", " "),
+        memory=sharing.units(card.memory),
+        cores=sharing.cores_per_card,
+        shares=sharing.split,
+        healthy=not closed,
+        closed=closed,
+        mode=mode,
+        numa=card.numa,
+        links=card.links,
+        places=card.mig and sharing.mig_placements,
     )
 
 

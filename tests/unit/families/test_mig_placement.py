@@ -187,3 +187,26 @@ def test_a_pod_without_a_mode_takes_a_share_before_a_slot_on_a_node_that_has_bot
         ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy)))
         ledger.add_node(vgpu_node("n1", card("GPU-m", 40960, 10, A100, mode="mig"), card("GPU-h", 40960, 10, A100)))
         assert placed(ledger, 3000) == ["GPU-h"]
+
+
+@pytest.mark.parametrize(("kind", "total", "half"), [(A100, 40960, "3g.20gb"), ("NVIDIA-NVIDIA A100-SXM4-80GB", 81920, "3g.40gb"),
+                                                     ("NVIDIA-NVIDIA A30", 24576, "2g.12gb")])  # fmt: skip
+def test_a_percentage_in_mig_mode_is_one_of_the_largest_slot(kind: str, total: int, half: str) -> None:
+    def profile(percent: int) -> str:
+        ledger = world(card("GPU-m1", total, 10, kind, mode="mig"))
+        fit = ledger.try_pod(pod_of("p", limits(1, percent=percent)), "n1")
+        return fit.grant.pieces[0].slot.profile if isinstance(fit, Fit) and fit.grant.pieces[0].slot else "-"
+
+    names_of = [profile(percent) for percent in range(1, 101)]
+    whole = names_of[-1]
+    assert whole[0] in "47"
+    assert names_of[49] == half
+    assert "-" not in names_of, "whatever a whole card can serve, a smaller part of it can be served"
+    assert names_of[50:] == [whole] * 50
+    assert profile(150) == "-"
+
+
+def test_the_refusal_names_the_model_whose_geometry_nobody_knows() -> None:
+    refused = world(card("GPU-m1", 49152, 10, "NVIDIA-NVIDIA L40S", mode="mig")).try_pod(pod_of("p", limits(1, 3000)), "n1")
+    assert isinstance(refused, Misfit)
+    assert refused.text.endswith("quarantined 1 of 1 cards; no MIG geometry for model 'NVIDIA-NVIDIA L40S'")

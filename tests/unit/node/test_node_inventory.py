@@ -30,7 +30,9 @@ def record(uuid: str, memory: int = 32768, health: str = "true", mode: str = "ha
         (PLAIN, (), record(A) + record(B)),
         (replace(PLAIN, factor=10), (), record(A, 3276) + record(B, 3276)),
         (replace(PLAIN, memory_scaling=Fraction("1.8")), (), record(A, 58982) + record(B, 58982)),
-        (replace(PLAIN, memory_scaling=Fraction("1.8"), mode="mig"), (), record(A, mode="mig") + record(B, mode="mig")),
+        (replace(PLAIN, memory_scaling=Fraction("1.8"), mode="mig", cuts_mig=True), (),
+         record(A, mode="mig") + record(B, mode="mig")),
+        (replace(PLAIN, mode="mig"), (), record(A, health="false", mode="mig") + record(B, health="false", mode="mig")),
         (replace(PLAIN, without_indices=frozenset({1})), (), record(A)),
         (replace(PLAIN, without_uuids=frozenset({A})), (), record(B)),
         (PLAIN, {B: "Xid 79"}, record(A) + record(B, health="false")),
@@ -44,7 +46,7 @@ def test_the_register_annotation_says_what_is_shared(sharing, sick, expected):
 def test_a_mig_card_announces_places_where_the_device_configmap_asks_for_it():
     cards = (card(0, A, mig=True), card(1, B))
     assert "places" not in register_annotation(share(cards, PLAIN))
-    sharing = effective(NvidiaConfig(mig_placements=True))
+    sharing = replace(effective(NvidiaConfig(mig_placements=True)), cuts_mig=True)
     register = register_annotation(share(cards, sharing))
     assert register.startswith(record(A, mode="mig,places"))
     assert [c.places for c in parse_register(register).cards] == [True, False]
@@ -64,6 +66,14 @@ def test_a_product_name_cannot_break_the_record():
 def test_a_card_with_mig_switched_on_says_mig_whatever_the_node_wants():
     cards = share((card(0, A, mig=True), card(1, B)), PLAIN)
     assert [c.mode for c in cards] == ["mig", "hami-core"]
+
+
+def test_a_card_whose_slices_the_plugin_cannot_cut_is_not_offered():
+    cards = share((card(0, A, mig=True), card(1, B)), PLAIN)
+    assert [c.healthy for c in cards] == [False, True]
+    assert "MIG mode" in cards[0].closed
+    assert {unit.id.rpartition("-")[0]: unit.healthy for unit in share_list(cards)} == {A: False, B: True}
+    assert capacity(cards, PLAIN)[PLAIN.memory] == 32768
 
 
 def test_device_ids_count_shares_units_and_percents():

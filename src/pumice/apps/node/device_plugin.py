@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -162,8 +162,9 @@ class Plugin:
                 tasks.create_task(registration.keep(self._clock))
             await self._listening()
             await self._watch.settle()
-            await self._announce(self._show())
-            await self._tell_health(self._watch.sick)
+            cards = self._show()
+            await self._announce(cards)
+            await self._tell_health(cards)
             tasks.create_task(self._watch.run())
             tasks.create_task(self._keep_advertised())
             tasks.create_task(self._follow_health())
@@ -238,19 +239,19 @@ class Plugin:
         while True:
             await changed
             changed = self._watch.changed.wait()  # now: telling of one illness takes a while, and the next may come meanwhile
-            sick = self._watch.sick
-            await self._announce(self._show())
+            cards = self._show()
+            await self._announce(cards)
             self._own.node_changed.fire()
-            await self._tell_health(sick)
+            await self._tell_health(cards)
 
-    async def _tell_health(self, sick: Mapping[str, str]) -> None:
+    async def _tell_health(self, cards: Sequence[SharedCard]) -> None:
         """Events on the node for what has changed since the last time."""
-        name = self._settings.node_name
+        name, sick = self._settings.node_name, {card.uuid: card.closed for card in cards if card.closed}
         for uuid in sick.keys() - self._sick.keys():
             await self._own.perform(Tell("Node", "", name, name, "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
         for uuid in self._sick.keys() - sick.keys():
             await self._own.perform(Tell("Node", "", name, name, "CardRecovered", f"card {uuid}", warning=False))
-        self._sick = dict(sick)
+        self._sick = sick
 
     def _advertisement(self) -> Advertisement:
         cards = share(self._watch.facts, self._sharing, self._watch.sick)

@@ -145,17 +145,24 @@ class DeviceTable:
         if split is None and not self._unsure:
             return may, score
         exact = np.isnan(score)
+        named = np.zeros(len(exact), bool)
         if split is not None:
             special = np.array([self._rows[name] for name in self._named.of(split)], np.intp)
             if rows is None:
-                exact[special] = True
+                named[special] = True
             else:
-                exact |= np.isin(rows, special)
+                named |= np.isin(rows, special)
+        exact |= named
         places = np.flatnonzero(exact if among is None else exact & among)
         quick = getattr(self.family, "quick", self.family.fit)
+        known: dict[int, Fit | Misfit | None] = {}
         for place in places.tolist():
-            name = self._names.get(place if rows is None else int(rows[place]))
-            fit = quick(ask, self.view(name)) if name is not None else None
+            row = place if rows is None else int(rows[place])
+            name = self._names.get(row)
+            state = 0 if named[place] else int(self.ids[row])  # nodes of one state answer alike, unless the ask names them
+            fit = known[state] if state in known else quick(ask, self.view(name)) if name is not None else None
+            if state:
+                known[state] = fit
             may[place] = isinstance(fit, Fit)
             score[place] = fit.score if isinstance(fit, Fit) else 0.0
         return may, score

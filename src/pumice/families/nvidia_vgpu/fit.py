@@ -10,7 +10,7 @@ from pumice.families.nvidia_vgpu.draft import Chosen, Draft, charge, draft_of, o
 from pumice.families.nvidia_vgpu.inventory import Facts
 from pumice.families.nvidia_vgpu.policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.rows import Row, Rows, rows_of
-from pumice.families.nvidia_vgpu.search import OutOfSteps, Search, largest_first
+from pumice.families.nvidia_vgpu.search import STEPS, OutOfSteps, Search, largest_first
 from pumice.families.nvidia_vgpu.slots import MigChooser, cost_of, slots_for
 from pumice.families.nvidia_vgpu.topology import together
 from pumice.families.seam import Fit, NodeCards
@@ -92,9 +92,9 @@ def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards:
             return walk.score(), walk.picks()
     elif mode is Mode.HAMI_CORE or parts == 1:
         return failure  # one container looks at all cards anyway
-    draft = draft_of(usages, facts, mode)
+    order, draft = largest_first(ask, containers), draft_of(usages, facts, mode)
     try:
-        found = Search(ask, containers, largest_first(ask, containers), draft, closed, mode is Mode.MIG).run()
+        found = Search(ask, containers, order, draft, closed, mode is Mode.MIG, STEPS).run()
     except OutOfSteps:
         failure.complete = False
         return failure

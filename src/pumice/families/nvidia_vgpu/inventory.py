@@ -62,7 +62,7 @@ def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, shor
         if card.mode is Mode.MIG and geometry is None and not card.blocked:
             reason = f"no MIG geometry for model {card.type!r}"
             problems.append(f"node {name}: {reason} (card {card.uuid}); name it under knownMigGeometries")
-            card = replace(card, blocked=f"{reason} on node {name}")
+            card = replace(card, blocked=reason)
         usable.append(card)
     return inventory(catalogue, tuple(usable), tuple(problems), geometries)
 

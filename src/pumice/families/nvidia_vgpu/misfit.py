@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.draft import Draft
-from pumice.families.nvidia_vgpu.inventory import Facts
+from pumice.families.nvidia_vgpu.inventory import CORDONED, Facts
 from pumice.families.nvidia_vgpu.mig import TANGLED
 from pumice.families.nvidia_vgpu.rows import rows_of, unusable
 from pumice.families.protocol import NodeCards
@@ -131,5 +131,6 @@ def _text(ask: VgpuAsk, container: ContainerAsk, counts: dict[Short, int], refus
             return f"{PREFIX}: no enough gpu cards of one mode, {container.count} wanted, {modes}"
         return f"{PREFIX}: no enough free slots, {container.count} wanted on {total} cards"
     parts = ", ".join(f"{short.value} {count}" for short, count in sorted(counts.items(), key=lambda item: -item[1]))
+    unknown = sorted({card.blocked for card in cards if card.mode is Mode.MIG and card.blocked not in ("", CORDONED)})
     tail = f"; {container.count} wanted, {fitting} fit" if container.count > 1 else ""
-    return f"{PREFIX}: {parts} of {total} cards{tail}"
+    return f"{PREFIX}: {parts} of {total} cards{tail}{'; ' if unknown else ''}{'; '.join(unknown)}"

@@ -107,7 +107,8 @@ def unusable(ask: VgpuAsk, card: Card, lower_type: str) -> CardMisfit | None:
         short = Short.CORDON if card.blocked == CORDONED else Short.QUARANTINE
         return CardMisfit(card.uuid, short, detail=card.blocked)
     if not card.healthy:
-        return CardMisfit(card.uuid, Short.HEALTH, detail="card is registered as unhealthy")
+        unserved = " in MIG mode: its node's plugin cuts no slices, or the card is sick" if card.mode is Mode.MIG else ""
+        return CardMisfit(card.uuid, Short.HEALTH, detail=f"card is registered as unhealthy{unserved}")
     if card.uuid in ask.nouse_uuids or (ask.use_uuids and card.uuid not in ask.use_uuids):
         return CardMisfit(card.uuid, Short.UUID, detail="excluded by the pod's UUID lists")
     return None if type_allowed(ask, card.type, lower_type) else CardMisfit(

@@ -47,7 +47,7 @@ class Search:
     draft: Draft
     closed: Collection[int]
     mig: bool
-    steps: int = STEPS
+    steps: int
     kinds: dict[int, int] = field(default_factory=dict)
     """Card to the number of its kind; cards of one kind differ in what is used of them only."""
     failed: set[Hashable] = field(default_factory=set)

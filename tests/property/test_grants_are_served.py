@@ -1,0 +1,142 @@
+"""Whatever the scheduler grants on cards that this plugin advertises, this plugin hands out: both sides joined by the wire."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.kit.device_world import card as foreign_card
+from tests.kit.device_world import vgpu_node
+
+from pumice.engine.effects import Bind
+from pumice.engine.engine import Engine
+from pumice.node.answer import Handout
+from pumice.node.desk import Desk, Serve
+from pumice.node.gpushare import Legacy, Shared, ShareDesk
+from pumice.node.hollow import hollow_node
+from pumice.node.inventory import share, share_list
+from pumice.node.pods import NodePod
+from pumice.node.sharing import MIB, Sharing
+from pumice.ports.cards import CardFacts
+from pumice.wire import names, volcano
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.volcano import Queue
+
+MODELS = (("Tesla V100-SXM2-16GB", 16384), ("NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA A100-SXM4-80GB", 81920))
+CONF = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      {arguments}
+  - name: nodeorder
+"""
+
+
+def engine_with(**arguments: Any) -> Engine:
+    text = "\n      ".join(f"{key.replace('__', '.')}: {value}" for key, value in arguments.items())
+    engine = Engine(parse_scheduler_conf(CONF.format(arguments=text)))
+    engine.state.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
+    return engine
+
+
+def facts_of(dice: random.Random, node: str) -> tuple[CardFacts, ...]:
+    """Cards of one node: some in MIG mode."""
+    kind, mib = dice.choice(MODELS)
+    mig = dice.choice((0.0, 0.5, 1.0)) if "A100" in kind else 0.0
+    return tuple(CardFacts(i, f"GPU-{node}-{i}", kind, mib * MIB, minor=i, mig=dice.random() < mig)
+                 for i in range(dice.randint(1, 4)))  # fmt: skip
+
+
+def pod_object(dice: random.Random, number: int) -> dict[str, Any]:
+    containers = []
+    for at in range(dice.choice((1, 1, 2, 3))):
+        wanted: dict[str, Any] = {names.VGPU_NUMBER: dice.choice((1, 1, 1, 2))}
+        if dice.random() < 0.8:
+            wanted[names.VGPU_MEMORY] = dice.choice((1000, 3000, 5120, 9000, 18000, 40000))
+        if dice.random() < 0.5:
+            wanted[names.VGPU_CORES] = dice.choice((0, 10, 30, 50, 100))
+        containers.append({"name": f"c{at}", "resources": {"limits": wanted}})
+    notes = {names.VGPU_MODE: dice.choice(("mig", "hami-core"))} if dice.random() < 0.3 else {}
+    if dice.random() < 0.2:
+        notes[names.NODE_POLICY] = dice.choice(("spread", "binpack"))
+    return {"metadata": {"name": f"p{number}", "namespace": "ns", "uid": f"uid-p{number}", "annotations": notes},
+            "spec": {"schedulerName": "volcano", "containers": containers}, "status": {"phase": "Pending"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["", "binpack", "spread"])
+def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answer(policy: str) -> None:
+    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    dice = random.Random(f"{seed}{policy}")
+    served = foreign = 0
+    for world in range(25):
+        sharing = Sharing(split=dice.choice((2, 10)))
+        arguments = {"deviceshare__VGPUEnable": "true", "pumice__MigPolicy": dice.choice(("listed", "tightest", "expected"))}
+        engine = engine_with(**arguments, **({"deviceshare__SchedulePolicy": policy} if policy else {}))
+        desks: dict[str, Desk] = {}
+        for number in range(dice.randint(2, 4)):
+            name = f"n{world}-{number}"
+            cards = facts_of(dice, name)
+            desks[name] = Desk(name, sharing, Handout(), random.Random(1), share(cards, sharing))
+            engine.state.put_node(convert(Node, hollow_node(name, cards, sharing)))
+        theirs = vgpu_node("theirs", *(foreign_card(f"GPU-t-{i}", 40960, 10, "NVIDIA-NVIDIA A100-SXM4-40GB", mode="mig")
+                                       for i in range(2)))  # fmt: skip
+        theirs.status.allocatable |= {"pods": 100}
+        engine.state.put_node(theirs)
+        pods = [pod_object(dice, number) for number in range(12)]
+        for obj in pods:
+            engine.state.put_pod(convert(Pod, obj))
+        binds = [effect for effect in engine.cycle(100.0).effects if isinstance(effect, Bind)]
+        for bind in binds:
+            obj = next(pod for pod in pods if pod["metadata"]["uid"] == bind.uid)
+            if bind.node == "theirs":
+                foreign += 1
+                continue
+            meta = {**obj["metadata"], "annotations": {**obj["metadata"]["annotations"], **bind.annotations}}
+            bound = convert(NodePod, {**obj, "metadata": meta, "spec": {**obj["spec"], "nodeName": bind.node}})
+            for container in obj["spec"]["containers"]:
+                count = container["resources"]["limits"][names.VGPU_NUMBER]
+                decision = desks[bind.node].allocate([bound], [f"id-{i}" for i in range(count)])
+                assert isinstance(decision, Serve), f"{meta}: {decision}"
+                desks[bind.node].settled(decision)
+                served += 1
+    assert min(served, foreign) > 30
+
+
+def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
+    dice = random.Random(1)
+    served = 0
+    for world in range(20):
+        engine = engine_with(deviceshare__GPUSharingEnable="true")
+        cards = tuple(replace(card, mig=False, memory=16384 * MIB) for card in facts_of(dice, f"n{world}"))
+        legacy = Legacy("share", 1)
+        units = {names.GPU_MEMORY: str(len(legacy.units(cards, {}))), names.GPU_NUMBER: str(len(cards)), "pods": "100"}
+        engine.state.put_node(convert(Node, {"metadata": {"name": "n"}, "status": {"capacity": units, "allocatable": units}}))
+        desk = ShareDesk("n", legacy, cards)
+        for number in range(6):
+            amount = dice.choice((1000, 5000, 9000, 16384))
+            obj = {"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "status": {"phase": "Pending"},
+                   "spec": {"schedulerName": "volcano",
+                            "containers": [{"name": "c", "resources": {"limits": {names.GPU_MEMORY: amount}}}]}}  # fmt: skip
+            engine.state.put_pod(convert(Pod, obj))
+            for bind in (e for e in engine.cycle(100.0 + number).effects if isinstance(e, Bind)):
+                bound = {**obj, "metadata": {**obj["metadata"], "annotations": bind.annotations},
+                         "spec": {**obj["spec"], "nodeName": "n"}}  # fmt: skip
+                decision = desk.allocate([convert(NodePod, bound)], amount)
+                assert isinstance(decision, Shared), decision
+                desk.settled(decision)
+                served += 1
+    assert served > 40
+
+
+def test_cards_that_are_not_offered_stay_in_the_list_of_devices() -> None:
+    """The kubelet keeps what runs on them; it hands none of them out."""
+    cards = (CardFacts(0, "GPU-a", "NVIDIA A100-SXM4-40GB", 40960 * MIB, minor=0, mig=True),)
+    assert {unit.healthy for unit in share_list(share(cards, Sharing()))} == {False}
