@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.kit.device_world import card as foreign_card
-from tests.kit.device_world import vgpu_node
+from kit.device_world import card as foreign_card
+from kit.device_world import vgpu_node
 
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.node.answer import Handout
-from pumice.node.desk import Desk, Serve
-from pumice.node.gpushare import Legacy, Shared, ShareDesk
+from pumice.node.allocator import Allocator, Serve
+from pumice.node.answer import ResponseOptions
+from pumice.node.gpushare import Legacy, ShareAllocator, Shared
 from pumice.node.hollow import hollow_node
 from pumice.node.inventory import share, share_list
 from pumice.node.pods import NodePod
@@ -80,11 +80,11 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
         sharing = Sharing(split=dice.choice((2, 10)))
         arguments = {"deviceshare__VGPUEnable": "true", "pumice__MigPolicy": dice.choice(("listed", "tightest", "expected"))}
         engine = engine_with(**arguments, **({"deviceshare__SchedulePolicy": policy} if policy else {}))
-        desks: dict[str, Desk] = {}
+        desks: dict[str, Allocator] = {}
         for number in range(dice.randint(2, 4)):
             name = f"n{world}-{number}"
             cards = facts_of(dice, name)
-            desks[name] = Desk(name, sharing, Handout(), random.Random(1), share(cards, sharing))
+            desks[name] = Allocator(name, sharing, ResponseOptions(), random.Random(1), share(cards, sharing))
             engine.state.put_node(convert(Node, hollow_node(name, cards, sharing)))
         theirs = vgpu_node("theirs", *(foreign_card(f"GPU-t-{i}", 40960, 10, "NVIDIA-NVIDIA A100-SXM4-40GB", mode="mig")
                                        for i in range(2)))  # fmt: skip
@@ -119,7 +119,7 @@ def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
         legacy = Legacy("share", 1)
         units = {names.GPU_MEMORY: str(len(legacy.units(cards, {}))), names.GPU_NUMBER: str(len(cards)), "pods": "100"}
         engine.state.put_node(convert(Node, {"metadata": {"name": "n"}, "status": {"capacity": units, "allocatable": units}}))
-        desk = ShareDesk("n", legacy, cards)
+        allocator = ShareAllocator("n", legacy, cards)
         for number in range(6):
             amount = dice.choice((1000, 5000, 9000, 16384))
             obj = {"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "status": {"phase": "Pending"},
@@ -129,9 +129,9 @@ def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
             for bind in (e for e in engine.cycle(100.0 + number).effects if isinstance(e, Bind)):
                 bound = {**obj, "metadata": {**obj["metadata"], "annotations": bind.annotations},
                          "spec": {**obj["spec"], "nodeName": "n"}}  # fmt: skip
-                decision = desk.allocate([convert(NodePod, bound)], amount)
+                decision = allocator.allocate([convert(NodePod, bound)], amount)
                 assert isinstance(decision, Shared), decision
-                desk.settled(decision)
+                allocator.settled(decision)
                 served += 1
     assert served > 40
 

@@ -13,7 +13,7 @@ from pumice.families.nvidia_vgpu.rows import Row, Rows, rows_of
 from pumice.families.nvidia_vgpu.search import STEPS, OutOfSteps, Search, largest_first
 from pumice.families.nvidia_vgpu.slots import MigChooser, cost_of, slots_for
 from pumice.families.nvidia_vgpu.topology import together
-from pumice.families.seam import Fit, NodeCards
+from pumice.families.protocol import Fit, NodeCards
 from pumice.families.settings import LAST_RESORT
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 

@@ -19,7 +19,7 @@ from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
 from pumice.families.nvidia_vgpu.policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.rows import needed, type_allowed
-from pumice.families.seam import Columns
+from pumice.families.protocol import Columns
 from pumice.families.settings import LAST_RESORT
 from pumice.model.cards import Mode
 
