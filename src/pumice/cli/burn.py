@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 from pumice.adapters.cuda.driver import CudaError, Driver
+from pumice.model.amount import mebibytes
 from pumice.model.refusal import BadInput, PumiceError
 
 PLAIN = True
@@ -232,8 +233,8 @@ class _Parser(argparse.ArgumentParser):
 def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
     parser = _Parser(prog="pumice burn", usage="pumice burn [OPTIONS]", description=ABOUT, epilog=EXAMPLES,
                      formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)  # fmt: skip
-    parser.add_argument("--memory", type=_natural, default=0, metavar="MIB", help="memory to take (default 0)")
-    parser.add_argument("--block", type=_positive, default=64, metavar="MIB", help="size of one allocation (64)")
+    parser.add_argument("--memory", type=_amount, default=0, metavar="AMOUNT", help="memory to take: MiB, or as 3GiB (default 0)")
+    parser.add_argument("--block", type=_block, default=64, metavar="AMOUNT", help="size of one allocation (64 MiB)")
     parser.add_argument("--shape", choices=("linear", "pitched", "async"), default="linear", help="kind of allocation")
     parser.add_argument("--kernels", type=_natural, metavar="N", help="stop after N kernels")
     length = parser.add_mutually_exclusive_group()
@@ -267,6 +268,17 @@ def _natural(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text):
         raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text!r}")
     return int(text)
+
+
+def _amount(text: str, least: int = 0) -> int:
+    try:
+        return mebibytes("", text, least=least, most=10**12)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error).strip()) from None
+
+
+def _block(text: str) -> int:
+    return _amount(text, least=1)
 
 
 def _positive(text: str) -> int:

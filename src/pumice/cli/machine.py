@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from pumice.machine import (
 )
 from pumice.machine.codes import FAULT_ANSWERS, answer_code, answer_name
 from pumice.machine.document import nearest
+from pumice.model.amount import mebibytes
 from pumice.model.hardware import preset, preset_names
 from pumice.model.refusal import BadInput
 
@@ -73,7 +75,7 @@ def show(directory: Directory, output: Format = Output.TEXT) -> None:
 def set_card(
     directory: Directory,
     card: Annotated[int, typer.Option(help="The card's index.")] = 0,
-    strangers: Annotated[int | None, typer.Option(metavar="MIB", help="Memory in use by processes unseen.")] = None,
+    strangers: Annotated[str | None, typer.Option(metavar="AMOUNT", help="Memory in use by processes unseen: 2000, 2GiB.")] = None,
     xid: Annotated[int | None, typer.Option(min=1, help="Raise this Xid error.")] = None,
     lost: Annotated[
         bool | None, typer.Option("--lost/--found", help="The card falls off the bus / comes back.")
@@ -86,7 +88,7 @@ def set_card(
     with open_machine(directory) as machine:
         machine.card(card)
         if strangers is not None:
-            machine.set_stranger_memory(card, strangers)
+            machine.set_stranger_memory(card, mebibytes("--strangers", strangers))
         if temperature is not None:
             machine.card(card).temperature_c = temperature
         if lost is not None:
@@ -155,7 +157,8 @@ def _model(
         if name or virtual:
             raise BadInput("--name and --virtual go with --cards; a model file says both itself (machine, time)")
         return load_model(file)
-    return machine_of(cards or [], name=name or directory.resolve().name, virtual_time=virtual)
+    name = os.fsencode(name or directory.resolve().name).decode("utf-8", "replace")
+    return machine_of(cards or [], name=name, virtual_time=virtual)
 
 
 def _code(error: str) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
+
+from pumice.cli.streams import end_by, give_up_output, prepare, said_by_the_system
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -58,10 +61,20 @@ INTERRUPTED = 130
 def main(argv: list[str] | None = None) -> None:
     """Entry point. Errors that a person can mend are one line on stderr and exit code 2, never a traceback."""
     arguments = sys.argv[1:] if argv is None else argv
+    prepare()
     try:
-        _main(arguments)
+        try:
+            _main(arguments)
+        finally:
+            sys.stdout.flush()  # here, where what is refused can be told
     except KeyboardInterrupt:
-        _end_interrupted()
+        end_by(signal.SIGINT)
+    except BrokenPipeError:  # the reader has what it wanted
+        end_by(signal.SIGPIPE)
+    except OSError as error:
+        give_up_output()
+        print(f"pumice: {said_by_the_system(error)}", file=sys.stderr)
+        raise SystemExit(2) from error
     except ModuleNotFoundError as error:
         if (error.name or "pumice").partition(".")[0] == "pumice":
             raise
@@ -100,8 +113,10 @@ def _framework(name: str, arguments: list[str]) -> None:
 
     usage_error: type[Exception] = typer.BadParameter.__bases__[0]  # of which all of them are; it has no name of its own there
     command = typer.main.get_command(load(name))
+    command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
     try:
-        code = command.main(args=arguments, prog_name=f"pumice {name}", standalone_mode=False)
+        with command.make_context(f"pumice {name}", arguments) as context:  # its own main() would hide signals and closed pipes
+            command.invoke(context)
     except usage_error as error:
         said = str(error.format_message())  # type: ignore[attr-defined]
         if "\n" in said:  # the help of a command that was given nothing
@@ -110,9 +125,10 @@ def _framework(name: str, arguments: list[str]) -> None:
             said = said.replace("Value error, ", "").rstrip(".")
             print(f"pumice {name}: {said[:1].lower()}{said[1:]}; see `pumice {name} --help`", file=sys.stderr)
         raise SystemExit(2) from error
+    except typer.Exit as ended:  # after help
+        raise SystemExit(ended.exit_code) from None
     except typer.Abort:
         raise SystemExit(INTERRUPTED) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
 
 
 def with_bare_options(arguments: Sequence[str], bare: Sequence[str]) -> list[str]:
@@ -155,16 +171,6 @@ def overview() -> str:
         "Fractions of GPUs and NPUs, on one machine or a Kubernetes cluster.\n\n"
         f"{groups}\n\nExamples:\n{examples}\n\n`pumice COMMAND --help` explains each."
     )
-
-
-def _end_interrupted() -> NoReturn:
-    """End as a program that Ctrl-C ended, so that a shell's loop around it ends too."""
-    import os
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
-    raise SystemExit(INTERRUPTED)
 
 
 if __name__ == "__main__":

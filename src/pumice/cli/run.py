@@ -61,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    found.add_argument("--memory", metavar="MIB|P%", help="memory: MiB, or percent of the card's (default: all of it); "
-                       "3000,8000: of each card that --gpu names")  # fmt: skip
+    found.add_argument("--memory", metavar="AMOUNT|P%", help="memory: MiB, with a unit as 3GiB, or percent of the card's "
+                       "(default: all of it); 3000,8000: of each card that --gpu names")  # fmt: skip
     found.add_argument("--cores", metavar="P", default="0",
                        help="percent of the card's compute (default: no limit); 20,50: of each card")  # fmt: skip
     found.add_argument("--gpu", metavar="CARD", help="number or UUID of the card, several as 0,1; auto: where most is free; "

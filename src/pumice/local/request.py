@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pumice.model.amount import mebibytes
 from pumice.model.refusal import BadInput
-from pumice.model.units import INT32_MAX
 
 AUTO, ALL = "auto", "all"
 SLICE = "a MIG slice is a share already, which the hardware keeps; run the program on it without `pumice run`"
+MEMORY = "MiB such as 3000, with a unit such as 3GiB, or a share of the card's such as 25%; without --memory it is all of it"
 MOST_CARDS = 16
 """As many as a region has entries (spec hami-core 3)."""
 
@@ -38,23 +39,13 @@ class Request:
 
 
 def parse_memory(text: str) -> tuple[int, int]:
-    """``3000`` (MiB) or ``25%`` as (MiB, percent), one of them 0. Raises BadInput."""
-    if match := re.fullmatch(r"([0-9]{1,10})%", text.strip()):
+    """``3000`` (MiB), ``3GiB`` or ``25%`` as (MiB, percent), one of them 0. Raises BadInput."""
+    if match := re.fullmatch(r"([0-9]{1,10})\s*%", text.strip()):
         percent = int(match[1])
         if not 1 <= percent <= 100:
             raise BadInput(f"--memory {text}: a percentage of the card's memory is 1% to 100%")
         return 0, percent
-    if re.fullmatch(r"[0-9]{1,10}", text.strip()):
-        memory = int(text)
-        if not 1 <= memory <= INT32_MAX:
-            raise BadInput(f"--memory {text}: a number of MiB from 1 on, such as 3000; without --memory it is all of the card's")
-        return memory, 0
-    hint = "a number of MiB such as 3000, or a share of the card's such as 25%"
-    if match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt])i?b?", text.strip(), re.IGNORECASE):
-        mib = float(match[1]) * {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1048576}[match[2].lower()]
-        if 1 <= mib <= INT32_MAX:
-            hint = f"it counts MiB, so write --memory {round(mib)}"
-    raise BadInput(f"--memory {text}: {hint}")
+    return mebibytes("--memory", text, least=1, how=MEMORY), 0
 
 
 def parse_shares(memory: str | None, cores: str, cards: Sequence[str], count: int, priority: int = 1) -> Request:

@@ -1,0 +1,76 @@
+"""An amount of memory is taken as people write it, by every command that reads one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.kit.one_machine import OneMachine
+
+from pumice.cli.burn import _load
+from pumice.local.request import parse_memory
+from pumice.model.amount import mebibytes, size_of
+from pumice.model.refusal import BadInput
+
+AMOUNTS = {
+    "3000": 3000, "3000M": 3000, "3000MB": 3000, "3000MiB": 3000, "3g": 3072, "3G": 3072, "3GB": 3072, "3gib": 3072,
+    "2.5G": 2560, "2 GB": 2048, "1T": 1 << 20, "0.5t": 1 << 19, "4096K": 4, "4096kib": 4, "3221225472B": 3072, "0.3g": 307,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", AMOUNTS)
+def test_an_amount_may_carry_any_binary_unit_and_is_the_same_everywhere(text: str) -> None:
+    mib = AMOUNTS[text]
+    assert mebibytes("--memory", text) == mib
+    assert parse_memory(text) == (mib, 0)
+    load, _ = _load(["--memory", text, "--block", text])
+    assert (load.memory >> 20, load.block >> 20) == (mib, mib)
+
+
+NONSENSE = {
+    "3GX": "did you mean 3GiB?",
+    "2,5 gigs": "did you mean 2.5GiB?",
+    "3 megabyte": "did you mean 3MiB?",
+    "many": "MiB such as 3000",
+    "1e3": "MiB such as 3000",
+    "0.5": "MiB such as 3000",
+    "-5": "MiB such as 3000",
+    "": "MiB such as 3000",
+    "0": "at least 1 MiB",
+    "1000K": "at least 1 MiB",
+    "99999999T": "at most 2147483647 MiB",
+    "101%": "1% to 100%",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), NONSENSE.items())
+def test_what_is_no_amount_is_refused_with_the_nearest_right_thing(text: str, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        parse_memory(text)
+    assert str(refused.value).startswith(f"--memory {text}: ")
+    assert words in str(refused.value)
+    assert size_of(text) is None or text in ("0", "1000K", "99999999T")
+
+
+def test_every_command_that_reads_an_amount_takes_a_unit(here: OneMachine) -> None:
+    program = here.burn("--memory", "3GB", memory=100)
+    assert here.ps()[0]["cards"][0]["memoryLimitMiB"] == 3072
+
+    def done(*arguments: str) -> subprocess.CompletedProcess[str]:
+        found = here.pumice(*arguments)
+        assert found.returncode == 0, found.stderr
+        return found
+
+    done("limit", str(program.pid), "--memory", "2.5gib", "--emulated", str(here.directory))
+    assert here.ps()[0]["cards"][0]["memoryLimitMiB"] == 2560
+    done("machine", "set", str(here.directory), "--card", "1", "--strangers", "1G")
+    assert here.machine.card(1).stranger_bytes == 1 << 30
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[OneMachine]:
+    one = OneMachine(tmp_path / "machine")
+    yield one
+    one.close()
