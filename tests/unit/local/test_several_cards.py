@@ -94,8 +94,8 @@ def test_each_card_may_have_a_share_of_its_own() -> None:
         ("3,000", "0", ("0",), 1, "--memory 3,000: 2 values for one card"),
         ("1,2,3", "0", ("0", "1"), 2, "3 values for 2 cards; give one for all, or one for each"),
         ("100", "20,50", (), 2, "--cores 20,50: one for each card, so name the cards with --gpu"),
-        ("3000,", "0", ("0", "1"), 2, "a number of MiB such as 3000"),
-        ("3000,4g", "0", ("0", "1"), 2, "write --memory 4096"),
+        ("3000,", "0", ("0", "1"), 2, "MiB such as 3000"),
+        ("3000,4gx", "0", ("0", "1"), 2, "did you mean 4GiB?"),
     ],
 )
 def test_shares_that_match_no_cards_are_told(memory: str, cores: str, cards: tuple[str, ...], count: int, words: str) -> None:

@@ -91,8 +91,8 @@ def test_a_killed_program_gives_its_memory_back(make_machine: MachineMaker) -> N
 @pytest.mark.parametrize(
     ("words", "mistake"),
     [
-        (("--memory", "-1"), "a whole number from 0 on, not '-1'"),
-        (("--memory", "3g"), "a whole number from 0 on, not '3g'"),
+        (("--memory", "-1"), "MiB such as 3000"),
+        (("--memory", "3gx"), "did you mean 3GiB?"),
         (("--streams", "0"), "a whole number from 1 on, not '0'"),
         (("--seconds", "nan"), "a number from 0 on, not 'nan'"),
         (("--shape", "round"), "invalid choice: 'round'"),
