@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.one_machine import OneMachine
+from kit.one_machine import OneMachine
 from tests.unit.families.test_explain_commands import case_file  # noqa: F401
 
 from pumice.cli.main import COMMANDS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.one_machine import OneMachine
+from kit.one_machine import OneMachine
 
 from pumice.cli.burn import _load
 from pumice.local.request import parse_memory
