@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,14 @@ TERMINALS = {
 
 
 @pytest.fixture
-def commands(here: OneMachine, case_file: Path, tmp_path: Path) -> Iterator[list[list[str]]]:  # noqa: F811
+def commands(here: OneMachine, case_file: Path, tmp_path: Path) -> list[list[str]]:  # noqa: F811
     """Every command with something to say, and a program that runs meanwhile."""
     here.burn("--memory", "4000", "--cores", "50")
     machine, empty = str(here.directory), str(tmp_path / "empty")
     odd = tmp_path / "ödd.yaml"
     odd.write_text("kind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - name: a\n    resources:\n"
                    "      limits: {volcano.sh/vgpu-memroy: 1}\n")  # fmt: skip
-    yield [
+    return [
         ["--help"], ["--version"], ["ps"], ["ps", "-o", "wide"], ["ps", "-o", "json"], ["top", "--once"], ["top", "-o", "json"],
         ["vgpu", "status", "r1"], ["limit", "r1", "--cores", "40"], ["machine", "show", machine], ["machine", "presets"],
         ["machine", "create", str(tmp_path / "mächine"), "--cards", "Tesla-T4"], ["burn", "--kernels", "1"],
@@ -111,8 +110,8 @@ def test_a_directory_that_cannot_be_had_is_one_line(commands: list[list[str]], h
 
 def test_what_an_encoding_has_no_letter_for_is_printed_by_what_looks_like_it(here: OneMachine) -> None:
     here.burn("--memory", "4000", "--cores", "50")
-    done = subprocess.run([sys.executable, "-m", "pumice", "ps"], capture_output=True, timeout=60, check=True,
-                          env={**here.environment, "PUMICE_MACHINE": str(here.directory), "PYTHONIOENCODING": "ascii"})  # fmt: skip
+    environment = {**here.environment, "PUMICE_MACHINE": str(here.directory), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-m", "pumice", "ps"], capture_output=True, timeout=60, check=True, env=environment)
     head, row = done.stdout.decode("ascii").splitlines()
     assert "###" in row
     assert head.index("COMMAND") == row.index("pumice burn")

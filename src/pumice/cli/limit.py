@@ -20,7 +20,9 @@ BARE = ("--emulated",)
 @app.command(epilog="Examples: pumice limit r3 --cores 30;  pumice limit 4711 --memory 2000 --cores 0")
 def limit(
     who: Annotated[str, typer.Argument(metavar="PID|ID", help="The share: its id or a process in it.")],
-    memory: Annotated[str | None, typer.Option(metavar="AMOUNT|P%", help="New memory limit: 3000 (MiB), 3GiB, 25%; 3000,8000: of each card.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="AMOUNT|P%", help="New memory limit: MiB, 3GiB or 25%; 3000,8000: of each card.")
+    ] = None,
     cores: Annotated[str | None, typer.Option(metavar="P", help="New core limit in percent; 0: none; 20,50: of each.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also below what is in use: nothing is taken away.")] = False,
     emulated: EMULATED = None,

@@ -75,7 +75,7 @@ def show(directory: Directory, output: Format = Output.TEXT) -> None:
 def set_card(
     directory: Directory,
     card: Annotated[int, typer.Option(help="The card's index.")] = 0,
-    strangers: Annotated[str | None, typer.Option(metavar="AMOUNT", help="Memory in use by processes unseen: 2000, 2GiB.")] = None,
+    strangers: Annotated[str | None, typer.Option(metavar="AMOUNT", help="Memory used by processes unseen, as 2GiB.")] = None,
     xid: Annotated[int | None, typer.Option(min=1, help="Raise this Xid error.")] = None,
     lost: Annotated[
         bool | None, typer.Option("--lost/--found", help="The card falls off the bus / comes back.")

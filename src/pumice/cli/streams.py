@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import NoReturn
 
-LOOKS_LIKE = {"█": "#", "░": ".", "…": "~", "×": "x", "°": "o", "─": "-", "│": "|", "•": "*", "–": "-", "—": "-", "’": "'"}  # noqa: RUF001
+LOOKS_LIKE = {"█": "#", "░": ".", "…": "~", "×": "x", "°": "o", "─": "-", "│": "|", "•": "*", "–": "-", "—": "-", "’": "'"}
 """Of one column each, so that tables stay straight."""
 HANDLER = "pumice.lookalikes"
 
@@ -27,7 +27,7 @@ def prepare() -> None:
         if not _open(descriptor):  # the next file or socket would be taken for it
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (to the end)
         stream = getattr(sys, name)
         if mode == "w" and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)

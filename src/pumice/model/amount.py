@@ -20,7 +20,7 @@ def size_of(text: str) -> int | None:
         return None
     power = 0 if match[4] else POWERS[(match[3] or "m").lower()]
     part = match[2] or ""
-    return (int(match[1] + part) << power) // 10 ** len(part)
+    return (int(match[1] + part) << power) // int(10 ** len(part))
 
 
 def mebibytes(option: str, text: str, *, least: int = 0, most: int = INT32_MAX, how: str = HOW) -> int:
