@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from pumice.adapters.cuda.driver import CudaError, Driver
 from pumice.model.amount import mebibytes
 from pumice.model.refusal import BadInput, PumiceError
+from pumice.wire import variables
 
 PLAIN = True
 """Called as ``main(arguments)``, without the command line's framework."""
@@ -316,7 +317,7 @@ def _tell_done(got: Got) -> None:
 def _library() -> str:
     """The emulated machine's driver when PUMICE_MACHINE names one and LD_LIBRARY_PATH does not lead there already."""
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    if "PUMICE_MACHINE" in os.environ and not any(os.path.exists(f"{folder}/libcuda.so.1") for folder in folders):
+    if variables.MACHINE in os.environ and not any(os.path.exists(f"{folder}/libcuda.so.1") for folder in folders):
         from pumice.machine.native import library_dir
 
         return str(library_dir() / "libcuda.so.1")

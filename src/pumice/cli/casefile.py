@@ -174,7 +174,7 @@ def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:
     return slim
 
 
-DOMAINS = ("volcano.sh", "pumice.io", "nvidia.com", "huawei.com", "hami.io", "scheduling.k8s.io")
+DOMAINS = names.DOMAINS
 
 
 def _ours(key: str) -> bool:

@@ -15,12 +15,13 @@ import typer
 from pumice.adapters.kube import Access, KubeClient, in_cluster, load_kubeconfig
 from pumice.model.refusal import BadInput
 from pumice.ports.clock import SystemClock
+from pumice.wire import variables
 
 Kubeconfig = Annotated[
     Path | None,
     typer.Option(envvar="KUBECONFIG", help="Kubeconfig file; without one the pod's service account is used."),
 ]
-Verbosity = Annotated[str, typer.Option("--log-level", envvar="PUMICE_LOG", help="debug, info, warning or error.")]
+Verbosity = Annotated[str, typer.Option("--log-level", envvar=variables.LOG, help="debug, info, warning or error.")]
 
 
 def run_daemon(run: Any, settings: Any, kubeconfig: Path | None, log_level: str = "info") -> None:

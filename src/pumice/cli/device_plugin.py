@@ -20,6 +20,7 @@ from pumice.node.answer import STRATEGIES, ResponseOptions
 from pumice.node.gpushare import STRATEGIES as SHARE_STRATEGIES
 from pumice.node.gpushare import Legacy
 from pumice.node.sharing import Flags
+from pumice.wire import names, variables
 
 log = logging.getLogger("pumice.cli")
 KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
@@ -50,7 +51,7 @@ class IdStrategy(StrEnum):
 
 NodeName = Annotated[str, typer.Option(envvar="NODE_NAME", help="This node's name.")]
 Socket = Annotated[Path, typer.Option(envvar="KUBELET_SOCKET", help="The kubelet's registration socket.")]
-Nvml = Annotated[str, typer.Option(envvar="PUMICE_NVML", help="NVML library or its folder; empty: the system's.")]
+Nvml = Annotated[str, typer.Option(envvar=variables.NVML, help="NVML library or its folder; empty: the system's.")]
 FailOnInit = Annotated[
     bool, typer.Option("--fail-on-init-error/--wait-for-driver", envvar="FAIL_ON_INIT_ERROR",
                        help="Stop when no driver answers, or wait for one."),
@@ -66,11 +67,11 @@ def nvidia(
     hook_path: Annotated[Path, typer.Option(envvar="HOOK_PATH", help="Host folder of library and regions.")] = Path(
         "/usr/local/vgpu"
     ),
-    lock_dir: Annotated[Path, typer.Option(envvar="PUMICE_LOCK_DIR", help="Host folder of the library's lock.")] = Path(
+    lock_dir: Annotated[Path, typer.Option(envvar=variables.LOCK_DIR, help="Host folder of the library's lock.")] = Path(
         "/tmp/vgpulock"
     ),
     library: Annotated[
-        Path | None, typer.Option(envvar="PUMICE_LIBVGPU", help="libvgpu.so to install; default: the package's own.")
+        Path | None, typer.Option(envvar=variables.LIBVGPU, help="libvgpu.so to install; default: the package's own.")
     ] = None,
     nvml: Nvml = "",
     advertise: Annotated[Advertise, typer.Option(help="How memory and cores reach the node object.")] = Advertise.STATUS,
@@ -89,11 +90,11 @@ def nvidia(
         IdStrategy, typer.Option(envvar="DEVICE_ID_STRATEGY", help="Name cards by UUID or index.")
     ] = IdStrategy.UUID,
     pass_device_specs: Annotated[bool, typer.Option(envvar="PASS_DEVICE_SPECS", help="Answer /dev/nvidia* too.")] = False,
-    dev_root: Annotated[str, typer.Option("--nvidia-dev-root", "--dev-root", envvar="NVIDIA_DEV_ROOT")] = "/",
+    dev_root: Annotated[str, typer.Option("--nvidia-dev-root", "--dev-root", envvar=variables.DEV_ROOT)] = "/",
     gdrcopy_enabled: Annotated[bool, typer.Option(envvar="GDRCOPY_ENABLED", help="NVIDIA_GDRCOPY=enabled.")] = False,
     gds_enabled: Annotated[bool, typer.Option(envvar="GDS_ENABLED", help="NVIDIA_GDS=enabled.")] = False,
     mofed_enabled: Annotated[bool, typer.Option(envvar="MOFED_ENABLED", help="NVIDIA_MOFED=enabled.")] = False,
-    cdi_annotation_prefix: Annotated[str, typer.Option(envvar="CDI_ANNOTATION_PREFIX")] = "cdi.k8s.io/",
+    cdi_annotation_prefix: Annotated[str, typer.Option(envvar="CDI_ANNOTATION_PREFIX")] = names.CDI_PREFIX,
     disable_control_strict: Annotated[
         bool, typer.Option(help="Only CUDA_DISABLE_CONTROL=true leaves the library out, not any value.")
     ] = False,
@@ -146,8 +147,8 @@ def gpushare(
     node: Annotated[str, typer.Option("--node-name", envvar="NODE_NAME", help="This node's name.")] = "",
     kubeconfig: Kubeconfig = None,
     kubelet_socket: Socket = KUBELET_SOCKET,
-    gpu_strategy: Annotated[str, typer.Option(envvar="GPU_STRATEGY", help="share (by memory) or number.")] = "share",
-    gpu_memory_factor: Annotated[int, typer.Option(envvar="GPU_MEMORY_FACTOR", min=1, help="MiB per unit.")] = 1,
+    gpu_strategy: Annotated[str, typer.Option(envvar=variables.GPU_STRATEGY, help="share (by memory) or number.")] = "share",
+    gpu_memory_factor: Annotated[int, typer.Option(envvar=variables.GPU_MEMORY_FACTOR, min=1, help="MiB per unit.")] = 1,
     config_file: Annotated[
         Path | None, typer.Option(envvar="CONFIG_FILE", help="YAML with flags.GPUStrategy and flags.GPUMemoryFactor.")
     ] = None,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pumice.machine.native import MachineError
+from pumice.wire import variables
 
 DEFAULT = "2xGeForce-GTX-1080-Ti"
 
@@ -18,8 +19,8 @@ def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
 
     Raises PumiceError when it cannot be had.
     """
-    if not emulated and present.get("PUMICE_MACHINE"):
-        directory = Path(present["PUMICE_MACHINE"])
+    if not emulated and present.get(variables.MACHINE):
+        directory = Path(present[variables.MACHINE])
     elif emulated and _is_machine(Path(emulated)):
         directory = Path(emulated)
     else:
@@ -31,7 +32,7 @@ def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
 
 def machines(present: Mapping[str, str]) -> list[Path]:
     """Every emulated machine of this user that a command may have been run on, PUMICE_MACHINE first."""
-    named = [Path(present["PUMICE_MACHINE"]).resolve()] if present.get("PUMICE_MACHINE") else []
+    named = [Path(present[variables.MACHINE]).resolve()] if present.get(variables.MACHINE) else []
     made = sorted(path.parent.resolve() for path in _home(present).glob("*/state"))
     return list(dict.fromkeys([*named, *made]))
 

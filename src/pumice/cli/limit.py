@@ -11,6 +11,7 @@ import typer
 
 from pumice.cli.local_view import EMULATED, places
 from pumice.model.refusal import BadInput
+from pumice.wire import variables
 
 app = typer.Typer(add_completion=False)
 BARE = ("--emulated",)
@@ -45,7 +46,7 @@ def limit(
     library = None
     if place.machine is not None:
         present = machine_environment(place.machine, os.environ)
-        os.environ["PUMICE_MACHINE"], library = present["PUMICE_MACHINE"], Path(present["LD_LIBRARY_PATH"].split(":")[0])
+        os.environ[variables.MACHINE], library = present[variables.MACHINE], Path(present["LD_LIBRARY_PATH"].split(":")[0])
     with cards_of(library) as cards:
         changed = change(booking, place, wanted, cards.facts(), time.time_ns(), force)
     for (card, new), old in zip(changed.held, booking.devices, strict=True):

@@ -27,6 +27,7 @@ from pumice.machine.document import nearest
 from pumice.model.amount import mebibytes
 from pumice.model.hardware import preset, preset_names
 from pumice.model.refusal import BadInput
+from pumice.wire import variables
 
 MIB = 1 << 20
 ENDED_SHOWN = 10
@@ -44,7 +45,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-Directory = Annotated[Path, typer.Argument(envvar="PUMICE_MACHINE", help="The machine directory.")]
+Directory = Annotated[Path, typer.Argument(envvar=variables.MACHINE, help="The machine directory.")]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
 

@@ -9,6 +9,7 @@ import typer
 
 from pumice.apps.monitor import daemon as service
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
+from pumice.wire import variables
 
 app = typer.Typer(add_completion=False, help="Serve metrics of this node's cards and of the containers on them.")
 
@@ -31,7 +32,7 @@ def monitor(
     feedback: Annotated[
         bool, typer.Option(help="Let less important work wait for more important work on the same card.")
     ] = True,
-    nvml: Annotated[str, typer.Option(envvar="PUMICE_NVML", help="NVML library or its folder; empty: system's.")] = "",
+    nvml: Annotated[str, typer.Option(envvar=variables.NVML, help="NVML library or its folder; empty: system's.")] = "",
     log_level: Verbosity = "info",
 ) -> None:
     """Serve metrics of this node's cards and of the containers on them."""

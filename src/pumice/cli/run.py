@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pumice.adapters.native import vgpu_library
 from pumice.model.refusal import BadInput, PumiceError, Unavailable
+from pumice.wire import variables
 
 if TYPE_CHECKING:
     from pumice.local.place import Place
@@ -132,7 +133,7 @@ def _hint(command: list[str]) -> str:
 def _request(given: argparse.Namespace) -> Request:
     from pumice.local.request import parse_cards, parse_priority, parse_shares
 
-    cards, count = parse_cards(given.gpu, given.gpus, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    cards, count = parse_cards(given.gpu, given.gpus, os.environ.get(variables.CUDA_VISIBLE_DEVICES, ""))
     return parse_shares(given.memory, given.cores, cards, count, parse_priority(given.priority))
 
 
@@ -140,7 +141,7 @@ def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str
     """The environment to run in, where its bookings lie, and the NVML library to ask (None: the system's)."""
     from pumice.local import place as places
 
-    if emulated is None and not present.get("PUMICE_MACHINE"):
+    if emulated is None and not present.get(variables.MACHINE):
         place = places.of_cards(present)
         if place.note and not place.used:  # once, until the directory goes with the next boot
             print(f"pumice run: {place.note}", file=sys.stderr)
@@ -151,7 +152,7 @@ def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str
         raise BadInput(NO_COMMAND.format(TOOK.format(emulated)))
     directory = the_machine(emulated, present)
     present = machine_environment(directory, present)
-    os.environ["PUMICE_MACHINE"] = present["PUMICE_MACHINE"]  # NVML reads it when it is loaded
+    os.environ[variables.MACHINE] = present[variables.MACHINE]  # NVML reads it when it is loaded
     return present, places.of_machine(directory), Path(present["LD_LIBRARY_PATH"].split(":")[0])
 
 

@@ -22,6 +22,7 @@ from pumice.model.refusal import BadInput, Unavailable
 from pumice.node.sharing import MIB
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.cluster import ApiError, Json
+from pumice.wire import variables
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.volcano import NODES, PODS, QUEUES
 
@@ -67,14 +68,14 @@ def _cards(where: list[Place]) -> tuple[Cards, Place] | None:
     """The cards of one machine (a process meets one only): the real ones, else the emulated one that is in use."""
     emulated = [place for place in where if place.machine is not None]
     real = [place for place in where if place.machine is None]
-    if real and not os.environ.get("PUMICE_MACHINE"):
+    if real and not os.environ.get(variables.MACHINE):
         with contextlib.suppress(CardsUnavailable):
             return NvmlCards(), real[0]
     busy = [place for place in emulated if shares([place])]
     for place in (*busy, *emulated):
         from pumice.machine.native import library_dir
 
-        os.environ["PUMICE_MACHINE"] = str(place.machine)
+        os.environ[variables.MACHINE] = str(place.machine)
         with contextlib.suppress(CardsUnavailable):
             return NvmlCards(library_dir()), place
     return None

@@ -17,6 +17,7 @@ import typer
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.cluster.spec import DEFAULT_MODEL, ClusterSpec, load, uniform
 from pumice.model.refusal import BadInput, PumiceError, Unavailable
+from pumice.wire import variables
 
 app = typer.Typer(add_completion=False)
 START_SECONDS = 90.0
@@ -59,7 +60,7 @@ def up(
 def real_cards() -> bool:
     """Are there real NVIDIA cards on this machine? Asked in a process of its own, so that no driver stays loaded."""
     question = "import pynvml; pynvml.nvmlInit(); raise SystemExit(pynvml.nvmlDeviceGetCount() == 0)"
-    environ = {k: v for k, v in os.environ.items() if k != "PUMICE_MACHINE"}
+    environ = {k: v for k, v in os.environ.items() if k != variables.MACHINE}
     try:
         return subprocess.run([sys.executable, "-c", question], capture_output=True, env=environ, timeout=60).returncode == 0
     except subprocess.TimeoutExpired as error:  # a sick card may hang its driver

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from pumice.ports.cluster import Resource
+from pumice.wire import names
 from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME
 from pumice.wire.objects import OwnerReference, Pod
 from pumice.wire.quantity import parse_quantity
@@ -23,9 +24,9 @@ OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
 SCALED_KINDS = (OWNER_KINDS["apps/v1", "ReplicaSet"], OWNER_KINDS["apps/v1", "StatefulSet"])
 """Owners whose PodGroup goes when they are scaled to nothing, and follows them otherwise."""
 
-_POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
-_POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
-_POD_LABELS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
+_POD_ANNOTATIONS = (names.PREEMPTABLE, names.COOLDOWN_TIME, names.REVOCABLE_ZONE)
+_POD_BUDGETS = (names.JDB_MIN_AVAILABLE, names.JDB_MAX_UNAVAILABLE)
+_POD_LABELS = (names.PREEMPTABLE, names.COOLDOWN_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +125,14 @@ def reconcile_owner(
 
 def heeded(annotations: Mapping[str, str], *, inherit: bool) -> dict[str, str]:
     """What of an owner's annotations counts: all, or all but those that groups inherit (--inherit-owner-annotations)."""
-    return {key: value for key, value in annotations.items() if inherit or not key.startswith("volcano.sh/")}
+    return {key: value for key, value in annotations.items() if inherit or not key.startswith(f"{names.DOMAIN}/")}
 
 
 def group_body(pod: Pod, owner_annotations: Mapping[str, str]) -> dict[str, Any]:
     """The PodGroup of a pod, with what its owner's and its own annotations say."""
     meta = pod.metadata
     minimum = min_member(owner_annotations)
-    annotations = {key: value for key, value in owner_annotations.items() if key.startswith("volcano.sh/")}
+    annotations = {key: value for key, value in owner_annotations.items() if key.startswith(f"{names.DOMAIN}/")}
     annotations.update({key: meta.annotations[key] for key in _POD_ANNOTATIONS if key in meta.annotations})
     budget = next((key for key in _POD_BUDGETS if key in meta.annotations), None)
     if budget is not None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from pumice.adapters.bookings.book import Booking
 from pumice.adapters.bookings.processes import REGION_VARIABLE
+from pumice.wire import variables
 
-SHARE = "PUMICE_SHARE"
+SHARE = variables.SHARE
 """Set inside a share, to its id."""
-LIMITS = ("CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT")
+LIMITS = (variables.MEMORY_LIMIT, variables.SM_LIMIT)
 
 
 def environment(booking: Booking, library: Path, neighbours: Path, present: Mapping[str, str]) -> dict[str, str]:
@@ -31,9 +32,9 @@ def environment(booking: Booking, library: Path, neighbours: Path, present: Mapp
     env |= {
         "LD_PRELOAD": ":".join((str(library), *filter(None, [present.get("LD_PRELOAD", "")]))),
         REGION_VARIABLE: booking.region,
-        "CUDA_TASK_PRIORITY": str(booking.priority),
-        "CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in booking.devices),
-        "PUMICE_VGPU_LOCK_DIRECTORY": str(neighbours),
+        variables.TASK_PRIORITY: str(booking.priority),
+        variables.CUDA_VISIBLE_DEVICES: ",".join(device.uuid for device in booking.devices),
+        variables.LOCK_DIRECTORY: str(neighbours),
         SHARE: booking.id,
     }
     return env

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pumice.adapters.bookings.book import BOOK
 from pumice.model.refusal import Unavailable
+from pumice.wire import variables
 
 SHARED = (Path("/run/pumice"), Path("/var/lib/pumice"))
-OVERRIDE = "PUMICE_RUN_DIR"
+OVERRIDE = variables.RUN_DIR
 
 
 @dataclass(frozen=True, slots=True)

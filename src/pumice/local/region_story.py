@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pumice.adapters.region.extension import DeviceBudget
 from pumice.ports.region import DeviceUse, RegionDevice, RegionSnapshot
+from pumice.wire import variables
 
 QUIET = 10
 """Seconds without a kernel after which a container counts as idle, as two rounds of a monitor have it."""
-POLICY = "GPU_CORE_UTILIZATION_POLICY"
+POLICY = variables.CORE_POLICY
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,18 @@ from pumice.node.effects import MakeDirectory
 from pumice.node.inventory import SharedCard
 from pumice.node.matching import Work
 from pumice.node.sharing import Sharing
+from pumice.wire import names, variables
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 PRELOAD: Final = "/etc/ld.so.preload"
 CACHE: Final = "/tmp/vgpu"
 LOCK: Final = "/tmp/vgpulock"
-CDI_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
+CDI_KIND: Final = names.CDI_KIND
 VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 STRATEGIES: Final = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
-DISABLE: Final = "CUDA_DISABLE_CONTROL"
+DISABLE: Final = variables.DISABLE_CONTROL
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class ResponseOptions:
     mofed: bool = False
     log_level: str = ""
     strict_disable: bool = False
-    cdi_prefix: str = "cdi.k8s.io/"
+    cdi_prefix: str = names.CDI_PREFIX
 
     def directory(self, pod_uid: str, container: str) -> str:
         """The host directory of one container's shared region."""
@@ -103,15 +104,15 @@ def build(
     devices = sorted(work.devices, key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
     env, mounts, annotations, cdi = _visible(chosen, response_options, dice)
-    env |= {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
-    env["CUDA_DEVICE_SM_LIMIT"] = str(work.devices[0].cores)
-    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{CACHE}/{_uuid4(dice)}.cache"
+    env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
+    env[variables.SM_LIMIT] = str(work.devices[0].cores)
+    env[variables.SHARED_CACHE] = f"{CACHE}/{_uuid4(dice)}.cache"
     if sharing.oversubscribed:
-        env["CUDA_OVERSUBSCRIBE"] = "true"
+        env[variables.OVERSUBSCRIBE] = "true"
     if not sharing.limit_cores:
-        env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
+        env[variables.CORE_POLICY] = "disable"
     if response_options.log_level:
-        env["LIBCUDA_LOG_LEVEL"] = response_options.log_level
+        env[variables.LIBRARY_LOG_LEVEL] = response_options.log_level
     directory = response_options.directory(work.pod.uid, work.container.name)
     mounts += [
         Mount(LIBRARY, f"{response_options.hook}/libvgpu.so", read_only=True),
@@ -141,18 +142,18 @@ def _visible(
     mounts: list[Mount] = []
     annotations: dict[str, str] = {}
     if "envvar" in response_options.strategies:
-        env["NVIDIA_VISIBLE_DEVICES"] = ",".join(ids)
+        env[variables.NVIDIA_VISIBLE_DEVICES] = ",".join(ids)
     elif "volume-mounts" in response_options.strategies:
-        env["NVIDIA_VISIBLE_DEVICES"] = VOLUME_ROOT
+        env[variables.NVIDIA_VISIBLE_DEVICES] = VOLUME_ROOT
         mounts = [Mount(f"{VOLUME_ROOT}/{card}", "/dev/null") for card in ids]
     else:  # an image may have NVIDIA_VISIBLE_DEVICES=all baked in, which would show every card
-        env["NVIDIA_VISIBLE_DEVICES"] = "void"
+        env[variables.NVIDIA_VISIBLE_DEVICES] = "void"
     if "cdi-annotations" in response_options.strategies:
         annotations[f"{response_options.cdi_prefix}nvidia-device-plugin_{_uuid4(dice)}"] = ",".join(qualified)
     switches = {
-        "NVIDIA_GDRCOPY": response_options.gdrcopy,
-        "NVIDIA_GDS": response_options.gds,
-        "NVIDIA_MOFED": response_options.mofed,
+        variables.NVIDIA_GDRCOPY: response_options.gdrcopy,
+        variables.NVIDIA_GDS: response_options.gds,
+        variables.NVIDIA_MOFED: response_options.mofed,
     }
     env |= {name: "enabled" for name, on in switches.items() if on}
     return env, mounts, annotations, qualified if "cdi-cri" in response_options.strategies else []

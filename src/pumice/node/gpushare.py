@@ -17,12 +17,12 @@ from pumice.node.inventory import Unit
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.sharing import MIB
 from pumice.ports.cards import CardFacts
-from pumice.wire import names
+from pumice.wire import names, variables
 from pumice.wire.nvidia_gpushare import parse_index
 from pumice.wire.objects import Node
 from pumice.wire.quantity import parse_quantity
 
-ASSIGNED: Final = "volcano.sh/gpu-assigned"
+ASSIGNED: Final = names.GPU_ASSIGNED
 STRATEGIES: Final = ("share", "number")
 
 
@@ -148,11 +148,11 @@ class ShareAllocator:
         if missing := [index for index in indices if index not in by_index]:
             return self._refuse(pod, f"{names.GPU_INDEX} names card {missing[0]}; this node has {len(by_index)}")
         env = {
-            "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, indices)),
-            "VOLCANO_GPU_ALLOCATED": str(count * self._legacy.factor if self._legacy.strategy == "share" else count),
+            variables.NVIDIA_VISIBLE_DEVICES: ",".join(map(str, indices)),
+            variables.GPU_ALLOCATED: str(count * self._legacy.factor if self._legacy.strategy == "share" else count),
         }
         if self._legacy.strategy == "share":
-            env["VOLCANO_GPU_MEMORY_TOTAL"] = str(by_index[indices[0]].memory // MIB)
+            env[variables.GPU_MEMORY_TOTAL] = str(by_index[indices[0]].memory // MIB)
         meta = pod.metadata
         patch = PatchPod(meta.namespace, meta.name, meta.uid, {ASSIGNED: "true"}) if last else None
         return Shared(pod, container, Answer(env=env), patch)

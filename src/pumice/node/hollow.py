@@ -12,7 +12,7 @@ from pumice.node.advertise import register_annotation, topology_annotation
 from pumice.node.inventory import capacity, share, share_list
 from pumice.node.sharing import MIB, Sharing
 from pumice.ports.cards import CardFacts
-from pumice.wire import names
+from pumice.wire import kubernetes, names
 
 
 class ModelCard(Protocol):
@@ -83,7 +83,7 @@ def hollow_node(
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+            "labels": {kubernetes.HOSTNAME: name, **(labels or {})},
             "annotations": annotations,
         },
         "spec": {},

@@ -5,6 +5,14 @@ Sources: spec deviceshare-nvidia 2, 4, 5, 12, 16; volcano-core 23, 24; nvidia-de
 
 from typing import Final
 
+DOMAIN: Final = "volcano.sh"
+NVIDIA_DOMAIN: Final = "nvidia.com"
+OUR_DOMAIN: Final = "pumice.io"
+SCHEDULING_GROUP: Final = "scheduling.k8s.io"
+VOLCANO_GROUP: Final = "scheduling.volcano.sh"
+DOMAINS: Final = (DOMAIN, OUR_DOMAIN, NVIDIA_DOMAIN, "huawei.com", "hami.io", SCHEDULING_GROUP)
+"""Whose annotations and labels say something about devices, groups and queues."""
+
 # Extended resources, NVIDIA (defaults; the device ConfigMap can rename the vGPU ones)
 VGPU_NUMBER: Final = "volcano.sh/vgpu-number"
 VGPU_MEMORY: Final = "volcano.sh/vgpu-memory"
@@ -12,8 +20,10 @@ VGPU_CORES: Final = "volcano.sh/vgpu-cores"
 VGPU_MEMORY_PERCENTAGE: Final = "volcano.sh/vgpu-memory-percentage"
 GPU_MEMORY: Final = "volcano.sh/gpu-memory"
 GPU_NUMBER: Final = "volcano.sh/gpu-number"
+WHOLE_GPU: Final = "nvidia.com/gpu"
+"""A whole card of NVIDIA's own plugin; a share of one in HAMi's words."""
 SAME_ELSEWHERE: Final = {
-    "nvidia.com/gpu": VGPU_NUMBER,
+    WHOLE_GPU: VGPU_NUMBER,
     "nvidia.com/gpumem": VGPU_MEMORY,
     "nvidia.com/gpumem-percentage": VGPU_MEMORY_PERCENTAGE,
     "nvidia.com/gpucores": VGPU_CORES,
@@ -51,10 +61,22 @@ VGPU_IDS: Final = "volcano.sh/vgpu-ids-new"
 DEVICES_TO_ALLOCATE: Final = "volcano.sh/devices-to-allocate"
 BIND_PHASE: Final = "volcano.sh/bind-phase"
 BIND_TIME: Final = "volcano.sh/bind-time"
+GPU_ASSIGNED: Final = "volcano.sh/gpu-assigned"
 GPU_INDEX: Final = "volcano.sh/gpu-index"
 PREDICATE_TIME: Final = "volcano.sh/predicate-time"
-MIRROR: Final = "kubernetes.io/config.mirror"
-"""On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
+
+# On the pod or its owner, for the group and the order of tasks
+TASK_SPEC: Final = "volcano.sh/task-spec"
+TASK_PRIORITY: Final = "volcano.sh/task-priority"
+PREEMPTABLE: Final = "volcano.sh/preemptable"
+COOLDOWN_TIME: Final = "volcano.sh/cooldown-time"
+REVOCABLE_ZONE: Final = "volcano.sh/revocable-zone"
+JDB_MIN_AVAILABLE: Final = "volcano.sh/jdb-min-available"
+JDB_MAX_UNAVAILABLE: Final = "volcano.sh/jdb-max-unavailable"
+
+# Container devices (CDI)
+CDI_PREFIX: Final = "cdi.k8s.io/"
+CDI_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 
 # Groups and queues
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"

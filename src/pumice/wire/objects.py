@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from pumice.wire.names import MIRROR
+from pumice.wire.kubernetes import MIRROR
 
 Quantities = dict[str, str | int | float]
 

@@ -14,7 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from pumice.ports.cluster import Resource
+from pumice.wire import names
 from pumice.wire.objects import Meta, Quantities
+
+VOLCANO: Final = names.VOLCANO_GROUP
+SCHEDULING: Final = names.SCHEDULING_GROUP
+STORAGE: Final = "storage.k8s.io"
 
 PODS: Final = Resource("", "v1", "pods")
 NODES: Final = Resource("", "v1", "nodes", namespaced=False)
@@ -22,18 +27,18 @@ EVENTS: Final = Resource("", "v1", "events")
 CONFIGMAPS: Final = Resource("", "v1", "configmaps")
 PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims")
 PERSISTENT_VOLUMES: Final = Resource("", "v1", "persistentvolumes", namespaced=False)
-STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
-CSI_NODES: Final = Resource("storage.k8s.io", "v1", "csinodes", namespaced=False)
-CSI_DRIVERS: Final = Resource("storage.k8s.io", "v1", "csidrivers", namespaced=False)
-CSI_STORAGE_CAPACITIES: Final = Resource("storage.k8s.io", "v1", "csistoragecapacities")
-VOLUME_ATTACHMENTS: Final = Resource("storage.k8s.io", "v1", "volumeattachments", namespaced=False)
+STORAGE_CLASSES: Final = Resource(STORAGE, "v1", "storageclasses", namespaced=False)
+CSI_NODES: Final = Resource(STORAGE, "v1", "csinodes", namespaced=False)
+CSI_DRIVERS: Final = Resource(STORAGE, "v1", "csidrivers", namespaced=False)
+CSI_STORAGE_CAPACITIES: Final = Resource(STORAGE, "v1", "csistoragecapacities")
+VOLUME_ATTACHMENTS: Final = Resource(STORAGE, "v1", "volumeattachments", namespaced=False)
 NAMESPACES: Final = Resource("", "v1", "namespaces", namespaced=False)
-PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+PRIORITY_CLASSES: Final = Resource(SCHEDULING, "v1", "priorityclasses", namespaced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
-POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups")
-QUEUES: Final = Resource("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
+POD_GROUPS: Final = Resource(VOLCANO, "v1beta1", "podgroups")
+QUEUES: Final = Resource(VOLCANO, "v1beta1", "queues", namespaced=False)
 
-SCHEDULING_API: Final = "scheduling.volcano.sh/v1beta1"
+SCHEDULING_API: Final = f"{VOLCANO}/v1beta1"
 
 PENDING: Final = "Pending"
 INQUEUE: Final = "Inqueue"

@@ -16,6 +16,7 @@ from typing import Final
 
 from pumice.adapters.bookings.book import LOCK_SECONDS, Booking, booked, lasts
 from pumice.model.refusal import PumiceError
+from pumice.wire import variables
 
 log = logging.getLogger("pumice.node")
 
@@ -25,9 +26,9 @@ SHARED: Final = (Path("/run/pumice"), Path("/var/lib/pumice"))
 
 def booking_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Where programs of this process's machine are booked, as `pumice run` has it: on an emulated one beside its state."""
-    if machine := environment.get("PUMICE_MACHINE"):
+    if machine := environment.get(variables.MACHINE):
         return (Path(machine) / "run",)
-    if override := environment.get("PUMICE_RUN_DIR"):
+    if override := environment.get(variables.RUN_DIR):
         return (Path(override),)
     return SHARED
 

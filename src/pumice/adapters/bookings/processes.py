@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from pumice.adapters.region.extension import FILE_BYTES
+from pumice.wire import variables
 
-REGION_VARIABLE = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+REGION_VARIABLE = variables.SHARED_CACHE
 
 
 HELD_AT: Final = FILE_BYTES

@@ -13,8 +13,8 @@ import aiohttp
 
 from pumice.adapters.kube.client import KubeClient
 from pumice.ports.cluster import ApiError
+from pumice.wire.kubernetes import EXEC_PROTOCOLS
 
-PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDOUT, STDERR, STATUS = 1, 2, 3
 
 
@@ -32,7 +32,7 @@ async def run_in_container(kube: KubeClient, namespace: str, pod: str, command: 
     if container:
         query.append(("container", container))
     output: dict[int, list[bytes]] = {STDOUT: [], STDERR: [], STATUS: []}
-    async with kube.websocket(f"/api/v1/namespaces/{namespace}/pods/{pod}/exec", query, PROTOCOLS, timeout) as socket:
+    async with kube.websocket(f"/api/v1/namespaces/{namespace}/pods/{pod}/exec", query, EXEC_PROTOCOLS, timeout) as socket:
         async for message in socket:
             if message.type is aiohttp.WSMsgType.BINARY and message.data:
                 output.setdefault(message.data[0], []).append(message.data[1:])

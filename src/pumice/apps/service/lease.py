@@ -119,7 +119,7 @@ class Election:
             "acquireTime": micro_stamp(now), "renewTime": micro_stamp(now),
         }  # fmt: skip
         body = {
-            "apiVersion": "coordination.k8s.io/v1",
+            "apiVersion": f"{LEASES.group}/{LEASES.version}",
             "kind": "Lease",
             "metadata": {"name": self.name, "namespace": self.namespace},
             "spec": spec,

@@ -12,6 +12,7 @@ from pumice.engine.plugins.taints import untolerated_soft
 from pumice.engine.plugins.topology import preferred_pod_scores, soft_spread_scores
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import CPU, MEMORY
+from pumice.wire import names
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pumice.engine.state.state import State
 
 Floats = NDArray[np.float64]
-GPU = "nvidia.com/gpu"
+GPU = names.WHOLE_GPU
 
 
 class NodeOrder(Plugin):

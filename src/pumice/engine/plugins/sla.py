@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pumice.engine.framework import ABSTAIN, PERMIT, Plugin
 from pumice.engine.state.jobs import Job
+from pumice.wire import names
 from pumice.wire.duration import parse_duration
 from pumice.wire.scheduler_conf import Arguments
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pumice.engine.cycle.cycle import Cycle
 
 WAITING_TIME = "sla-waiting-time"
-ANNOTATIONS = (WAITING_TIME, f"volcano.sh/{WAITING_TIME}")
+ANNOTATIONS = (WAITING_TIME, f"{names.DOMAIN}/{WAITING_TIME}")
 
 
 class Sla(Plugin):

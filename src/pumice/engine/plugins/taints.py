@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.state.nodes import Rows
+from pumice.wire import kubernetes
 from pumice.wire.objects import Taint, Toleration
 
 if TYPE_CHECKING:
     from pumice.engine.state.classes import PodClass
     from pumice.engine.state.state import State
 
-UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+UNSCHEDULABLE = Taint(kubernetes.UNSCHEDULABLE_TAINT, "", "NoSchedule")
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from pumice.engine.state.classes import Kind
 from pumice.engine.state.ledger import Features
-from pumice.wire import names
+from pumice.wire import kubernetes, names
 from pumice.wire.handed_out import handed_to
 from pumice.wire.objects import Container, Meta, Pod, PodSpec, PodStatus, is_admitted, is_mirror
 
@@ -22,7 +22,7 @@ UNREAD = frozenset((
     names.DEVICES_TO_ALLOCATE, names.VGPU_TIME, names.BIND_PHASE, names.BIND_TIME, names.PREDICATE_TIME,
 ))  # fmt: skip
 """Annotations of ours that repeat others or tell the time."""
-FOREIGN = ("kubernetes.io", "cncf.io", "projectcalico.org", "prometheus.io", "istio.io", "linkerd.io")
+FOREIGN = (kubernetes.DOMAIN, "cncf.io", "projectcalico.org", "prometheus.io", "istio.io", "linkerd.io")
 """Domains (and all below them) that say nothing of cards; some of their annotations are long."""
 
 Kept = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], bool]

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pumice.wire import kubernetes
 from pumice.wire.objects import Container, Pod, Quantities
 from pumice.wire.quantity import parse_quantity
 
@@ -70,10 +71,9 @@ def counted(name: str) -> bool:
     """Whether a resource name is part of the vector at all (spec 4.1)."""
     if name in (CPU, MEMORY, PODS, "ephemeral-storage") or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
-    domain, slash, _ = name.partition("/")
-    if not slash or name.startswith(("requests.", "limits.", "count/")):
+    if "/" not in name or name.startswith(("requests.", "limits.", "count/")):
         return False
-    return domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
+    return not kubernetes.in_domain(name)
 
 
 def vector(quantities: Mapping[str, str | int | float]) -> Vector:

@@ -15,14 +15,12 @@ from msgspec.structs import replace
 from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.classes import Kind, PodClass
 from pumice.engine.state.jobs import Status, Task, name_index, task_status
-from pumice.wire.names import SCHEDULER_NAME
+from pumice.wire.names import SCHEDULER_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
 
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
-TASK_SPEC = "volcano.sh/task-spec"
 GONE_AT_LEAST = 5000
-TASK_PRIORITY = "volcano.sh/task-priority"
 
 
 @dataclass(slots=True)

@@ -10,17 +10,17 @@ from typing import Any
 
 from pumice.engine.state.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 from pumice.ports.cluster import Json
+from pumice.wire import kubernetes
 from pumice.wire.quantity import parse_quantity
 
 ZONE_LABELS = (
-    "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
+    kubernetes.ZONE, kubernetes.REGION, kubernetes.OLD_ZONE, kubernetes.OLD_REGION,
 )  # fmt: skip
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
-BOUND = "pv.kubernetes.io/bind-completed"
-BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = kubernetes.SELECTED_NODE
+BOUND = kubernetes.BIND_COMPLETED
+BY_CONTROLLER = kubernetes.BOUND_BY_CONTROLLER
 FOR_ONE_POD = "ReadWriteOncePod"
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
+NO_PROVISIONER = kubernetes.NO_PROVISIONER
 
 Terms = tuple[Requirements | None, ...]
 Handle = tuple[str, str]

@@ -102,7 +102,7 @@ def _annotations(path: Path, notes: Any) -> Iterator[tuple[Path, str]]:
         elif key in OURS:
             yield here, f"{key} is written by the scheduler; a manifest must not carry it"
         elif key not in USER_KEYS and not isinstance(value, dict | list):
-            cutoff = 0.8 if str(key).split("/")[0] in ("volcano.sh", "nvidia.com", "pumice.io", "nvidia.sh") else 0.9
+            cutoff = 0.8 if str(key).split("/")[0] in (names.DOMAIN, names.NVIDIA_DOMAIN, names.OUR_DOMAIN, "nvidia.sh") else 0.9
             for close in difflib.get_close_matches(str(key), (*USER_KEYS, *GROUP_KEYS), n=1, cutoff=cutoff):
                 if close != key:
                     yield here, f"nobody reads the annotation {key}; did you mean {close!r}?"
@@ -122,9 +122,9 @@ def _container(path: Path, resources: dict[str, Any], config: DeviceConfig) -> I
             here = (*path, section, key)
             if key not in known:
                 near = nearest(key, known)
-                if key in names.SAME_ELSEWHERE and key != "nvidia.com/gpu":  # that one is NVIDIA's own plugin's too
+                if key in names.SAME_ELSEWHERE and key != names.WHOLE_GPU:  # that one is NVIDIA's own plugin's too
                     yield here, f"{key} is HAMi's name; here it is {names.SAME_ELSEWHERE[key]}"
-                elif ((near and "/" in key) or "gpu" in key.lower()) and not key.startswith("nvidia.com/"):
+                elif ((near and "/" in key) or "gpu" in key.lower()) and not key.startswith(f"{names.NVIDIA_DOMAIN}/"):
                     yield here, f"nobody offers the resource {key}{near}"
                 continue
             yield from ((here, text) for text in _value(key, value, config))
@@ -205,7 +205,7 @@ def _together(path: Path, limits: dict[str, Any], config: DeviceConfig) -> Itera
         yield (*path, c.resource_memory_name), f"the percentage wins; {c.resource_memory_name} is not looked at"
     if (count or memory) and (names.GPU_MEMORY in limits or names.GPU_NUMBER in limits):
         yield path, "vgpu-… and the older gpu-… resources exclude each other on one scheduler"
-    if (count or memory) and "nvidia.com/gpu" in limits:
+    if (count or memory) and names.WHOLE_GPU in limits:
         yield path, "nvidia.com/gpu belongs to another plugin and gives a whole card beside the share"
 
 

@@ -1,0 +1,28 @@
+"""Labels, annotations and taints that Kubernetes itself gives ("Well-Known Labels, Annotations and Taints")."""
+
+from typing import Final
+
+DOMAIN: Final = "kubernetes.io"
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+OLD_REGION: Final = "failure-domain.beta.kubernetes.io/region"
+UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
+
+# Volumes
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+# Streams of exec and attach
+EXEC_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+
+
+def in_domain(name: str) -> bool:
+    """Whether a qualified name's prefix is Kubernetes' own domain or below it."""
+    prefix = name.rpartition("/")[0]
+    return prefix == DOMAIN or prefix.endswith(f".{DOMAIN}")

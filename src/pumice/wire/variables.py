@@ -1,0 +1,49 @@
+"""Environment variables: NVIDIA's, the limiting library's (upstream's names), the legacy plugin's and our own.
+
+Sources: spec hami-core (environment), nvidia-device-plugin 2 and 8, deviceshare-nvidia 16.
+"""
+
+from typing import Final
+
+# CUDA and NVIDIA's container runtime
+CUDA_VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+NVIDIA_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+NVIDIA_GDRCOPY: Final = "NVIDIA_GDRCOPY"
+NVIDIA_GDS: Final = "NVIDIA_GDS"
+NVIDIA_MOFED: Final = "NVIDIA_MOFED"
+
+# The limiting library
+MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
+"""The limit of every card; with ``_0``, ``_1`` ... that of one."""
+SM_LIMIT: Final = "CUDA_DEVICE_SM_LIMIT"
+SHARED_CACHE: Final = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+OVERSUBSCRIBE: Final = "CUDA_OVERSUBSCRIBE"
+DISABLE_CONTROL: Final = "CUDA_DISABLE_CONTROL"
+TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
+CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
+LIBRARY_LOG_LEVEL: Final = "LIBCUDA_LOG_LEVEL"
+LOCK_DIRECTORY: Final = "PUMICE_VGPU_LOCK_DIRECTORY"
+
+# The legacy plugin's answer
+GPU_ALLOCATED: Final = "VOLCANO_GPU_ALLOCATED"
+GPU_MEMORY_TOTAL: Final = "VOLCANO_GPU_MEMORY_TOTAL"
+
+# Options of the node plugins, by upstream's names
+DEV_ROOT: Final = "NVIDIA_DEV_ROOT"
+GPU_STRATEGY: Final = "GPU_STRATEGY"
+GPU_MEMORY_FACTOR: Final = "GPU_MEMORY_FACTOR"
+
+# Ours
+MACHINE: Final = "PUMICE_MACHINE"
+"""Directory of the emulated machine that a program meets."""
+NVML: Final = "PUMICE_NVML"
+SHARE: Final = "PUMICE_SHARE"
+RUN_DIR: Final = "PUMICE_RUN_DIR"
+LOG: Final = "PUMICE_LOG"
+LOCK_DIR: Final = "PUMICE_LOCK_DIR"
+LIBVGPU: Final = "PUMICE_LIBVGPU"
+
+
+def memory_limit_of(place: int) -> str:
+    """The variable with the limit of the container's card at that place."""
+    return f"{MEMORY_LIMIT}_{place}"

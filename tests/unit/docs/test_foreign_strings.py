@@ -1,0 +1,45 @@
+"""Every string that others gave us (names, annotations, labels, resources, environment variables) stands once, in ``wire``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[3] / "src" / "pumice"
+ROOMS = ("adapters", "apps", "cli", "controllers", "engine", "families", "local", "metrics", "model", "node", "ports")
+"""The embedded cluster and the emulated machine stand apart: what they say is theirs to know."""
+DOMAINS = r"(?:[\w.-]*\.)?(?:volcano\.sh|nvidia\.com|huawei\.com|kubernetes\.io|k8s\.io|hami\.io|pumice\.io|ascend\.com)"
+FOREIGN = re.compile(rf"^{DOMAINS}(?:/[\w./-]*)?$|^(?:CUDA(?!_ERROR)|NVIDIA|LIBCUDA|ASCEND|PUMICE|VOLCANO|GPU)_[A-Z0-9_]+$")
+
+
+def strays(source: str) -> Iterator[str]:
+    """Foreign strings of a module; its documentation may name what it likes."""
+    tree = ast.parse(source)
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told and FOREIGN.match(node.value):
+            yield node.value
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_foreign_string_stands_in_wire_and_nowhere_else(room: str) -> None:
+    found = [f"{path.relative_to(PACKAGE)}: {stray}" for path in sorted((PACKAGE / room).rglob("*.py"))
+             if "_pb2" not in path.name for stray in strays(path.read_text("utf-8"))]  # fmt: skip
+    assert found == []
+
+
+def test_no_foreign_string_stands_twice_in_wire() -> None:
+    found: dict[str, list[str]] = {}
+    for path in sorted((PACKAGE / "wire").rglob("*.py")):
+        for stray in strays(path.read_text("utf-8")):
+            found.setdefault(stray, []).append(path.name)
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def test_strays_are_seen_and_documentation_is_let_be() -> None:
+    source = '"""volcano.sh/vgpu-number"""\nA = "volcano.sh/vgpu-number"\nB = f"NVIDIA_VISIBLE_DEVICES"\nC = "a CUDA_CACHE"\n'
+    assert list(strays(source)) == ["volcano.sh/vgpu-number", "NVIDIA_VISIBLE_DEVICES"]
