@@ -183,9 +183,9 @@ def test_of_two_places_that_are_being_released_the_better_one_is_waited_for() ->
     assert hoped_for(world, "g-0") == "n2"
 
 
-def test_a_pod_for_which_room_is_being_made_on_a_node_waits_for_it_there() -> None:
+def test_a_pod_for_which_room_is_being_made_on_a_node_waits_for_it_there_while_nothing_else_is_free() -> None:
     world = two_pods_go()
-    named = pod("named", cpu="1", group="g")
+    named = pod("named", cpu="2", group="g")
     named["status"]["nominatedNodeName"] = "n2"
     world.add(group("g", minimum=1), named, pod("other", cpu="1"))
     world.settle()
@@ -194,6 +194,15 @@ def test_a_pod_for_which_room_is_being_made_on_a_node_waits_for_it_there() -> No
     world.delete_pod("goes-2")
     world.settle()
     assert world.node_of("named") == "n2"
+
+
+def test_a_free_node_is_better_than_a_nominated_one_where_something_is_still_going() -> None:
+    world = two_pods_go()
+    named = pod("named", cpu="1")
+    named["status"]["nominatedNodeName"] = "n2"
+    world.add(named)
+    world.settle()
+    assert world.node_of("named") == "n3"
 
 
 def test_a_nominated_node_that_cannot_take_the_pod_keeps_it_from_no_other() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Flag, auto
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from pumice.engine.state.state import State
 
 PERMIT, ABSTAIN, REJECT = 1, 0, -1
+
+
+class Part(Flag):
+    """Which filters are asked: those that look at the node and what is there, those that look at pods elsewhere, or all."""
+
+    NODE = auto()
+    PODS = auto()
+    ALL = NODE | PODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +102,11 @@ class Plugin:
         return ""
 
     # nodes, for many rows at once; rows None means all
-    def constrains(self, state: State, cls: PodClass) -> bool:
+    def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
         """Whether ``verdicts`` can refuse any node at all; False saves the asking."""
         return True
 
-    def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterable[Verdict]:
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterable[Verdict]:
         return ()
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None: ...
@@ -224,14 +233,21 @@ class Framework:
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
-    def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterator[Verdict]:
         for ask, constrains in zip(self._verdicts, self._constrains, strict=True):
-            if constrains(state, cls):
-                yield from ask(state, cls, rows)
+            if constrains(state, cls, part):
+                yield from ask(state, cls, rows, part)
 
-    def constrains(self, state: State, cls: PodClass) -> bool:
+    def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
         """Whether any filter beyond resources and devices can refuse a node."""
-        return any(constrains(state, cls) for constrains in self._constrains)
+        return any(constrains(state, cls, part) for constrains in self._constrains)
+
+    def refused_for_pods(self, state: State, cls: PodClass) -> NDArray[np.bool_] | None:
+        """Rows that the class may not go to because of pods that run elsewhere; None when it minds none."""
+        found: NDArray[np.bool_] | None = None
+        for verdict in self.verdicts(state, cls, None, Part.PODS):
+            found = verdict.failed if found is None else found | verdict.failed
+        return found
 
     def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float:
         """Score of one node. ``have`` and ``used`` are its columns in the node table."""

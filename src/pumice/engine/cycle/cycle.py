@@ -283,7 +283,8 @@ class Statement:
 
     def pipeline(self, task: Task, choice: Choice) -> None:
         state = self.cycle.state
-        holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks)
+        holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks,
+                          features=task.features)  # fmt: skip
         receipt = state.ledger.pipeline(holding)
         self.job.move(task, Status.PIPELINED)
         task.node, task.error = choice.node, ""

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Framework
+from pumice.engine.framework import Framework, Part
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
@@ -31,9 +31,9 @@ class Evaluation:
         """Seconds of the array passes since the cycle began, as metrics know them: Predicate and Scoring."""
 
     def scores(self, cls: PodClass, rows: Rows | None) -> NDArray[np.float64]:
-        """Per row the score, or minus infinity where the class does not fit."""
+        """Per row the score, or minus infinity where the class does not fit, whatever pods run elsewhere."""
         began = self.tick()
-        fits = self.fits(cls, rows, devices=False)
+        fits = self.fits(cls, rows, devices=False, part=Part.NODE)
         filtered = self.tick()
         scores = self.framework.scores(self.state, cls, rows)
         if scores is None:
@@ -52,10 +52,10 @@ class Evaluation:
             have, used = table.alloc[row].tolist(), table.used[row].tolist()
             if table.live[row] and all(have[column] - used[column] >= amount for column, amount in pairs):
                 left[row] = (have, used)
-        if left and self.framework.constrains(self.state, cls):
+        if left and self.framework.constrains(self.state, cls, Part.NODE):
             array = np.array(list(left), np.intp)
             fits = np.ones(len(left), bool)
-            for verdict in self.framework.verdicts(self.state, cls, array):
+            for verdict in self.framework.verdicts(self.state, cls, array, Part.NODE):
                 fits &= ~verdict.failed
             left = {row: left[row] for row in array[fits].tolist()}
         settings = self.state.settings
@@ -73,13 +73,15 @@ class Evaluation:
                 found[row] = (tuple(grants), score)
         return found
 
-    def fits(self, cls: PodClass, rows: Rows | None, *, devices: bool = True) -> NDArray[np.bool_]:
+    def fits(
+        self, cls: PodClass, rows: Rows | None, *, devices: bool = True, part: Part = Part.ALL
+    ) -> NDArray[np.bool_]:
         """Per row: does the node pass every filter for pods of this class right now?"""
         fits = self.idle(cls, rows)
         if not fits.any():
             return fits
-        if self.framework.constrains(self.state, cls):
-            for verdict in self.framework.verdicts(self.state, cls, rows):
+        if self.framework.constrains(self.state, cls, part):
+            for verdict in self.framework.verdicts(self.state, cls, rows, part):
                 fits &= ~verdict.failed
         capacity = self.state.ledger.table.capacity
         for ask in cls.asks:

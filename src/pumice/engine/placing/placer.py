@@ -1,7 +1,8 @@
 """Placing by class: filter and score all nodes once per class, then look at changed rows only (decision 6).
 
-``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers per class is dropped
-when the class falls asleep or is no longer asked for.
+``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers stands under the class's base,
+which other pods do not matter to; what pods elsewhere mean for the class is worked out for each pod, from the few terms that
+select it. What is remembered is dropped when the class falls asleep or is no longer asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pumice.engine.placing.leaders import Leaders, first
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit
@@ -47,7 +47,6 @@ class ClassState:
     cursor: int
     reliefs: int
     terms_version: int
-    departures: int
     storage: int
     images: int
     masked: NDArray[np.float64]
@@ -100,15 +99,14 @@ class Placer:
         choices of cards that somebody else agrees to (a queue that must pay for them)."""
         if cls.refusals or cls.request.refused or self.is_asleep(cls):
             return None
-        kept = self._refresh(cls)
-        masked = kept.masked
-        relative = self._relative(cls, masked)
+        kept = self._refresh(cls.base)
+        masked, scores = kept.masked, self._among_pods(cls, kept.masked)
         rank = self.state.ledger.table.rank()
         if only:
             row = self.state.ledger.table.row_of.get(only, -1)
-            choice = self._settle(cls, kept, row) if row >= 0 and masked[row] > -np.inf else None
+            may = row >= 0 and (masked if scores is None else scores)[row] > -np.inf
+            choice = self._settle(cls, kept, row) if may else None
             return choice if choice is None or accept is None else self._agreed(cls, choice, accept)
-        scores = None if relative is None else masked + relative  # None: those of the class
         declined = False
         while True:
             row = kept.leader(rank) if scores is None else first(scores, rank)
@@ -117,7 +115,8 @@ class Placer:
                     return None  # it fits; nothing can wake it but the one who declined
                 self._asleep[cls] = self._seen
                 self.fallen.append(cls)
-                self._kept.pop(cls, None)
+                if scores is None:
+                    self._kept.pop(cls.base, None)
                 return None
             choice = self._settle(cls, kept, row)
             if choice is None:
@@ -133,6 +132,18 @@ class Placer:
                 scores = masked.copy()
             scores[self._like(cls, row)] = -np.inf
             declined = True
+
+    def _among_pods(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """The scores with what pods that run elsewhere have to do with it, and with what depends on which nodes fit; None where
+        those of the base are all."""
+        refused = self.framework.refused_for_pods(self.state, cls)
+        if refused is not None:
+            masked = np.where(refused, -np.inf, masked)
+        if self.state.has_preferences(cls):
+            relative = self.framework.relative(self.state, cls, masked > -np.inf)
+            if relative is not None:
+                return masked + relative
+        return None if refused is None else masked
 
     def _agreed(self, cls: PodClass, choice: Choice, accept: Callable[[Choice], bool]) -> Choice | None:
         """The choice, or where it is declined the next cards of the same node that are not: the dearest are left out one by one.
@@ -200,18 +211,23 @@ class Placer:
         now, table = self._seen, self.state.ledger.table
         came = cls.constraints.awaits_pods and seen[1] != now[1]
         storage = bool(cls.constraints.claims) and seen[2] != now[2]
-        left = seen[3] != now[3]
+        left = cls.base is not cls and seen[3] != now[3]
         if seen[0] == now[0] and not (came or storage or left):
             return True
         if self._hopeless.get(cls) == table.version:
             return True
         self._hopeless.pop(cls, None)
         changed = table.gains.since(seen[0])
-        rows: Rows | None = None  # a pod that went or came may matter far from its node
-        if changed is not None and not (storage or left or self.state.sees_pods(cls)):
+        if cls.base is not cls:  # a pod that went or came may matter far from its node
+            masked = self._refresh(cls.base).masked
+            refused = self.framework.refused_for_pods(self.state, cls)
+            fits = masked > -np.inf if refused is None else (masked > -np.inf) & ~refused
+        elif changed is None or storage or self._shares_claims(cls):
+            fits = self.evaluation.fits(cls, None)
+        else:
             rows = np.array(changed, np.intp)
-            rows = rows[table.live[rows]]
-        if not self.evaluation.fits(cls, rows).any():
+            fits = self.evaluation.fits(cls, rows[table.live[rows]])
+        if not fits.any():
             self._asleep[cls] = now
             return True
         del self._asleep[cls]
@@ -239,8 +255,11 @@ class Placer:
         found = [row for row in table.releasing_rows if not only or table.name(row) == only]
         rows = np.array(sorted(found, key=lambda row: table.name(row)), np.intp)
         fits = self.evaluation.idle(cls, rows, future=True)
-        for verdict in self.framework.verdicts(self.state, cls, rows):
-            fits &= ~verdict.failed
+        if not fits.any():
+            return None
+        with self.state.ledger.as_promised():
+            for verdict in self.framework.verdicts(self.state, cls, rows):
+                fits &= ~verdict.failed
         rows = rows[fits]
         scores = self.framework.scores(self.state, cls, rows)
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
@@ -293,8 +312,7 @@ class Placer:
             whole = (
                 changed is None
                 or len(kept.masked) != table.capacity
-                or kept.departures != terms.departures
-                or (kept.terms_version != terms.version and self.state.sees_pods(cls))
+                or (kept.terms_version != terms.version and self._shares_claims(cls))
                 or (kept.storage != self.state.volumes.version and bool(cls.constraints.claims))
                 or (kept.images != self.state.images.version and bool(cls.images))
             )
@@ -320,8 +338,7 @@ class Placer:
                 kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
                 kept.images = self.state.images.version
                 return kept
-        seen = (table.changes.end, table.reliefs, terms.version, terms.departures, self.state.volumes.version,
-                self.state.images.version)  # fmt: skip
+        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.images.version)
         kept = ClassState(*seen, self.evaluation.scores(cls, None))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)
@@ -329,10 +346,9 @@ class Placer:
             self._kept.popitem(last=False)
         return kept
 
-    def _relative(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        if not self.state.has_preferences(cls):
-            return None
-        return self.framework.relative(self.state, cls, masked > -np.inf)
+    def _shares_claims(self, cls: PodClass) -> bool:
+        """Whether it uses a claim that one pod alone may use: one that runs anywhere closes every node."""
+        return bool(cls.constraints.claims and self.state.volumes.for_one_pod(cls.constraints.claim_keys))
 
     # -- why not ------------------------------------------------------------------------------------------------
 
@@ -341,7 +357,7 @@ class Placer:
         if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].misfits or not per_node):
             return self._told[1]
         why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
-        if why.final and not (self.state.sees_pods(cls) or cls.constraints.claims):
+        if why.final and cls.base is cls and not cls.constraints.claims:
             self._hopeless[cls] = self.state.ledger.table.version
             if len(self._hopeless) > 100_000:
                 self._hopeless.pop(next(iter(self._hopeless)))

@@ -87,7 +87,7 @@ class NodeOrder(Plugin):
             for weight, term in constraints.preferred:
                 raw += weight * labels.match_all(term)[: len(fits)]
             total += self.affinity * _share_of_largest(raw, fits)
-        if self.taints and state.soft_taints():
+        if self.taints and state.ledger.table.soft_taints:
             count = untolerated_soft(state, cls)
             largest = count[fits].max(initial=0)
             total += self.taints * (100 - (count * 100 // largest if largest else np.zeros(len(fits))))

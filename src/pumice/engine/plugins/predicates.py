@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Plugin, Verdict
+from pumice.engine.framework import Part, Plugin, Verdict
 from pumice.engine.plugins import storage
 from pumice.engine.plugins.taints import untolerated
 from pumice.engine.plugins.topology import (
@@ -46,21 +46,24 @@ class Predicates(Plugin):
         self.volumes = arguments.boolean("predicate.VolumeBindingEnable", True)
         self.volume_patience = max(0.0, arguments.real("volumebinding.bindTimeoutSeconds", VOLUME_PATIENCE))
 
-    def constrains(self, state: State, cls: PodClass) -> bool:
+    def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
         constraints = cls.constraints
-        return bool(
+        alone = (
             state.ledger.table.tainted
             or constraints.selector
             or constraints.required is not None
             or constraints.ports
-            or constraints.topological
             or constraints.claims
-            or state.ledger.terms.anti
         )
+        among = constraints.topological or state.ledger.terms.any_refusing
+        return bool((alone and Part.NODE in part) or (among and Part.PODS in part))
 
-    def verdicts(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterator[Verdict]:
         constraints = cls.constraints
         table = state.ledger.table
+        if Part.NODE not in part:
+            yield from self._among_pods(state, cls, rows)
+            return
 
         def take(mask: Mask) -> Mask:
             return mask[: table.capacity] if rows is None else mask[rows]
@@ -79,8 +82,8 @@ class Predicates(Plugin):
             yield Verdict(tainted, "node(s) had untolerated taint(s)", final=True, abort=True)
         if self.ports and constraints.ports:
             text = "node(s) didn't have free ports for the requested pod ports"
-            yield Verdict(take(_ports_taken(state, constraints.ports)), text)
-        if self.pod_affinity:
+            yield Verdict(take(_ports_taken(state, constraints.ports, rows)), text)
+        if self.pod_affinity and Part.PODS in part:
             yield from _pod_affinity(state, cls, take)
         if claims and self.volumes:
             yield from storage.in_use(state, cls, take)
@@ -88,13 +91,25 @@ class Predicates(Plugin):
             yield from storage.too_many(state, cls, take)
         if claims and self.zones:
             yield from storage.wrong_zone(state, cls, take)
-        if self.spread and any(rule.hard for rule in constraints.spread):
+        if Part.PODS in part:
+            yield from self._spread(state, cls, take)
+        if claims and self.volumes:
+            yield from storage.out_of_reach(state, cls, take)
+
+    def _among_pods(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
+        def take(mask: Mask) -> Mask:
+            return mask if rows is None else mask[rows]
+
+        if self.pod_affinity:
+            yield from _pod_affinity(state, cls, take)
+        yield from self._spread(state, cls, take)
+
+    def _spread(self, state: State, cls: PodClass, take: storage.Take) -> Iterator[Verdict]:
+        if self.spread and any(rule.hard for rule in cls.constraints.spread):
             skewed, missing = spread_broken(state, cls)
             text = "node(s) didn't match pod topology spread constraints"
             yield Verdict(take(missing), f"{text} (missing required label)", final=True, abort=True)
             yield Verdict(take(skewed), text)
-        if claims and self.volumes:
-            yield from storage.out_of_reach(state, cls, take)
 
 
 def _pod_affinity(state: State, cls: PodClass, take: storage.Take) -> Iterator[Verdict]:
@@ -103,17 +118,21 @@ def _pod_affinity(state: State, cls: PodClass, take: storage.Take) -> Iterator[V
         text = "node(s) didn't match pod affinity rules"
         yield Verdict(take(affinity_unmet(state, constraints)), text, final=True, abort=True)
     if constraints.anti_affinity:
-        yield Verdict(take(anti_affinity_broken(state, constraints)), "node(s) didn't match pod anti-affinity rules")
-    if state.ledger.terms.anti:
+        broken = anti_affinity_broken(state, constraints)
+        if broken is not None:
+            yield Verdict(take(broken), "node(s) didn't match pod anti-affinity rules")
+    if state.ledger.terms.any_refusing:
         refused = unwelcome(state, constraints)
         if refused is not None:
             yield Verdict(take(refused), "node(s) didn't satisfy existing pods anti-affinity rules")
 
 
-def _ports_taken(state: State, ports: tuple[Port, ...]) -> Mask:
+def _ports_taken(state: State, ports: tuple[Port, ...], rows: Rows | None) -> Mask:
+    """For the whole table; looked at are those rows."""
     taken = np.zeros(state.ledger.table.capacity, bool)
-    for row, used in state.ledger.terms.ports.items():
-        taken[row] = any(_clash(mine, other) for mine in ports for other in used)
+    used = state.ledger.terms.ports
+    for row in used if rows is None else [row for row in rows.tolist() if row in used]:
+        taken[row] = any(_clash(mine, other) for mine in ports for other in used[row])
     return taken
 
 

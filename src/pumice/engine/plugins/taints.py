@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from pumice.engine.state.classes import PodClass
     from pumice.engine.state.state import State
 
+Tolerations = tuple[Toleration, ...]
+TOLERATIONS_KEPT = 256
+"""Different lists of tolerations whose verdicts are remembered."""
+FEW_ROWS = 6
+"""Up to so many nodes are judged one by one."""
 UNSCHEDULABLE = Taint(kubernetes.UNSCHEDULABLE_TAINT, "", "NoSchedule")
 
 
@@ -45,26 +51,66 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 def untolerated(state: State, cls: PodClass, rows: Rows | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(cordoned and not tolerated, hard taint not tolerated) per row."""
     table = state.ledger.table
-    ids = table.taint_ids if rows is None else table.taint_ids[rows]
     tolerations = cls.constraints.tolerations
-    cordon_ok = tolerates(tolerations, UNSCHEDULABLE)
-    cordoned = np.array([is_cordoned and not cordon_ok for is_cordoned, _ in table.taint_sets])
-    tainted = np.array([
-        any(t.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, t) for t in taints)
-        for _, taints in table.taint_sets
-    ])  # fmt: skip
-    return cordoned[ids], tainted[ids]
+    if rows is not None and len(rows) <= FEW_ROWS:
+        judged = [_judge(tolerations, table.taint_sets[number]) for number in table.taint_ids[rows]]
+        return np.array([j.cordoned for j in judged], bool), np.array([j.hard for j in judged], bool)
+    verdicts = _verdicts(state, tolerations)
+    ids = table.taint_ids if rows is None else table.taint_ids[rows]
+    return verdicts.cordoned[ids], verdicts.hard[ids]
 
 
 def untolerated_soft(state: State, cls: PodClass) -> NDArray[np.int64]:
     """Number of PreferNoSchedule taints per row that the pod does not tolerate."""
-    table = state.ledger.table
-    # Only tolerations of that effect, or of every effect, count here (Kubernetes TaintToleration scoring).
-    tolerations = [t for t in cls.constraints.tolerations if t.effect in ("", "PreferNoSchedule")]
-    count = np.zeros(table.capacity, np.int64)
-    for row, fact in enumerate(table.facts):
-        if fact is not None and fact.taints:
-            count[row] = sum(
-                1 for t in fact.taints if t.effect == "PreferNoSchedule" and not tolerates(tolerations, t)
-            )
-    return count
+    return _verdicts(state, cls.constraints.tolerations).soft[state.ledger.table.taint_ids]
+
+
+class _Judged(NamedTuple):
+    cordoned: bool
+    hard: bool
+    soft: int
+
+
+def _judge(tolerations: Tolerations, marks: tuple[bool, tuple[Taint, ...]]) -> _Judged:
+    """What of one node's cordon and taints the tolerations leave standing."""
+    is_cordoned, taints = marks
+    # Only tolerations of that effect, or of every effect, count for the soft ones (Kubernetes TaintToleration scoring).
+    gentle = [t for t in tolerations if t.effect in ("", "PreferNoSchedule")]
+    return _Judged(
+        is_cordoned and not tolerates(tolerations, UNSCHEDULABLE),
+        any(t.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, t) for t in taints),
+        sum(t.effect == "PreferNoSchedule" and not tolerates(gentle, t) for t in taints),
+    )
+
+
+@dataclass(slots=True)
+class TaintVerdicts:
+    """Per set of taints (``NodeTable.taint_sets``) what some tolerations leave standing; ``cursor``: what is up to date."""
+
+    cursor: int = -1
+    cordoned: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    hard: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    soft: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def _verdicts(state: State, tolerations: Tolerations) -> TaintVerdicts:
+    """Remembered; sets that are new since then are judged alone."""
+    table, kept = state.ledger.table, state.taint_verdicts
+    found = kept.get(tolerations)
+    if found is None:
+        if len(kept) >= TOLERATIONS_KEPT:
+            kept.clear()
+        found = kept[tolerations] = TaintVerdicts()
+    changed = table.taint_changes.since(found.cursor)
+    if changed != []:
+        size = len(table.taint_sets)
+        for name in ("cordoned", "hard", "soft"):
+            before = getattr(found, name)
+            longer = np.zeros(size, before.dtype)
+            longer[: len(before)] = before
+            setattr(found, name, longer)
+        for number in range(size) if changed is None or found.cursor < 0 else changed:
+            judged = _judge(tolerations, table.taint_sets[number])
+            found.cordoned[number], found.hard[number], found.soft[number] = judged
+        found.cursor = table.taint_changes.end
+    return found

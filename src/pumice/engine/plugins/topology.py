@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pumice.engine.plugins.taints import untolerated
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.constraints import Constraints, SpreadRule
+from pumice.engine.state.domain_counts import DomainCounts
 
 if TYPE_CHECKING:
     from pumice.engine.state.state import State
@@ -19,18 +20,18 @@ Mask = NDArray[np.bool_]
 
 
 def affinity_unmet(state: State, constraints: Constraints) -> Mask:
-    """Rows where the pod's required affinity is not met: every term needs a matching pod in the row's domain, unless
-    nothing matches anywhere and the pod matches its own terms (the first of a group that wants to be together)."""
+    """Rows where the pod's required affinity is not met: for every term a pod that meets all of them must run in the row's
+    domain, unless there is none anywhere and the pod meets its own terms (the first of a group that wants to be together)."""
     terms = state.ledger.terms
     capacity = state.ledger.table.capacity
     unmet = np.zeros(capacity, bool)
     missing_label = np.zeros(capacity, bool)
     nowhere = True
     for term in constraints.affinity:
-        counts, codes = terms.per_domain(term)
-        unmet |= counts[:capacity] == 0
-        missing_label |= codes[:capacity] < 0
-        nowhere &= not bool(counts.any())
+        counts = terms.counts(constraints.affinity, term.topology)
+        nowhere &= not counts.placed
+        unmet |= _near(state, counts, term.topology) == 0
+        missing_label |= _codes(state, term.topology) < 0
     if nowhere:
         labels = dict(constraints.labels)
         if all(term.selects(constraints.namespace, labels, terms.namespaces) for term in constraints.affinity):
@@ -38,57 +39,69 @@ def affinity_unmet(state: State, constraints: Constraints) -> Mask:
     return unmet | missing_label
 
 
-def anti_affinity_broken(state: State, constraints: Constraints) -> Mask:
-    """Rows in whose domain a pod runs that this pod refuses to be near."""
-    capacity = state.ledger.table.capacity
-    broken = np.zeros(capacity, bool)
+def anti_affinity_broken(state: State, constraints: Constraints) -> Mask | None:
+    """Rows in whose domain a pod runs that this pod refuses to be near; None when there is none at all."""
+    found: Mask | None = None
     for term in constraints.anti_affinity:
-        counts, _ = state.ledger.terms.per_domain(term)
-        broken |= counts[:capacity] > 0
-    return broken
+        counts = state.ledger.terms.counts((term,), term.topology)
+        if counts.placed:
+            near = _near(state, counts, term.topology) > 0
+            found = near if found is None else found | near
+    return found
 
 
 def unwelcome(state: State, constraints: Constraints) -> Mask | None:
     """Rows in whose domain a pod runs that refuses to be near this one; None when there is none at all."""
-    labels = dict(constraints.labels)
-    capacity = state.ledger.table.capacity
     found: Mask | None = None
-    for term, rows in state.ledger.terms.anti.items():
-        if term.selects(constraints.namespace, labels, state.ledger.terms.namespaces):
-            near = state.ledger.terms.rows_in_domains(term.topology, rows)[:capacity] > 0
+    for term, counts in state.ledger.terms.refusing(constraints.namespace, constraints.labels):
+        if counts.placed:
+            near = _near(state, counts, term.topology) > 0
             found = near if found is None else found | near
     return found
+
+
+def _near(state: State, counts: DomainCounts, topology: str) -> NDArray[np.int64]:
+    """Per row the pods in its domain."""
+    return counts.at(_codes(state, topology), state.ledger.terms.labels.domains(topology))
+
+
+def _codes(state: State, topology: str) -> NDArray[np.int32]:
+    return state.ledger.terms.labels.codes(topology)[: state.ledger.table.capacity]
 
 
 def spread_broken(state: State, cls: PodClass) -> tuple[Mask, Mask]:
     """(skew too large, topology label missing) per row, over all DoNotSchedule rules."""
     capacity = state.ledger.table.capacity
+    terms, constraints = state.ledger.terms, cls.constraints
     skewed, missing = np.zeros(capacity, bool), np.zeros(capacity, bool)
-    hard = [rule for rule in cls.constraints.spread if rule.hard]
+    hard = [rule for rule in constraints.spread if rule.hard]
     for rule in hard:
-        counts, codes = state.ledger.terms.per_domain(rule.term)
-        counts, codes = counts[:capacity], codes[:capacity]
+        codes = _codes(state, rule.term.topology)
         missing |= codes < 0
-        eligible = _eligible(state, cls, rule, hard)
-        domains = np.unique(codes[eligible])
-        if not len(domains):
+        sums, domains = _spread(state, cls, rule, hard)
+        if not domains.any():
             continue
-        per_node = state.ledger.terms.counts(rule.term)[:capacity]
-        sums = np.bincount(codes[eligible], weights=per_node[eligible], minlength=int(codes.max()) + 1)
-        least = int(sums[domains].min()) if len(domains) >= rule.min_domains else 0
-        own = int(rule.term.selects(cls.constraints.namespace, dict(cls.constraints.labels), state.ledger.terms.namespaces))
-        here = np.where(codes >= 0, sums[np.maximum(codes, 0)], 0)
-        skewed |= (codes >= 0) & (here + own - least > rule.max_skew)
+        least = int(sums[domains].min()) if int(domains.sum()) >= rule.min_domains else 0
+        own = int(rule.term.selects(constraints.namespace, dict(constraints.labels), terms.namespaces))
+        skewed |= (codes >= 0) & (sums[codes] + own - least > rule.max_skew)
     return skewed, missing
+
+
+def _spread(state: State, cls: PodClass, rule: SpreadRule, rules: list[SpreadRule]) -> tuple[NDArray[np.int64], Mask]:
+    """Per domain the pods that a rule counts, and whether it has a node that counts at all; last the nodes without the label.
+    Pods that are being deleted are left out, as kube-scheduler does."""
+    codes, eligible = _codes(state, rule.term.topology), _eligible(state, cls, rule, rules)
+    here, size = codes[eligible], state.ledger.terms.labels.domains(rule.term.topology) + 1
+    rows = state.ledger.terms.counts((rule.term,), "", staying=True).table(len(codes))[: len(codes)]
+    sums = np.bincount(here, weights=rows[eligible], minlength=size).astype(np.int64)
+    return sums, np.bincount(here, minlength=size) > 0
 
 
 def _eligible(state: State, cls: PodClass, rule: SpreadRule, rules: list[SpreadRule]) -> Mask:
     """Rows whose pods count: they carry all topology labels and the pod's own node affinity accepts them."""
-    capacity = state.ledger.table.capacity
-    labels = state.ledger.terms.labels
     found: Mask = state.ledger.table.live.copy()
     for other in rules:
-        found &= labels.codes(other.term.topology)[:capacity] >= 0
+        found &= _codes(state, other.term.topology) >= 0
     if rule.node_affinity:
         found &= node_affinity_met(state, cls.constraints)
     if rule.node_taints:
@@ -107,19 +120,15 @@ def node_affinity_met(state: State, constraints: Constraints) -> Mask:
 
 
 def preferred_pod_scores(state: State, cls: PodClass) -> NDArray[np.float64] | None:
-    """Sum of the preferred pod terms per row: the pod's own, and those of placed pods that it matches."""
-    terms, capacity = state.ledger.terms, state.ledger.table.capacity
-    constraints = cls.constraints
-    if not constraints.preferred_pods and not terms.preferred:
-        return None
-    score = np.zeros(capacity)
-    for own in constraints.preferred_pods:
-        counts, _ = terms.per_domain(own.term)
-        score += own.weight * counts[:capacity]
-    labels = dict(constraints.labels)
-    for theirs, rows in terms.preferred.items():
-        if theirs.term.selects(constraints.namespace, labels, terms.namespaces):
-            score += theirs.weight * terms.rows_in_domains(theirs.term.topology, rows)[:capacity]
+    """Sum of the preferred pod terms per row: the pod's own, and those of placed pods that it matches; None without any."""
+    terms, constraints = state.ledger.terms, cls.constraints
+    wishes = [(own, terms.counts((own.term,), own.term.topology)) for own in constraints.preferred_pods]
+    wishes += terms.wishing(constraints.namespace, constraints.labels)
+    score: NDArray[np.float64] | None = None
+    for wish, counts in wishes:
+        if counts.placed:
+            part = wish.weight * _near(state, counts, wish.term.topology).astype(np.float64)
+            score = part if score is None else score + part
     return score
 
 
@@ -131,18 +140,16 @@ def soft_spread_scores(state: State, cls: PodClass, fits: Mask) -> NDArray[np.fl
         return None
     capacity = len(fits)
     raw = np.zeros(capacity)
-    codes_of = {rule.term.topology: state.ledger.terms.labels.codes(rule.term.topology)[:capacity] for rule in soft}
-    ignored = np.logical_or.reduce([codes < 0 for codes in codes_of.values()])
-    for rule in soft:
-        codes, eligible = codes_of[rule.term.topology], _eligible(state, cls, rule, soft)
-        per_node = state.ledger.terms.counts(rule.term)[:capacity]
-        sums = np.bincount(codes[eligible], weights=per_node[eligible], minlength=int(codes.max(initial=0)) + 1)
-        domains = len(np.unique(codes[fits & ~ignored]))
-        raw += sums[np.maximum(codes, 0)] * np.log(domains + 2) + (rule.max_skew - 1)
-    raw = np.floor(raw + 0.5)
+    ignored = np.logical_or.reduce([_codes(state, rule.term.topology) < 0 for rule in soft])
     usable = fits & ~ignored
+    for rule in soft:
+        codes = _codes(state, rule.term.topology)
+        sums, _ = _spread(state, cls, rule, soft)
+        domains = np.count_nonzero(np.bincount(codes[usable], minlength=1))
+        raw += sums[codes] * np.log(domains + 2) + (rule.max_skew - 1)
     if not usable.any():
         return np.zeros(capacity)
+    raw = np.floor(raw + 0.5)
     low, high = raw[usable].min(), raw[usable].max()
     score = np.full(capacity, 100.0) if high == 0 else np.floor(100 * (high + low - raw) / high)
     return np.where(ignored, 0.0, score)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -48,8 +47,12 @@ class PodClass:
     images: tuple[str, ...] = ()
     """Its images, where some node has one of them."""
     users: int = 0
-    state: Any = None
-    """What the placer remembers of this class (its own type); None when it was never asked or is asleep."""
+    base: PodClass = field(init=False)
+    """The class of such a pod if no other pod mattered to it: what is remembered per node is remembered there, for all
+    applications of that shape together. The class itself where no other pod matters."""
+
+    def __post_init__(self) -> None:
+        self.base = self
 
     @property
     def best_effort(self) -> bool:
@@ -175,15 +178,29 @@ class Classes:
         key = (kind.request, constraints_key, tuple((a.family, a.key) for a in asks), refusals, images)
         found = self._known.get(key)
         if found is None:
-            found = self._new_class(key, kind, asks, refusals)
-            found.images = images
+            found = self._new_class(key, kind, kind.constraints, asks, refusals, images)
+            if kind.constraints.topological or self.labels_matter:
+                found.base = self._base(found, kind, images)
         if plain and not refusals:  # a refusal names the container
             kind.cls = found
         return found
 
-    def _new_class(self, key: Hashable, kind: Kind, asks: tuple[Ask, ...], refusals: tuple[Refusal, ...]) -> PodClass:
+    def _base(self, cls: PodClass, kind: Kind, images: tuple[str, ...]) -> PodClass:
+        alone = cls.constraints.alone
+        key = (cls.request, alone, tuple((a.family, a.key) for a in cls.asks), cls.refusals, images)
+        found = self._known.get(key)
+        if found is None:
+            found = self._new_class(key, kind, alone, cls.asks, cls.refusals, images)
+        return found
+
+    def _new_class(
+        self, key: Hashable, kind: Kind, constraints: Constraints, asks: tuple[Ask, ...], refusals: tuple[Refusal, ...],
+        images: tuple[str, ...],
+    ) -> PodClass:  # fmt: skip
         if len(self._known) >= self._room:
-            self._known = {k: c for k, c in self._known.items() if c.users}
+            used = {c for c in self._known.values() if c.users}
+            used |= {c.base for c in used}
+            self._known = {k: c for k, c in self._known.items() if c in used}
             self._room = len(self._known) + CLASSES_KEPT
             self._kinds.clear()
         demand = dict(kind.request.items)
@@ -195,7 +212,8 @@ class Classes:
         by_name = {family.name: family for family in self.families}
         quota_known_late = tuple(ask for ask in asks if by_name[ask.family].quota_known_late(ask))
         found = PodClass(
-            self._next, key, kind.request, asks, refusals, kind.constraints, tuple(amounts.items()), amounts, quota_known_late
+            self._next, key, kind.request, asks, refusals, constraints, tuple(amounts.items()), amounts, quota_known_late,
+            images,
         )
         self._known[key] = found
         self._next += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pumice.engine.state.selectors import Requirement, Requirements, parse_label_selector, parse_node_term
@@ -46,6 +46,12 @@ class Constraints:
     def claim_keys(self) -> list[str]:
         """The pod's claims as namespace/name."""
         return [f"{self.namespace}/{name}" for name in self.claims]
+
+    @property
+    def alone(self) -> Constraints:
+        """Without all that other pods' places have to do with."""
+        space = self.namespace if self.claims else ""
+        return replace(self, namespace=space, labels=(), affinity=(), anti_affinity=(), preferred_pods=(), spread=())
 
     @property
     def topological(self) -> bool:

@@ -9,7 +9,8 @@ keeps its holdings here, so that they are charged again when it returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -122,9 +123,7 @@ class Ledger:
             return None
         before = _copy(holding)
         holding.state = Hold.TERMINATING
-        row = self.table.row_of.get(holding.node)
-        if row is not None:
-            self.table.set_releasing(row, self.columns(holding.request), 1)
+        self._set_going(holding, 1)
         return self._receipt(uid, "terminate", before)
 
     def is_terminating(self, uid: str) -> bool:
@@ -148,10 +147,15 @@ class Ledger:
             if holding is not None:
                 self._take(holding, gain=False)
         elif receipt.operation == "terminate" and holding is not None and receipt.before is not None:
-            row = self.table.row_of.get(holding.node)
-            if row is not None:
-                self.table.set_releasing(row, self.columns(holding.request), -1)
+            self._set_going(holding, -1)
             holding.state = receipt.before.state
+
+    def _set_going(self, holding: Holding, sign: int) -> None:
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self.table.set_releasing(row, self.columns(holding.request), sign)
+            if holding.features is not None:
+                self.terms.go(row, holding.features, sign)
 
     # -- promises on the future ---------------------------------------------------------------------------------
 
@@ -175,6 +179,27 @@ class Ledger:
         if row is not None:
             self.table.set_pipelined(row, self.columns(holding.request), -1)
 
+    @contextmanager
+    def as_promised(self) -> Iterator[None]:
+        """For the length of a look: pods that are going are gone, and those that were promised their places are there, as far as
+        other pods mind their labels, terms and ports."""
+        moves = [
+            (row, held.features, -1, -1)
+            for row in self.table.releasing_rows
+            for held in self.by_node.get(self.table.name(row), {}).values()
+            if held.state is Hold.TERMINATING and held.features is not None
+        ]
+        moves += [
+            (self.table.row_of[held.node], held.features, 1, 0)
+            for held in self.pipelined.values()
+            if held.node in self.table.row_of and held.features is not None
+        ]
+        self.terms.pretend(moves)
+        try:
+            yield
+        finally:
+            self.terms.pretend([(row, features, -number, -going) for row, features, number, going in moves])
+
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> int:
@@ -196,6 +221,8 @@ class Ledger:
             return
         for holding in self.by_node.get(name, {}).values():
             if holding.features is not None:
+                if holding.state is Hold.TERMINATING:
+                    self.terms.go(row, holding.features, -1)
                 self.terms.remove(row, holding.features)
         self.terms.remove_node(row)
         for book in self.books.values():
@@ -260,20 +287,18 @@ class Ledger:
         self._cards(holding, -1)
         row = self.table.row_of.get(holding.node)
         if row is not None:
-            columns = self.columns(holding.request)
             if holding.state is Hold.TERMINATING:
-                self.table.set_releasing(row, columns, -1)
+                self._set_going(holding, -1)
             if holding.features is not None:
                 self.terms.remove(row, holding.features, trial=holding.state is Hold.RESERVED)
-            self.table.charge(row, columns, -1, gain=gain)
+            self.table.charge(row, self.columns(holding.request), -1, gain=gain)
 
     def _charge_row(self, holding: Holding, row: int) -> None:
-        columns = self.columns(holding.request)
-        self.table.charge(row, columns, 1, gain=False)
-        if holding.state is Hold.TERMINATING:
-            self.table.set_releasing(row, columns, 1)
+        self.table.charge(row, self.columns(holding.request), 1, gain=False)
         if holding.features is not None:
             self.terms.add(row, holding.features, trial=holding.state is Hold.RESERVED)
+        if holding.state is Hold.TERMINATING:
+            self._set_going(holding, 1)
 
     def _cards(self, holding: Holding, sign: int) -> None:
         for grant in holding.grants:

@@ -24,6 +24,7 @@ Rows = NDArray[np.intp]
 PLAIN: Final = 2**50
 """Amounts up to here are added as they are: a thousand of them stay inside 63 bits."""
 
+UNTAINTED: Final[tuple[bool, tuple[Taint, ...]]] = (False, ())
 FIRST_DIMENSIONS: Final = (CPU, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY)
 
 
@@ -116,8 +117,15 @@ class NodeTable:
         self.used, self.releasing, self.pipelined = (np.zeros((16, width), np.int64, order="F") for _ in range(3))
         self.taint_ids: NDArray[np.int32] = np.zeros(16, np.int32)
         """Per row the number of its taints and cordon in ``taint_sets``; 0 has neither."""
-        self.taint_sets: list[tuple[bool, tuple[Taint, ...]]] = [(False, ())]
+        self.taint_sets: list[tuple[bool, tuple[Taint, ...]]] = [UNTAINTED]
+        """Every set in use by its number; numbers that nobody uses any more are given to the next ones."""
+        self.taint_changes = ChangeLog()
+        """Numbers that mean another set than before."""
+        self.soft_taints = 0
+        """How many nodes have a taint that only asks pods to stay away."""
         self._taint_users: list[int] = [0]
+        self._taint_numbers: dict[tuple[bool, tuple[Taint, ...]], int] = {UNTAINTED: 0}
+        self._taint_free: list[int] = []
         self.live: NDArray[np.bool_] = np.zeros(16, bool)
 
     @property
@@ -237,19 +245,34 @@ class NodeTable:
     @property
     def tainted(self) -> bool:
         """Whether any node has a taint or is cordoned."""
-        return any(self._taint_users[1:])
+        return len(self._taint_numbers) > 1
 
     def _set_taints(self, row: int, cordoned: bool, taints: tuple[Taint, ...]) -> None:
-        wanted = (cordoned, taints)
-        if self.taint_sets[self.taint_ids[row]] == wanted:
+        old, wanted = int(self.taint_ids[row]), (cordoned, taints)
+        if self.taint_sets[old] == wanted:
             return
-        self._taint_users[self.taint_ids[row]] -= 1
-        if wanted not in self.taint_sets:
-            self.taint_sets.append(wanted)
-            self._taint_users.append(0)
-        number = self.taint_sets.index(wanted)
+        self.soft_taints += _soft(taints) - _soft(self.taint_sets[old][1])
+        number = self._taint_numbers.get(wanted)
+        if number is None:
+            number = self._new_taints(wanted)
         self._taint_users[number] += 1
         self.taint_ids[row] = number
+        self._taint_users[old] -= 1
+        if old and not self._taint_users[old]:  # autoscalers write times into taints: sets come and go without end
+            del self._taint_numbers[self.taint_sets[old]]
+            self._taint_free.append(old)
+
+    def _new_taints(self, wanted: tuple[bool, tuple[Taint, ...]]) -> int:
+        if self._taint_free:
+            number = self._taint_free.pop()
+            self.taint_sets[number] = wanted
+        else:
+            number = len(self.taint_sets)
+            self.taint_sets.append(wanted)
+            self._taint_users.append(0)
+        self._taint_numbers[wanted] = number
+        self.taint_changes.append(number)
+        return number
 
     def _set_allocatable(self, row: int, new: Vector) -> None:
         columns = {self.dim(name): value for name, value in new.items()}
@@ -292,3 +315,7 @@ class NodeTable:
 
         self.alloc, self.used = wider(self.alloc), wider(self.used)
         self.releasing, self.pipelined = wider(self.releasing), wider(self.pipelined)
+
+
+def _soft(taints: tuple[Taint, ...]) -> bool:
+    return any(taint.effect == "PreferNoSchedule" for taint in taints)

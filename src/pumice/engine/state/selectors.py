@@ -103,6 +103,18 @@ class LabelTable:
         for key, codes in self._codes.items():
             codes[row] = self._code(key, name if key == NAME_FIELD else labels.get(key))
 
+    def has(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether that row stands for this node with just these labels."""
+        return self._labels.get(row) == (name, labels)
+
+    def domain(self, key: str, row: int) -> int:
+        """The code of a row's label; the row itself for the empty key."""
+        return int(self.codes(key)[row]) if key else row
+
+    def domains(self, key: str) -> int:
+        """How many codes a label has; as many as rows for the empty key."""
+        return len(self._values.get(key, ())) if key else self._capacity
+
     def remove(self, row: int) -> None:
         self._labels.pop(row, None)
         for codes in self._codes.values():

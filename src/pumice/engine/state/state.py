@@ -7,8 +7,10 @@ it: ``Waiting`` (who takes part), ``Groups`` (jobs and queues), ``Bookings`` (no
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from sys import intern
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,7 +30,8 @@ class State(Bookings):
     """Everything that decisions look at."""
 
     scheduler_names: frozenset[str] = frozenset({SCHEDULER_NAME})
-    _soft: tuple[int, bool] = (-1, False)
+    taint_verdicts: dict[Hashable, Any] = field(default_factory=dict)
+    """What ``plugins.taints`` remembers per list of tolerations."""
     _gone: int = 0
     """Pods dropped since the tables were last made anew."""
     _strangers: dict[str, str] = field(default_factory=dict)
@@ -193,13 +196,6 @@ class State(Bookings):
 
     # -- what the placer asks -------------------------------------------------------------------------------------
 
-    def sees_pods(self, cls: PodClass) -> bool:
-        """Whether the verdicts of this class depend on which pods run where."""
-        terms = self.ledger.terms
-        if cls.constraints.claims and self.volumes.for_one_pod(cls.constraints.claim_keys):
-            return True
-        return cls.constraints.topological or bool(terms.anti) or bool(terms.preferred)
-
     def has_preferences(self, cls: PodClass) -> bool:
         """Whether some score of this class is relative to the other nodes that fit."""
         constraints = cls.constraints
@@ -207,17 +203,9 @@ class State(Bookings):
             constraints.preferred
             or constraints.preferred_pods
             or any(not rule.hard for rule in constraints.spread)
-            or self.ledger.terms.preferred
-            or self.soft_taints()
+            or self.ledger.terms.any_wishing
+            or self.ledger.table.soft_taints
         )
-
-    def soft_taints(self) -> bool:
-        """Whether any node carries a PreferNoSchedule taint."""
-        table = self.ledger.table
-        if self._soft[0] != table.version:
-            found = any(t.effect == "PreferNoSchedule" for f in table.facts if f is not None for t in f.taints)
-            self._soft = (table.version, found)
-        return self._soft[1]
 
 
 def _priority(pod: Pod) -> int:

@@ -143,12 +143,10 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: 
             continue
         price = _Price(cycle, task) if task.cls.quota_known_late else None
         accept = None if price is None else price.accepted
-        future = None
         choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
-        if choice is None and task.nominated:  # somebody made room for it there, and it may still be on its way
-            future = placer.choose_future(task.cls, task.nominated)
-        if future is None:
-            choice = choice or placer.choose(task.cls, accept=accept)
+        choice = choice or placer.choose(task.cls, accept=accept)
+        # Nothing is free: where somebody made room for it, it may still be on its way.
+        future = placer.choose_future(task.cls, task.nominated) if choice is None and task.nominated else None
         if choice is None and future is None and price is not None and price.declined is not None:
             _too_dear(cycle, task, price.declined)
             continue
