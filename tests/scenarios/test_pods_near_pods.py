@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.kit.engine_world import World, conf
-from tests.kit.objects import group, node, pod
+from kit.engine_world import World, conf
+from kit.objects import group, node, pod
 
 Json = dict[str, Any]
 ZONE, HOST = "zone", "kubernetes.io/hostname"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kit.engine_world import conf
-from tests.kit.objects import node, pod
+from kit.engine_world import conf
+from kit.objects import node, pod
 
 from pumice.engine.engine import Engine
 from pumice.engine.framework import Part
