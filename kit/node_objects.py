@@ -15,6 +15,7 @@ from pumice.node.pods import NodePod
 from pumice.node.sharing import MIB, Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
+from pumice.wire.nvidia_vgpu import parse_pod_devices
 from pumice.wire.objects import convert
 
 NODE = "node-a"
@@ -78,11 +79,19 @@ def pod_object(
         },
         "spec": {
             "nodeName": node,
-            "containers": list(containers) or [container("train", 1, 3000, 50)],
+            "containers": list(containers) or [asking("train", devices)],
             "initContainers": list(inits),
         },
-        "status": {"phase": phase},
+        "status": {"phase": phase, "conditions": [] if devices is None else [{"type": "PodScheduled", "status": "True"}]},
     }
+
+
+def asking(name: str, devices: str | None) -> dict[str, Any]:
+    """A container that asks for what ``devices`` give it."""
+    parts = parse_pod_devices(devices or "").containers
+    if not parts or not parts[0]:
+        return container(name, 1, 3000, 50)
+    return container(name, len(parts[0]), parts[0][0].memory, parts[0][0].cores)
 
 
 def pod(*args: Any, **named: Any) -> NodePod:

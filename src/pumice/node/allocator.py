@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pumice.node.answer import Answer, ResponseOptions, build, refusal
 from pumice.node.effects import Effect, PatchPod, Tell
 from pumice.node.inventory import SharedCard
-from pumice.node.matching import FAILED, INIT, Broken, Matcher, Work, done, leftovers
+from pumice.node.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
 from pumice.node.pods import Held, NodePod
+from pumice.node.record import Record
 from pumice.node.sharing import Sharing
 
 
@@ -51,7 +52,16 @@ class Refuse:
     effects: tuple[Effect, ...]
 
 
-Decision = Serve | Repeat | Refuse
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Somebody else's booking stands where this pod's cards are. It may be gone already: the watch may be behind the
+    scheduler's. Who has waited for that refuses the pod."""
+
+    pod: NodePod
+    reason: str
+
+
+Decision = Serve | Repeat | Refuse | Conflict
 
 
 class Allocator:
@@ -69,6 +79,7 @@ class Allocator:
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
+        self.record = Record(node, sharing)
         self.show(cards)
 
     def show(self, cards: Iterable[SharedCard]) -> None:
@@ -94,15 +105,24 @@ class Allocator:
         found = found or self._matcher.match(pods, ids, held)
         if found is None:
             return None
+        if isinstance(found, Unclear):
+            who = " or ".join(sorted(pod.key for pod in found.pods))
+            return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance", ())
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason, mark=found.placed)
-        if reason := refusal(found, self._cards):
+        if reason := refusal(found, self._cards) or self.record.overreach(found, self._cards):
             return self.refuse(found.pod, reason)
+        if reason := self.record.conflict(found, pods, self._cards):
+            return Conflict(found.pod, reason)
         answer = build(found, self._cards, self._sharing, self._response_options, self._dice)
         meta = found.pod.metadata
         nothing = found.segment == INIT or found.again
         patch = None if nothing else PatchPod(meta.namespace, meta.name, meta.uid, done(found))
         return Serve(found, key, answer, patch, self._warnings(found))
+
+    def resume(self, published: str, pods: Sequence[NodePod], held: Held | None) -> None:
+        """What the process before had handed out."""
+        self.record.resume(published, pods, held, self._cards)
 
     def kubelet_restarted(self) -> None:
         """A kubelet has registered us anew: what was answered before may be asked again, with other ids."""
@@ -112,6 +132,7 @@ class Allocator:
     def settled(self, served: Serve) -> None:
         """The pod's annotations are written: the work is done, and the answer is kept for a repeated call."""
         self._matcher.settle(served.work)
+        self.record.note(served.work)
         self._answers[served.ids] = (served.work.pod.uid, served.answer)
 
     def refuse(self, pod: NodePod, reason: str, *, mark: bool = True) -> Refuse:
@@ -126,6 +147,7 @@ class Allocator:
         """Mark pods that ended while they were allocating, and forget pods that are gone."""
         alive = {pod.uid for pod in pods if not pod.finished}
         self._matcher.prune(alive)
+        self.record.keep(alive)
         self._answers = {ids: entry for ids, entry in self._answers.items() if entry[0] in alive}
         return [
             PatchPod(pod.metadata.namespace, pod.metadata.name, pod.uid, FAILED) for pod in leftovers(pods, self._node)

@@ -34,7 +34,8 @@ class Work:
 
     ``segment`` is INIT for an init container, which borrows the devices of the first segment that has enough of them.
     ``again``: the segment was consumed for an answer that the kubelet lost, and there is nothing to write.
-    ``rest`` is ``devices-to-allocate`` once this is done, ``last`` whether the pod is then served.
+    ``parts``: how many the pod's assignment has. ``rest`` is ``devices-to-allocate`` once this is done, ``last`` whether the
+    pod is then served.
     """
 
     pod: NodePod
@@ -46,6 +47,7 @@ class Work:
     begun: bool = False
     again: bool = False
     warning: str = ""
+    parts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,13 @@ class Broken:
     reason: str
     counts: frozenset[int]
     placed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """The call may be for one of several pods, and they would be given different things."""
+
+    pods: tuple[NodePod, ...]
 
 
 @dataclass(slots=True)
@@ -100,7 +109,7 @@ class Matcher:
             self._proposed = (frozenset(chosen), work.pod.uid)
         return chosen
 
-    def match(self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None) -> Work | Broken | None:
+    def match(self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None) -> Work | Broken | Unclear | None:
         """The work that this Allocate call is for; None when no pod of this node waits for so many devices.
 
         ``held``: what the kubelet has written down; None when that cannot be told.
@@ -113,7 +122,7 @@ class Matcher:
                 return found
         return self._next(pods, len(ids), held)
 
-    def further(self, pod: NodePod, count: int, held: Held | None = None) -> Work | Broken | None:
+    def further(self, pod: NodePod, count: int, held: Held | None = None) -> Work | Broken | Unclear | None:
         """What this one pod still waits for, if it is so many devices."""
         return self._next([pod], count, held)
 
@@ -141,7 +150,7 @@ class Matcher:
         self._served = {uid: served for uid, served in self._served.items() if uid in alive}
         self._refused &= alive
 
-    def _next(self, pods: Iterable[NodePod], count: int, held: Held | None) -> Work | Broken | None:
+    def _next(self, pods: Iterable[NodePod], count: int, held: Held | None) -> Work | Broken | Unclear | None:
         fitting: list[Work | Broken] = []
         for pod in pods:
             match self._work(pod, held):
@@ -149,7 +158,13 @@ class Matcher:
                     fitting.append(work)
                 case Broken(counts=counts) as broken if count in counts:
                     fitting.append(broken)
-        return min(fitting, key=_turn, default=None)
+        if not fitting:
+            return None
+        chosen = min(fitting, key=_turn)
+        equals = [found for found in fitting if _turn(found)[:-1] == _turn(chosen)[:-1]]
+        if len({_gives(found) for found in equals}) > 1:
+            return Unclear(tuple(found.pod for found in equals))
+        return chosen
 
     def _work(self, pod: NodePod, held: Held | None) -> Work | Broken | None:
         notes = pod.annotations
@@ -157,6 +172,10 @@ class Matcher:
             return None
         if notes.get(names.VGPU_NODE) != self._node:
             return self._stranger(pod)
+        if not pod.bound:
+            counts = self._counts(pod)
+            reason = "cards are written on it, but no scheduler bound it here"
+            return Broken(pod, reason, counts, placed=False) if counts else None
         phase = notes.get(names.BIND_PHASE, ALLOCATING)
         if phase != ALLOCATING and (phase != SUCCESS or held is None):
             return None
@@ -180,7 +199,9 @@ class Matcher:
         # What is left is what the annotation still has and this process has not answered in the meantime.
         parts = [() if i in served.segments else part for i, part in enumerate(left)]
         parts += [()] * (len(given) - len(parts))
-        begun = list(given) != parts or served.inits > 0
+        begun = bool(served.segments) or served.inits > 0
+        if list(given) != parts and (held is None or any(uid == pod.uid for uid, _ in held)):
+            begun = True  # before this process; whoever only wrote so on a pod does not come first
         borrowing = 0
         for position, turn in enumerate(order):
             if not turn.container.asks(self._number):
@@ -191,11 +212,14 @@ class Matcher:
                 past = held is None and any(t.part is not None and not parts[t.part] for t in order[position:])
                 if borrowing > served.inits and not recorded and not past:
                     return self._borrow(pod, turn.container, given, served.inits > 0)
+            elif given[turn.part] and len(given[turn.part]) != (count := turn.container.asks(self._number)):
+                reason = f"container {turn.container.name} asks for {count} cards and was assigned {len(given[turn.part])}"
+                return Broken(pod, reason, frozenset({count}))
             elif parts[turn.part]:
                 return self._consume(pod, turn, order, parts, begun)
             elif held is not None and not recorded and given[turn.part] and turn.part not in served.segments:
                 answered = bool(served.segments) or served.inits > 0
-                return Work(pod, turn.part, turn.container, given[turn.part], begun=answered, again=True)
+                return Work(pod, turn.part, turn.container, given[turn.part], begun=answered, again=True, parts=len(given))
         return None
 
     def _waits(self, pod: NodePod) -> bool:
@@ -204,6 +228,7 @@ class Matcher:
             and pod.metadata.deletion_timestamp is None
             and pod.status.phase in ("", "Pending")
             and pod.uid not in self._refused
+            and not pod.mirror
         )
 
     def _stranger(self, pod: NodePod) -> Broken | None:
@@ -245,7 +270,7 @@ class Matcher:
         rest = [() if last or i <= segment else part for i, part in enumerate(parts)]
         warning = f"no GPU for {', '.join(passed)}: it asks for {self._memory} without {self._number}" if passed else ""
         text = render_pod_devices(rest)
-        return Work(pod, segment, turn.container, parts[segment], text, last, begun, warning=warning)
+        return Work(pod, segment, turn.container, parts[segment], text, last, begun, warning=warning, parts=len(parts))
 
 
 def _flaw(given: PodDevices, left: PodDevices) -> str:
@@ -288,6 +313,13 @@ def _turn(found: Work | Broken) -> tuple[bool, int, int, str, str]:
     meta = found.pod.metadata
     begun = isinstance(found, Work) and found.begun
     return (not begun, found.pod.arrival, _age(found.pod.annotations), meta.creation_timestamp, found.pod.key)
+
+
+def _gives(found: Work | Broken) -> tuple[tuple[int, int], ...] | str:
+    """What tells one answer from another; equal amounts may be swapped, the cards' books stay right."""
+    if isinstance(found, Broken):
+        return found.pod.uid
+    return tuple((device.memory, device.cores) for device in found.devices)
 
 
 def _age(notes: Mapping[str, str]) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pumice.wire.objects import Meta, Resources
+from pumice.wire import names
+from pumice.wire.objects import Meta, PodCondition, Resources
 from pumice.wire.quantity import whole
 
 Held = Set[tuple[str, str]]
@@ -62,6 +63,7 @@ class Status(Struct, rename="camel", gc=False):
     reason: str = ""
     start_time: str | None = None
     container_statuses: list[ContainerStatus] = []
+    conditions: list[PodCondition] = []
 
 
 class NodePod(Struct, rename="camel", gc=False):
@@ -96,6 +98,17 @@ class NodePod(Struct, rename="camel", gc=False):
     def admitted(self) -> bool:
         """Whether the kubelet has admitted it: it then tells a start time (spec real-kubelet 2)."""
         return bool(self.status.start_time)
+
+    @property
+    def bound(self) -> bool:
+        """Whether it came to its node by a Binding, which only schedulers may make: the API server then writes this condition.
+        Whoever makes a pod may name its node, and whatever annotations, in the pod itself."""
+        return any(c.type == "PodScheduled" and c.status == "True" for c in self.status.conditions)
+
+    @property
+    def mirror(self) -> bool:
+        """Whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
+        return names.MIRROR in self.annotations
 
     def running(self, container: str) -> bool:
         """Whether that container is known to run now."""

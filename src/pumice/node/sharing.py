@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
 from typing import Final
@@ -37,6 +37,8 @@ class Sharing:
     mode: str = "hami-core"
     without_uuids: frozenset[str] = frozenset()
     without_indices: frozenset[int] = frozenset()
+    config: NvidiaConfig = field(default_factory=NvidiaConfig)
+    """By which the scheduler reads requests, too."""
 
     @property
     def oversubscribed(self) -> bool:
@@ -99,4 +101,5 @@ def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Fl
         mode=mode,
         without_uuids=frozenset(uuids),
         without_indices=frozenset(indices),
+        config=config,
     )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kit.node_objects import A, B, allocator, container, gives, pod
 
 from pumice.node.allocator import Refuse, Serve
+from pumice.node.sharing import Sharing
 from pumice.wire import names
 
 WORDS = (A, B, ",", "NVIDIA", ":", ";", "3000", "-5", "[group1-0]", "[", "]", "", " ", "x", "9" * 30, "\x00", "é")
@@ -52,19 +53,20 @@ def admissions(draw):
 def test_every_part_is_handed_out_exactly_once_and_to_its_own_container(case):
     """The kubelet's serial admission, with plugins that are killed between two calls and a cache that lags behind."""
     sizes, kills, late = case
-    alike = {1: gives(A), 2: gives(A) + gives(B)}
+    alike = {1: gives(A, 100, 1), 2: gives(A, 100, 1) + gives(B, 100, 1)}
     objects = []
     for number, counts in enumerate(sizes):
         parts = ";".join(alike[count] for count in counts)
         containers = [container(f"c{i}", count) for i, count in enumerate(counts)]
         objects.append(pod(f"p{number}", parts, *containers, time=100 + number))
         objects[-1].arrival = number + 1
-    at, held, handed, call = allocator(), set(), Counter(), 0
+    many = Sharing(split=20)
+    at, held, handed, call = allocator(many), set(), Counter(), 0
     lagging = {}
     for each in objects:
         for i, count in enumerate(sizes[objects.index(each)]):
             if call in kills:
-                at, lagging = allocator(), {}
+                at, lagging = allocator(many), {}
             seen = [lagging.get(p.uid, p) for p in objects]
             decision = at.allocate(seen, [f"id-{call}-{k}" for k in range(count)], frozenset(held))
             assert isinstance(decision, Serve), decision

@@ -127,6 +127,45 @@ async def test_a_pod_gets_what_the_scheduler_wrote(world):
 
 
 @in_a_world
+async def test_what_was_handed_out_stands_on_the_node_whatever_is_written_on_the_pod_and_outlives_the_plugin(world):
+    def said() -> dict[str, str]:
+        lines = world.cluster.notes("nodes", NODE).get(names.HANDED_OUT, "").splitlines()
+        return dict(line.split(" ") for line in lines)
+
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put("pods", pod_object("p", gives(B), uid="u1"))
+        await world.kubelet.allocate(NUMBER, 1)
+        await until(lambda: said() == {"u1": gives(B)})
+    emptied = world.cluster.objects["pods", "p"]
+    emptied["metadata"]["annotations"][names.VGPU_IDS] = ""
+    emptied["status"]["phase"] = "Running"
+    async with world.plugin():
+        assert said() == {"u1": gives(B)}
+        world.cluster.put("pods", pod_object("q", gives(A), uid="u2"))
+        await world.kubelet.allocate(NUMBER, 1)
+        await until(lambda: said() == {"u1": gives(B), "u2": gives(A)})
+        world.cluster.remove("pods", "p")
+        await until(lambda: said() == {"u2": gives(A)})
+
+
+@in_a_world
+async def test_a_card_whose_pod_is_just_leaving_is_waited_for_and_one_whose_pod_stays_is_refused(world):
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put("pods", pod_object("p", gives(B, 20000, 60), uid="u1"))
+        await world.kubelet.allocate(NUMBER, 1)
+        world.cluster.put("pods", pod_object("q", gives(B, 20000, 60), uid="u2"))
+        call = asyncio.create_task(world.kubelet.allocate(NUMBER, 1, [f"{B}-5"]))
+        await asyncio.sleep(0.01)
+        world.cluster.remove("pods", "p")
+        assert (await call).envs["NVIDIA_VISIBLE_DEVICES"] == B
+        world.cluster.put("pods", pod_object("r", gives(B, 20000, 60), uid="u3"))
+        with pytest.raises(grpc.aio.AioRpcError, match=r"pod ns1/r: card .* and with what ns1/q holds it would be 40000"):
+            await world.kubelet.allocate(NUMBER, 1, [f"{B}-6"])
+
+
+@in_a_world
 async def test_a_binding_that_arrives_after_the_call_is_waited_for(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)

@@ -14,7 +14,7 @@ from pumice.apps.node.files import make_directory
 from pumice.apps.node.own_node import OwnNode, persist
 from pumice.apps.service.tasks import first
 from pumice.model.refusal import PumiceError
-from pumice.node.allocator import Allocator, Decision, Refuse, Repeat, Serve
+from pumice.node.allocator import Allocator, Conflict, Decision, Refuse, Repeat, Serve
 from pumice.node.answer import Answer
 from pumice.node.effects import PatchNode
 from pumice.node.pods import Held
@@ -76,9 +76,11 @@ class NumberHandler:
                 await self._own.relist()
                 decision = self._allocator.allocate(self._own.pods, ids, held)
         deadline = self._own.clock.monotonic() + PATIENCE
-        while decision is None and (left := deadline - self._own.clock.monotonic()) > 0:
+        while (decision is None or isinstance(decision, Conflict)) and (left := deadline - self._own.clock.monotonic()) > 0:
             await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
             decision = self._allocator.allocate(self._own.pods, ids, held)
+        if isinstance(decision, Conflict):
+            return self._allocator.refuse(decision.pod, decision.reason)
         return decision
 
     async def _serve(self, decision: Serve) -> Any:
@@ -93,6 +95,7 @@ class NumberHandler:
         except (PumiceError, OSError) as error:
             raise await self._refuse(self._allocator.refuse(pod, str(error))) from error
         self._allocator.settled(decision)
+        self._own.node_changed.fire()  # what was handed out is told on the node
         for note in decision.notes:
             await self._own.perform(note)
         if decision.finished:

@@ -29,7 +29,7 @@ from pumice.model.refusal import BadInput
 from pumice.node.advertise import Advertisement, Handshake, register_annotation, topology_annotation
 from pumice.node.allocator import Allocator
 from pumice.node.answer import CONTROL_NODES, ResponseOptions
-from pumice.node.effects import MakeDirectory, Tell
+from pumice.node.effects import Effect, MakeDirectory, PatchNode, Tell
 from pumice.node.health import XidRule
 from pumice.node.inventory import (
     MESSAGE_LIMIT,
@@ -48,6 +48,7 @@ from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.wire import names
+from pumice.wire.objects import Node
 
 log = logging.getLogger("pumice.node")
 
@@ -130,8 +131,8 @@ class Plugin:
         self._clock = own.clock
         self._handshake = Handshake(settings.handshake)
         self._allocator = Allocator(settings.node_name, sharing, _response_options(settings, log_level), dice)
-        held = partial(holders, settings.device_plugin_dir, sharing.number)
-        self._handler = NumberHandler(self._allocator, own, held)
+        self._held = partial(holders, settings.device_plugin_dir, sharing.number)
+        self._handler = NumberHandler(self._allocator, own, self._held)
         self._sick: dict[str, str] = {}
         self._lists: dict[str, Registration] = {}
 
@@ -155,6 +156,7 @@ class Plugin:
         await self._own.node_synced.wait()
         await asyncio.to_thread(self._restore_directories)
         cards = self._show()
+        await self._resume()
         self._lists = self._endpoints(cards)
         await self._announce(cards)
         async with asyncio.TaskGroup() as tasks:
@@ -176,6 +178,13 @@ class Plugin:
             log.info("ready node=%s cards=%d", self._settings.node_name, len(cards))
             if ready is not None:
                 ready.set()
+
+    async def _resume(self) -> None:
+        """Go on with the books of the process before."""
+        node = self._own.node
+        published = node.metadata.annotations.get(names.HANDED_OUT, "") if node is not None else ""
+        held = await asyncio.to_thread(self._held)
+        self._allocator.resume(published, self._own.pods, held)
 
     async def _listening(self) -> None:
         """Wait until our sockets answer: from then on `pumice run` leaves the cards to us."""
@@ -268,7 +277,7 @@ class Plugin:
         while True:
             changed, pause = self._own.node_changed.wait(), 10.0
             if self._own.node is not None:
-                effects = self._advertisement().missing(self._own.node)
+                effects = [*self._advertisement().missing(self._own.node), *self._handed_out(self._own.node)]
                 stamp = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
                 asked = self._own.node.metadata.annotations.get(names.NODE_VGPU_HANDSHAKE)
                 answer = self._handshake.answer(asked, self._clock.monotonic(), stamp)
@@ -279,6 +288,11 @@ class Plugin:
                 await self._clock.sleep(pause)
             else:
                 await first(changed, self._clock.sleep(pause))
+
+    def _handed_out(self, node: Node) -> list[Effect]:
+        """Tell schedulers what was handed out: a pod's owner may change what stands on the pod."""
+        said, text = node.metadata.annotations.get(names.HANDED_OUT, ""), self._allocator.record.text()
+        return [PatchNode({names.HANDED_OUT: text or None})] if said != text else []
 
     def _restore_directories(self) -> None:
         """Make again what cached answers of the kubelet mount: /tmp and /run may be empty after a boot (spec 12.2)."""

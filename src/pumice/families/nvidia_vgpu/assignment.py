@@ -7,22 +7,38 @@ states itself count: defaults and the sizes of cards, which percentages are of, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pumice.families.nvidia_vgpu.ask import UNSET, Asking, ContainerAsk, container_ask
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import PodDevice, PodDevices
-from pumice.wire.objects import Pod
 
 
-def contradiction(pod: Pod, decoded: PodDevices, config: NvidiaConfig, known: Callable[[str], bool]) -> str:
+class Restarting(Asking, Protocol):
+    """A container that may be a sidecar."""
+
+    @property
+    def restart_policy(self) -> str: ...
+
+
+class Containers(Protocol):
+    """A pod's spec as far as it tells what the pod asks for."""
+
+    @property
+    def init_containers(self) -> Sequence[Restarting]: ...
+    @property
+    def containers(self) -> Sequence[Asking]: ...
+
+
+def contradiction(spec: Containers, decoded: PodDevices, config: NvidiaConfig, known: Callable[[str], bool]) -> str:
     """Why the pod's cards cannot be these; empty where they can, and where the pod asks for none that it must be given.
 
     Upstream's scheduler writes no parts for sidecars, ours does. ``known``: whether a card is one of the node's.
     """
-    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
-    later = _asking(pod.spec.containers, config)
+    sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
+    later = _asking(spec.containers, config)
     if not any(config.resource_count_name in c.resources.limits for c, _ in later):
         return ""
     early = _asking(sidecars, config)

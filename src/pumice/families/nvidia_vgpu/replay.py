@@ -33,7 +33,7 @@ def replay_pod(
     if not text and not admitted:
         return None
     decoded = parse_pod_devices(text)
-    reason = contradiction(pod, decoded, config, facts.by_uuid.__contains__) if admitted else ""
+    reason = contradiction(pod.spec, decoded, config, facts.by_uuid.__contains__) if admitted else ""
     return _held(family, pod, node, inventory, decoded, reason)
 
 
