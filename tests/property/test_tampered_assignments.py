@@ -13,6 +13,7 @@ from kit.objects import Json, node, pod
 
 from pumice.wire import names
 from pumice.wire.handed_out import render_handed_out
+from pumice.wire.kubernetes import MIRROR
 from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices
 
 MIB = 8000
@@ -226,7 +227,7 @@ def test_what_a_plugin_says_comes_later_and_opens_the_other_cards_again() -> Non
 def test_a_mirror_pod_holds_no_cards_whatever_is_written_on_it() -> None:
     world = World()
     forged = "GPU-ours-0,NVIDIA,8000,0:GPU-ours-1,NVIDIA,8000,0:"
-    notes = {names.MIRROR: "1", names.VGPU_NODE: "ours", names.VGPU_IDS: forged}
+    notes = {MIRROR: "1", names.VGPU_NODE: "ours", names.VGPU_IDS: forged}
     ghost = pod("ghost", mib=8000, nodeName="ours", annotations=notes)
     world.add(node("ours", cards=2, mib=MIB), ghost, pod("real", mib=8000))
     world.check = lambda: None  # type: ignore[method-assign]

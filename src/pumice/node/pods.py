@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pumice.wire import names
+from pumice.wire.kubernetes import MIRROR
 from pumice.wire.objects import Meta, PodCondition, Resources
 from pumice.wire.quantity import whole
 
@@ -108,7 +108,7 @@ class NodePod(Struct, rename="camel", gc=False):
     @property
     def mirror(self) -> bool:
         """Whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
-        return names.MIRROR in self.annotations
+        return MIRROR in self.annotations
 
     def running(self, container: str) -> bool:
         """Whether that container is known to run now."""

@@ -14,6 +14,7 @@ from pumice.node.record import Record
 from pumice.node.sharing import Sharing
 from pumice.wire import names
 from pumice.wire.handed_out import LIMIT, handed_to, parse_handed_out, render_handed_out
+from pumice.wire.kubernetes import MIRROR
 from pumice.wire.nvidia_vgpu import PodDevice
 
 
@@ -122,7 +123,7 @@ def test_a_pod_that_names_its_node_and_cards_itself_was_bound_by_nobody_and_gets
 
 def test_a_mirror_pod_takes_nobodys_turn():
     for written in (None, gives(A)):
-        orphan, victim = pod("orphan", written, container("c", 1), annotations={names.MIRROR: "x"}), pod("victim", gives(B))
+        orphan, victim = pod("orphan", written, container("c", 1), annotations={MIRROR: "x"}), pod("victim", gives(B))
         orphan.arrival, victim.arrival = 1, 2
         assert serve(allocator(), [orphan, victim]).work.pod.key == "ns1/victim"
 
