@@ -123,3 +123,37 @@ def test_room_that_a_discarded_gang_gave_back_is_seen_by_every_class() -> None:
     world.add(pod("two", cpu="2"))
     world.settle()
     assert (world.node_of("filler"), world.node_of("two")) == ("n2", "n1")
+
+
+def test_a_gang_of_which_one_member_requests_nothing_is_not_bound_by_halves() -> None:
+    world = World()
+    world.add(node("n1", cpu="2", pods=1), group("g", minimum=2), pod("g-0", group="g", cpu="1"), pod("g-1", group="g"))
+    world.settle()
+    assert [world.node_of(f"g-{i}") for i in range(2)] == ["", ""]
+    world.add(node("n2", cpu="2", pods=1))
+    world.settle()
+    assert sorted(world.node_of(f"g-{i}") for i in range(2)) == ["n1", "n2"]
+    world.add(pod("g-2", group="g"), node("n3", pods=1))
+    world.settle()
+    assert world.node_of("g-2") == "n3"
+
+
+def test_a_gang_whose_members_request_nothing_is_not_bound_by_halves() -> None:
+    world = World()
+    world.add(node("n1", pods=2), group("g", minimum=3), *(pod(f"g-{i}", group="g") for i in range(3)))
+    world.settle()
+    assert [world.node_of(f"g-{i}") for i in range(3)] == ["", "", ""]
+    world.add(node("n2", pods=1))
+    world.settle()
+    assert sorted(world.node_of(f"g-{i}") for i in range(3)) == ["n1", "n1", "n2"]
+
+
+def test_a_role_is_not_filled_by_a_pod_without_a_place() -> None:
+    world = World()
+    world.add(node("n1", cpu="2", pods=1), group("g", minimum=2, roles={"ps": 1, "worker": 1}))
+    world.add(pod("g-p", group="g", role="ps"), pod("g-w", group="g", role="worker", cpu="1"))
+    world.settle()
+    assert [world.node_of("g-p"), world.node_of("g-w")] == ["", ""]
+    world.add(node("n2", cpu="2", pods=1))
+    world.settle()
+    assert sorted((world.node_of("g-p"), world.node_of("g-w"))) == ["n1", "n2"]

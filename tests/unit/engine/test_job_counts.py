@@ -53,7 +53,7 @@ COUNTS: list[tuple[Job, bool, bool, bool, int]] = [
     # job, is_ready, is_pipelined, is_starving, valid
     (job_of(2, P, P), False, False, True, 2), (job_of(2, A, P), False, False, True, 2), (job_of(2, A, B), True, True, False, 2),
     (job_of(2, R, S), True, True, False, 2), (job_of(2, R, F), False, False, True, 1), (job_of(2, A, W), False, True, False, 2),
-    (job_of(2, R, G), False, False, True, 1), (job_of(2, A, best_effort=1), True, True, True, 2),
+    (job_of(2, R, G), False, False, True, 1), (job_of(2, A, best_effort=1), False, False, True, 2),
     (job_of(0), True, True, False, 0),
 ]  # fmt: skip
 

@@ -194,7 +194,8 @@ class Job(Struct, eq=False):
         self.resting = True
         self.settle()
 
-    # -- counts (spec 4.4) --------------------------------------------------------------------------------------
+    # -- counts (spec 4.4, but a best-effort member counts when it has a place like any other: upstream counts it while it
+    #    is pending, and so binds a gang by halves where no node has room for one pod more) ----------------------------
 
     def count(self, *statuses: Status) -> int:
         return sum(self.counts[s] for s in statuses)
@@ -208,12 +209,10 @@ class Job(Struct, eq=False):
         return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
 
     def is_ready(self) -> bool:
-        short = self.min_available - self.ready_count
-        return short <= 0 or short <= self.pending_best_effort
+        return self.ready_count >= self.min_available
 
     def is_pipelined(self) -> bool:
-        short = self.min_available - self.ready_count - self.counts[Status.PIPELINED]
-        return short <= 0 or short <= self.pending_best_effort
+        return not self.is_starving()
 
     def is_starving(self) -> bool:
         return self.counts[Status.PIPELINED] + self.ready_count < self.min_available
@@ -228,28 +227,28 @@ class Job(Struct, eq=False):
 
     # -- role minimums ------------------------------------------------------------------------------------------
 
-    def role_counts(self, statuses: Iterable[Status], *, best_effort: bool = False) -> dict[str, int]:
+    def role_counts(self, statuses: Iterable[Status]) -> dict[str, int]:
         wanted = frozenset(statuses)
         found: dict[str, int] = {}
         for task in self.tasks.values():
-            if task.status in wanted or (best_effort and task.status is Status.PENDING and task.best_effort):
+            if task.status in wanted:
                 found[task.role] = found.get(task.role, 0) + 1
         return found
 
-    def _roles_hold(self, statuses: Iterable[Status], *, best_effort: bool) -> bool:
+    def _roles_hold(self, statuses: Iterable[Status]) -> bool:
         if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
             return True
-        have = self.role_counts(statuses, best_effort=best_effort)
+        have = self.role_counts(statuses)
         return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
 
     def role_valid(self) -> bool:
-        return self._roles_hold(_ROLE_VALID, best_effort=False)
+        return self._roles_hold(_ROLE_VALID)
 
     def role_ready(self) -> bool:
-        return self._roles_hold(READY_STATUSES, best_effort=True)
+        return self._roles_hold(READY_STATUSES)
 
     def role_pipelined(self) -> bool:
-        return self._roles_hold(READY_STATUSES | {Status.PIPELINED}, best_effort=True)
+        return self._roles_hold(READY_STATUSES | {Status.PIPELINED})
 
     def order(self) -> tuple[float, int, str]:
         """Fall-back order: age in whole seconds, then class, then uid. Jobs of one second count as of one age; putting

@@ -97,12 +97,17 @@ def _start(cycle: Cycle, job: Job) -> bool:
 
 
 def _pending(cycle: Cycle, job: Job) -> list[Task]:
-    """Tasks to try, in task order, last one first (they are popped from the end)."""
-    tasks = [t for t in job.pending.values() if not t.gated and not t.best_effort and t.retry_at <= cycle.now]
+    """Tasks to try, in task order, last one first (they are popped from the end). Those that request nothing are left to
+    backfill, unless the others need them to be a gang: then they come after them."""
+    tasks = [t for t in job.pending.values() if not t.gated and t.retry_at <= cycle.now]
+    if job.pending_best_effort:
+        asking = [t for t in tasks if not t.best_effort]
+        if len(asking) < len(tasks) and (not asking or cycle.framework.job_ready(job)):
+            tasks = asking
     for task in tasks:
         task.trial = None
     if len(tasks) > 1:
-        tasks.sort(key=cycle.framework.task_key, reverse=True)
+        tasks.sort(key=lambda task: (task.best_effort, cycle.framework.task_key(task)), reverse=True)
     return tasks
 
 
@@ -130,6 +135,8 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: 
     extra = 0
     while tasks:
         task = tasks.pop()
+        if task.best_effort and framework.job_ready(job):
+            continue
         if not framework.allocatable(job.queue, task):
             # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
             if cycle.placer.choose(task.cls) is None:

@@ -9,12 +9,13 @@ from pumice.engine.state.jobs import Job, Status, Task
 def backfill(cycle: Cycle) -> None:
     framework = cycle.framework
     found: list[tuple[Job, list[Task]]] = []
+    standing = {statement.job for statement in cycle.standing}
     for queue in sorted(cycle.queues(), key=framework.queue_key):
         if not queue.open:
             continue
         jobs = [
             job for job in cycle.candidates(queue)
-            if job.pending_best_effort and not job.is_pending() and framework.job_valid(job) is None
+            if job.pending_best_effort and not job.is_pending() and job not in standing and framework.job_valid(job) is None
         ]  # fmt: skip
         for job in sorted(jobs, key=framework.job_key):
             tasks = [
