@@ -114,6 +114,27 @@ def test_a_job_that_may_not_be_promised_anything_is_enqueued_when_its_limit_has_
     assert world.groups["default/g"]["status"]["phase"] == "Inqueue"
 
 
+def test_a_job_that_waits_in_a_quiet_cluster_is_looked_at_when_its_limit_passes() -> None:
+    world = World(CONF % "")
+    world.now = CREATED
+    world.add(node("n1", cpu="2"), limited("g", 1, "3s", resources={"cpu": "9"}), pod("a", cpu="1", group="g"))
+    world.settle(1)
+    assert world.groups["default/g"]["status"]["phase"] == "Pending"
+    assert world.engine.next_wake() == CREATED + 3
+    world.settle(4)
+    assert world.node_of("a") == "n1"
+
+
+def test_a_gang_keeps_places_from_the_moment_its_limit_passes_and_not_from_the_next_release() -> None:
+    world = crowded("40s")
+    world.delete_pod("small-0")
+    world.settle(1)
+    assert world.engine.next_wake() == CREATED + 40
+    world.now = CREATED + 40
+    world.cycle()
+    assert len(world.engine.placer.standing) == 1
+
+
 @pytest.mark.parametrize("text", ["", "soon", "-5m", "0s", "10"])
 def test_a_limit_that_is_none_is_ignored_and_said(text: str) -> None:
     world = crowded(text)

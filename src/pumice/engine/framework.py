@@ -89,6 +89,9 @@ class Plugin:
 
     def job_enqueued(self, job: Job) -> None: ...
 
+    def job_due(self, job: Job) -> float | None:
+        """When it will answer otherwise about the job although nothing happens."""
+
     # queues
     def overused(self, queue: QueueState) -> bool:
         return False
@@ -144,6 +147,7 @@ class Framework:
         self._pipelined = self._by_tier("job_pipelined", "JobPipelined")
         self._enqueueable = self._by_tier("job_enqueueable", "JobEnqueued")
         self._enqueued = self._flat("job_enqueued", "JobEnqueued")
+        self._due = self._flat("job_due", "")
         self._overused = self._flat("overused", "Overused")
         self._allocatable = self._flat("allocatable", "Allocatable")
         self._short_of = self._flat("short_of", "Allocatable")
@@ -205,6 +209,11 @@ class Framework:
     def job_enqueued(self, job: Job) -> None:
         for tell in self._enqueued:
             tell(job)
+
+    def job_due(self, job: Job, after: float) -> float:
+        """The first time after ``after`` at which time alone changes an answer about the job."""
+        times = (due(job) for due in self._due)
+        return min((time for time in times if time is not None and time > after), default=float("inf"))
 
     def open_queues(self, cycle: Cycle) -> None:
         """Let the plugins that have a say in what queues may take look at the queues anew."""

@@ -194,14 +194,18 @@ class Cycle:
         if pending and not hoping:
             state.sleep(job, ())
         elif job in self.blocked or job in self.discarded or job in self.placer.standing:
-            state.wait(job, self.now + RETRY)
+            state.wait(job, self._again(job))
         elif any(t.retry_at > self.now for t in pending):
             job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
             state.wait(job, job.retry_at)
         elif all(t.cls in asleep for t in hoping):
             state.sleep(job, asleep)
         elif not self.out_of_time():  # else it is not finished with, and stays active
-            state.wait(job, self.now + RETRY)
+            state.wait(job, self._again(job))
+
+    def _again(self, job: Job) -> float:
+        """When to look at a job that waits for room although nothing was released."""
+        return min(self.now + RETRY, self.framework.job_due(job, self.now))
 
     @staticmethod
     def never(task: Task) -> bool:

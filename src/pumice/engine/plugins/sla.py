@@ -40,6 +40,9 @@ class Sla(Plugin):
         limit = self._usual if own is None else own
         return None if limit is None else job.created + limit
 
+    def job_due(self, job: Job) -> float | None:
+        return self.deadline(job)
+
     def job_key(self, job: Job) -> tuple[int, float]:
         deadline = self.deadline(job)
         return (1, 0.0) if deadline is None else (0, deadline)
