@@ -8,6 +8,9 @@ import pytest
 from kit.engine_world import World, conf, scenario
 from kit.objects import group, node, pod, queue
 
+from pumice.engine.engine import Engine
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+
 Json = dict[str, Any]
 
 
@@ -95,6 +98,58 @@ def test_what_is_promised_to_one_job_is_not_promised_to_the_next() -> None:
     world.cycle()
     phases = [world.groups[f"default/{name}"]["status"]["phase"] for name in ("a", "b")]
     assert sorted(phases) == ["Inqueue", "Pending"]
+
+
+BOUNDED = conf("gang", "overcommit", "predicates") + """\
+configurations:
+- name: enqueue
+  arguments:
+    pumice.promise-for: %s
+"""
+
+
+def tried_without_success(text: str, **member: Any) -> World:
+    """A gang of three that was started and of which two fit, and a later job for which there would be room but for that."""
+    world = World(text)
+    world.add(node("n1", cpu="10"), node("n2", cpu="10"), pod("small", cpu="4"))
+    world.settle()
+    world.add(group("gang", minimum=3, resources={"cpu": "18"}))
+    world.add(*(pod(f"g-{i}", cpu="6", group="gang", **member) for i in range(3)))
+    world.settle()
+    world.add(group("late", minimum=1, resources={"cpu": "4"}), pod("late", cpu="4", group="late"))
+    world.settle(10)
+    assert not any(world.node_of(f"g-{i}") for i in range(3))
+    return world
+
+
+def test_a_started_job_that_found_no_room_keeps_its_promise_and_no_later_one_is_started_on_it() -> None:
+    world = tried_without_success(conf("gang", "overcommit", "predicates"))
+    world.settle(4000)
+    assert world.groups["default/late"]["status"]["phase"] == "Pending"
+    for i in range(3):
+        world.delete_pod(f"g-{i}")
+    world.remove("PodGroup", "default/gang")
+    world.settle()
+    assert world.node_of("late")
+
+
+def test_a_promise_that_the_configuration_bounds_ends_in_time_and_the_later_job_starts() -> None:
+    world = tried_without_success(BOUNDED % "5m")
+    assert world.groups["default/late"]["status"]["phase"] == "Pending"
+    world.settle(295)
+    assert world.node_of("late")
+    assert world.groups["default/gang"]["status"]["phase"] == "Inqueue"
+
+
+def test_nothing_is_promised_to_a_job_whose_pods_no_node_can_ever_hold() -> None:
+    world = tried_without_success(conf("gang", "overcommit", "predicates"), nodeSelector={"zone": "nowhere"})
+    assert world.node_of("late")
+
+
+def test_a_bound_for_promises_that_is_no_duration_is_said_and_none_is_used() -> None:
+    (remark,) = Engine().configure(parse_scheduler_conf(BOUNDED % "soon"))
+    assert remark == ("configuration enqueue: pumice.promise-for: 'soon' is no duration; write for example 1s, 500ms or 1m30s;"
+                      " promises are kept for ever")  # fmt: skip
 
 
 def test_a_resource_of_which_a_job_wants_nothing_is_not_asked_about() -> None:

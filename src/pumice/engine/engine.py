@@ -20,6 +20,7 @@ from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.engine.state.ledger import Hold
+from pumice.engine.state.patience import patience_of
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family
 from pumice.families.registry import families_from
@@ -63,6 +64,8 @@ class Engine:
             self.state.set_families(made, settings)
         self.placer = Placer(self.state, framework)
         self.state.count_images(counted=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
+        self.state.patience, complaints = patience_of(conf)
+        self.state.promises.clear()
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
         for job in self.state.jobs.values():
             job.sort_key = None
@@ -70,7 +73,7 @@ class Engine:
         self.state.sleeping.clear()
         self.state.unexplained.clear()
         self.state.woken_at = -1
-        return self._remarks(conf, settings)
+        return complaints + self._remarks(conf, settings)
 
     def _remarks(self, conf: SchedulerConf, settings: Settings) -> list[str]:
         found = list(conf.warnings)
@@ -100,7 +103,7 @@ class Engine:
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""
-        return self.stirred or self.state.next_due <= now or (self.outdated and self.state.retell_at <= now)
+        return self.stirred or self.state.due <= now or (self.outdated and self.state.retell_at <= now)
 
     @property
     def stirred(self) -> bool:
@@ -125,7 +128,7 @@ class Engine:
 
     def next_wake(self) -> float | None:
         """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
-        due = [self.state.next_due] if self.state.waiting else []
+        due = [self.state.due] if self.state.waiting or self.state.promises else []
         due += [self.state.retell_at] if self.outdated else []
         return min(due, default=None)
 

@@ -19,6 +19,7 @@ from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job, QueueState, Status, Task
 from pumice.engine.state.ledger import Holding, Receipt
 from pumice.engine.state.state import State
+from pumice.wire.volcano import INQUEUE
 
 RETRY = 60.0
 """Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
@@ -113,6 +114,7 @@ class Cycle:
             if job.key in state.jobs:
                 state.activate(job)
         self._wake()
+        self._hope()
         state.retell(state.ledger.table.version, self.now)
         for job in state.dirty:
             job.settle()
@@ -139,6 +141,15 @@ class Cycle:
             if self.tick() - begin > self.budget / 4:
                 return
         state.woken_at = end
+
+    def _hope(self) -> None:
+        """Who may take part again because the nodes changed asks for a share again."""
+        for queue in self.queues():
+            for job in queue.active:
+                if job.runnable < len(job.pending):
+                    for task in job.pending.values():
+                        if task.hopeless and not self.placer.hopeless(task.cls):
+                            job.mark(task, gated=task.gated, hopeless=False)
 
     def _close(self) -> None:
         state = self.state
@@ -189,6 +200,8 @@ class Cycle:
         if job in self.invalid or (not pending and not job.is_pending()):
             job.queue.active.pop(job, None)
             return
+        if job.phase == INQUEUE and job.inqueue:
+            state.bound_promise(job, self.now)
         hoping = [t for t in pending if not self.never(t)]
         asleep = {t.cls for t in hoping if self.placer.is_asleep(t.cls)}
         if pending and not hoping:
@@ -217,6 +230,7 @@ class Cycle:
         gang holds the room that it lacks."""
         if amid_gang:
             task.puzzling, task.error = False, self.placer.why(task.cls).text
+            self._despair(task, self.placer.hopeless(task.cls))
             return
         task.puzzling = True
         self.state.unexplained.setdefault(task.cls, {})[task] = None
@@ -233,12 +247,25 @@ class Cycle:
             known = self._whys.get(cls)
             if known is None or known[0] != end:
                 known = self._whys[cls] = (end, self.placer.why(cls).text)
+            hopeless = self.placer.hopeless(cls)
             for task in pending:
                 task.puzzling, task.error = False, known[1]
                 assert task.job is not None
                 self.explained[task.job] = None
+                self._despair(task, hopeless)
             if self.tick() - begin > self.budget / 3:
                 return
+
+    def _despair(self, task: Task, hopeless: bool) -> None:
+        """What no node can ever hold keeps nothing from others: neither a share of its queue nor its job's promise."""
+        job = task.job
+        if job is None or task.hopeless is hopeless:
+            return
+        job.mark(task, gated=task.gated, hopeless=hopeless)
+        if hopeless:
+            self.state.wake_waiting()
+            if job.stalled:
+                self.state.end_promise(job)
 
     # -- jobs that may take part --------------------------------------------------------------------------------
 
@@ -280,6 +307,7 @@ class Statement:
                           features=task.features)  # fmt: skip
         receipt = state.ledger.reserve(holding)
         task.charged = state.charged(task.cls, choice.grants)
+        self.job.mark(task, gated=task.gated, hopeless=False)
         self.job.move(task, Status.ALLOCATED)
         task.node, task.error = choice.node, ""
         self.steps.append((task, receipt, choice))

@@ -95,8 +95,10 @@ class Payer:
         """Inside, the queue's books hold the pod as one of that class, and nothing of its pods ``gone``. Yields whether the
         queue may be charged for a choice of cards."""
         state, queue = self.engine.state, self.queue
+        counted_out = self.task.cls.demand if self.task.aside or (self.task.job and self.task.job.stalled) else ()
         left = [task for uid in gone if (task := state.tasks.get(uid)) and task.job and task.job.queue is queue]
         self._exchange(self.task.cls, cls)
+        subtract(queue.aside, counted_out)
         for task in left:
             subtract(queue.allocated, task.amounts.items())
         opened = False
@@ -112,6 +114,7 @@ class Payer:
             yield pays
         finally:
             self._exchange(cls, self.task.cls)
+            add(queue.aside, counted_out)
             for task in left:
                 add(queue.allocated, task.amounts.items())
 

@@ -82,6 +82,8 @@ class Placer:
         self._asleep: dict[PodClass, tuple[int, int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
         self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
+        self._lost: dict[PodClass, int] = {}
+        """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
         self._elsewhere = (0, 0, 0)
@@ -242,6 +244,7 @@ class Placer:
         """Drop everything that is remembered (the configuration changed)."""
         self._kept.clear()
         self._asleep.clear()
+        self._lost.clear()
         self._hopeless.clear()
         self._told = None
         self.standing.clear()
@@ -357,12 +360,23 @@ class Placer:
         if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].misfits or not per_node):
             return self._told[1]
         why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
+        self._lost.pop(cls, None)
+        if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims):
+            self._lost[cls] = self.state.ledger.table.version
+            if len(self._lost) > 100_000:
+                self._lost.pop(next(iter(self._lost)))
         if why.final and cls.base is cls and not cls.constraints.claims:
             self._hopeless[cls] = self.state.ledger.table.version
             if len(self._hopeless) > 100_000:
                 self._hopeless.pop(next(iter(self._hopeless)))
         self.still_holds(cls, why)
         return why
+
+    def hopeless(self, cls: PodClass) -> bool:
+        """Whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""
+        if cls.refusals or cls.request.refused:
+            return True
+        return self._lost.get(cls) == self.state.ledger.table.version
 
     def still_holds(self, cls: PodClass, why: Why) -> None:
         """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""

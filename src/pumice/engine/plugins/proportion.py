@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from pumice.engine.framework import PERMIT, REJECT, Plugin
 from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.resources import CPU, HUGE, MEMORY, PODS, Vector, add, amount_text, exceeded, lacking, raise_to
+from pumice.engine.state.resources import (
+    CPU,
+    HUGE,
+    MEMORY,
+    PODS,
+    Vector,
+    add,
+    amount_text,
+    exceeded,
+    lacking,
+    raise_to,
+    subtract,
+)
 from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
@@ -114,7 +126,9 @@ def _part(queue: QueueState, total: Vector, guaranteed: Vector) -> Part:
         if name in cap and (limit > 0 or name not in (CPU, MEMORY)):  # what no node has, no limit gives
             cap[name] = min(cap[name], limit)
     request = dict(queue.allocated)
-    add(request, queue.pending.items())
+    if queue.open:
+        add(request, queue.pending.items())
+        subtract(request, queue.aside.items())
     request.pop(PODS, None)
     return Part(cap, request)
 

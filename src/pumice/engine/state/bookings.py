@@ -288,7 +288,7 @@ class Bookings(Groups):
             job.leave(task)
         task.cls.users -= 1
         cls.users += 1
-        task.cls, task.status = cls, status
+        task.cls, task.status, task.hopeless = cls, status, False
         holding = self.ledger.holdings.get(task.uid)
         task.charged = self.charged(cls, holding.grants) if holding is not None else None
         if job is not None:

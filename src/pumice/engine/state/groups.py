@@ -196,6 +196,7 @@ class Groups(Waiting):
         if job is None:
             job = self._new_job(key, meta.namespace, name, meta.annotations.get(QUEUE_NAME, ""))
             job.implicit = not named and self.implicit_groups
+            job.weigh()
             job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
             job.priority = pod.spec.priority or 0
             job.sort_key = None
@@ -217,5 +218,6 @@ class Groups(Waiting):
         self.jobs.pop(job.key, None)
         self.dirty.pop(job, None)
         self.waiting.pop(job, None)
+        self.promises.pop(job, None)
         if not job.queue.present and not job.queue.jobs:
             self.queues.pop(job.queue.name, None)

@@ -59,6 +59,10 @@ class Job(Struct, eq=False):
     ready_count: int = 0
     """Tasks that are bound, on their way, or have succeeded (spec 4.4)."""
     pending_best_effort: int = 0
+    runnable: int = 0
+    """Pending tasks that are not aside."""
+    stalled: bool = False
+    """It cannot start, whatever is released: it lacks members that may run, or its PodGroup."""
     sort_key: tuple[Any, ...] | None = None
     """Its place among waiting jobs, kept while nothing of the job changes."""
     allocated: Vector = msgspec.field(default_factory=nothing)
@@ -83,9 +87,11 @@ class Job(Struct, eq=False):
         task.job = self
         self.tasks[task.uid] = task
         self._count(task, task.status, 1)
+        self.weigh()
 
     def leave(self, task: Task) -> None:
         self._count(task, task.status, -1)
+        self.weigh()
         del self.tasks[task.uid]
         task.job = None
 
@@ -94,6 +100,7 @@ class Job(Struct, eq=False):
             self._count(task, task.status, -1)
             task.status = status
             self._count(task, status, 1)
+            self.weigh()
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
         self.counts = counted(self.counts, status, sign)
@@ -105,8 +112,8 @@ class Job(Struct, eq=False):
             self._charge(task.amounts, sign)
         elif status is Status.PENDING:
             change(self.queue.pending, task.cls.demand)
-            if task.cls.quota_known_late:
-                self.queue.expect(task.cls, sign)
+            self.runnable += 0 if task.aside else sign
+            self._ask(task, sign)
             if task.best_effort:
                 self.pending_best_effort += sign
             if sign > 0:
@@ -115,6 +122,35 @@ class Job(Struct, eq=False):
                 self.pending[task.uid] = task
             elif self.pending.pop(task.uid, None) is not None and not self.pending:
                 self.pending = NOTHING
+
+    def _ask(self, task: Task, sign: int) -> None:
+        """What a pending pod wants is asked for by its queue, or stands aside."""
+        if task.aside or self.stalled:
+            (add if sign > 0 else subtract)(self.queue.aside, task.cls.demand)
+        else:
+            self.queue.ask(task.cls, sign)
+
+    def weigh(self) -> None:
+        """Look again whether it could start if there were room."""
+        members = self.runnable + self.ready_count + self.counts[Status.PIPELINED]
+        stalled = members < self.min_available or (self.group is None and not self.implicit)
+        if stalled is not self.stalled:
+            for sign in (-1, 1):
+                for task in self.pending.values():
+                    self._ask(task, sign)
+                self.stalled = stalled
+
+    def mark(self, task: Task, *, gated: bool, hopeless: bool) -> None:
+        """Whether a task of it may start at all."""
+        before = task.aside
+        if before == (gated or hopeless) or task.status is not Status.PENDING:
+            task.gated, task.hopeless = gated, hopeless
+            return
+        self._ask(task, -1)
+        task.gated, task.hopeless = gated, hopeless
+        self.runnable += 1 if before else -1
+        self._ask(task, 1)
+        self.weigh()
 
     def _charge(self, amounts: Vector, sign: int) -> None:
         self.allocated = changed(self.allocated, amounts, sign)
@@ -156,8 +192,7 @@ class Job(Struct, eq=False):
         apply(self.queue.elastic, self.elastic.items())
         for task in self.pending.values():
             apply(self.queue.pending, task.cls.demand)
-            if task.cls.quota_known_late:
-                self.queue.expect(task.cls, 1 if apply is add else -1)
+            self._ask(task, 1 if apply is add else -1)
 
     def settle(self) -> None:
         """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
@@ -183,14 +218,13 @@ class Job(Struct, eq=False):
             self.inqueue = shared(inqueue)
 
     def promise(self) -> None:
-        """Enqueued: its minimum is promised until the first try."""
+        """Enqueued: its minimum is promised."""
         self.phase, self.resting = INQUEUE, False
         if self.min_resources is not None:
             self.settle()
 
     def rest(self) -> None:
-        """Tried, and no room found: what it could not take is promised to it no longer. (Upstream keeps the promise for
-        ever, so that a few impossible jobs close the queue to everybody.)"""
+        """What it could not take is promised to it no longer."""
         self.resting = True
         self.settle()
 
@@ -272,6 +306,7 @@ def read_group(job: Job, group: PodGroup, priority: int) -> None:
     ahead = job.phase not in ("", PENDING) and group.status.phase in ("", PENDING)
     if not ahead:
         job.phase = group.status.phase
+    job.weigh()
 
 
 def drop_group(job: Job) -> None:
@@ -281,6 +316,7 @@ def drop_group(job: Job) -> None:
     job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
     job.whole = False
     job.settle()
+    job.weigh()
 
 
 __all__ = [

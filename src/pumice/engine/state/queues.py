@@ -38,10 +38,15 @@ class QueueState:
     """Jobs that have something to be tried, in order of arrival."""
     allocated: Vector = field(default_factory=dict)
     pending: Vector = field(default_factory=dict)
+    aside: Vector = field(default_factory=dict)
+    """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
+    lack members."""
+    demands: dict[PodClass, int] = field(default_factory=dict)
+    """The other pending pods, by class."""
     inqueue: Vector = field(default_factory=dict)
     elastic: Vector = field(default_factory=dict)
     quota_known_late: dict[PodClass, int] = field(default_factory=dict)
-    """Pending pods of classes of which ``pending`` does not say everything."""
+    """Those of them of which ``pending`` does not say everything."""
     news: list[tuple[PodClass, int]] = field(default_factory=list)
     """What was added to ``vague`` since ``expected`` was summed."""
     expected: tuple[int, Vector] | None = None
@@ -62,8 +67,18 @@ class QueueState:
     def missing_text(self) -> str:
         return f"queue {self.name} does not exist"
 
+    def ask(self, cls: PodClass, number: int) -> None:
+        """So many pods of a class that may start more or less."""
+        left = self.demands.get(cls, 0) + number
+        if left:
+            self.demands[cls] = left
+        else:
+            self.demands.pop(cls, None)
+        if cls.quota_known_late:
+            self.expect(cls, number)
+
     def expect(self, cls: PodClass, number: int) -> None:
-        """So many pending pods of a vague class more or less."""
+        """The same of a vague class."""
         left = self.quota_known_late.get(cls, 0) + number
         if left:
             self.quota_known_late[cls] = left

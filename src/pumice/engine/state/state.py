@@ -150,7 +150,11 @@ class State(Bookings):
         else:
             self._revise(task, pod, kind)
         task.node = intern(pod.spec.node_name) or (task.node if status is Status.PENDING else "")
-        task.gated = bool(pod.spec.scheduling_gates)
+        gated = bool(pod.spec.scheduling_gates)
+        if task.job is None:
+            task.gated = gated
+        else:
+            task.job.mark(task, gated=gated, hopeless=task.hopeless)
         task.nominated = pod.status.nominated_node_name
         if status is Status.PENDING:
             task.pod = pod

@@ -65,6 +65,8 @@ class Task(Struct, eq=False):
     pod: Pod | None = None
     role: str = ""
     gated: bool = False
+    hopeless: bool = False
+    """No node could ever hold it when its reasons were last worked out."""
     system: bool = False
     nominated: str = ""
     index: int = -1
@@ -95,6 +97,11 @@ class Task(Struct, eq=False):
     @property
     def request(self) -> Request:
         return self.cls.request
+
+    @property
+    def aside(self) -> bool:
+        """Whether it cannot start now, whatever is released."""
+        return self.gated or self.hopeless
 
     @property
     def best_effort(self) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.jobs import Job, Task
+from pumice.engine.state.jobs import INQUEUE, Job, Task
+from pumice.engine.state.patience import FOR_EVER, Patience
 
 RETELL_AFTER = 30.0
 """Seconds between two times that sleepers hear anew why they wait because the nodes changed (spec volcano-core 25)."""
@@ -31,6 +32,9 @@ class Waiting:
     """Pods that fitted nowhere and whose reason is still to be worked out: beside the placing, not in its way."""
     next_due: float = float("inf")
     """No job waits for an earlier time than this."""
+    patience: Patience = field(default_factory=Patience)
+    promises: dict[Job, float] = field(default_factory=dict)
+    """Jobs that were tried without success, and when their promises end, where they do; the earliest first."""
     released: bool = False
     """Something was released since jobs were last woken for it."""
     woken_at: int = -1
@@ -60,20 +64,32 @@ class Waiting:
     def wait(self, job: Job, until: float) -> None:
         """Leave the job alone until then (or until resources are released)."""
         job.queue.active.pop(job, None)
-        if job.inqueue:
-            job.rest()
-            self.wake_waiting()
         self.waiting[job] = until
         self.next_due = min(self.next_due, until)
 
     def sleep(self, job: Job, classes: Iterable[PodClass]) -> None:
         """Leave the job alone until one of these classes may fit somewhere."""
         job.queue.active.pop(job, None)
-        if job.inqueue:
-            job.rest()
-            self.wake_waiting()
         for cls in classes:
             self.sleeping.setdefault(cls, {})[job] = None
+
+    def bound_promise(self, job: Job, now: float) -> None:
+        """The job was tried, and found no room."""
+        if job.inqueue and job.phase == INQUEUE and self.patience.promise < FOR_EVER:
+            self.promises.setdefault(job, now + self.patience.promise)
+
+    def end_promise(self, job: Job) -> None:
+        """Nothing is promised to the job any longer until it is started anew; others may have it."""
+        self.promises.pop(job, None)
+        if job.inqueue and job.phase == INQUEUE and self.jobs.get(job.key) is job:
+            job.rest()
+            self.dirty[job] = None
+            self.wake_waiting()
+
+    @property
+    def due(self) -> float:
+        """No job waits for an earlier time than this, and no promise ends before."""
+        return min(self.next_due, next(iter(self.promises.values()), FOR_EVER))
 
     def wake_waiting(self) -> None:
         """Resources were released or promises changed: whoever waits for room may try again in the next cycle."""
@@ -81,6 +97,8 @@ class Waiting:
 
     def wake_due(self, now: float) -> None:
         """Activate the jobs whose time has come, and after a release those that wait for room."""
+        while self.promises and next(iter(self.promises.values())) <= now:
+            self.end_promise(next(iter(self.promises)))
         if self.released:
             self.released = False
             for job in list(self.waiting):

@@ -1,0 +1,33 @@
+"""How long others must wait for what one job was promised: upstream waits for ever, the configuration may bound it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice.wire.duration import parse_duration
+from pumice.wire.scheduler_conf import SchedulerConf
+
+FOR_EVER = float("inf")
+PROMISE_FOR = "pumice.promise-for"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """In seconds. ``promise``: a job that was started and found no room keeps the promise of its minimum for so long."""
+
+    promise: float = FOR_EVER
+
+
+def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
+    """What the arguments of the actions say (``configurations:``), and what of it cannot be heeded."""
+    complaints: list[str] = []
+
+    def duration(action: str, key: str, usual: float, words: str) -> float:
+        text = conf.action(action).text(key)
+        try:
+            return parse_duration(text) if text else usual
+        except ValueError as error:
+            complaints.append(f"configuration {action}: {key}: {error}; {words}")
+            return usual
+
+    return Patience(promise=duration("enqueue", PROMISE_FOR, FOR_EVER, "promises are kept for ever")), complaints
