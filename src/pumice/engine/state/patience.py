@@ -19,7 +19,7 @@ class Patience:
 
 
 def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
-    """What the arguments of the actions say (``configurations:``), and what of it cannot be heeded."""
+    """What the arguments of the actions say (``configurations:``), and what of it cannot be counted."""
     complaints: list[str] = []
 
     def duration(action: str, key: str, usual: float, words: str) -> float:
