@@ -26,7 +26,7 @@ import pytest
 from pumice.cluster import kube_control_plane
 from pumice.cluster.apiserver import ADMIN, ApiServer, open_storage, serve
 from pumice.cluster.pki import ensure_pki
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 
 Json = dict[str, Any]

@@ -20,7 +20,7 @@ from kit.objects import group, node, pod, queue
 from pumice.controllers.podgroup import min_resources
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import parse_device_config
 from pumice.wire.objects import Node, Pod, convert

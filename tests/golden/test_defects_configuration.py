@@ -12,7 +12,8 @@ from kit.device_world import card, limits, pod_of, vgpu_node
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.protocol import Ask, Fit
 from pumice.families.settings import Settings, settings_from
-from pumice.model.refusal import BadInput, Refusal
+from pumice.model.errors import BadInput
+from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import parse_device_config
 from pumice.wire.scheduler_conf import parse_scheduler_conf

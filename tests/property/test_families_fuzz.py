@@ -18,7 +18,8 @@ from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Ask, Inventory
 from pumice.families.settings import Settings, settings_from
 from pumice.model.cards import Grant
-from pumice.model.refusal import BadInput, Refusal
+from pumice.model.errors import BadInput
+from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import parse_device_config
 from pumice.wire.node_lock import parse_lock

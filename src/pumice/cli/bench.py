@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 app = typer.Typer(add_completion=False)
 ROOT = Path(__file__).parents[3]

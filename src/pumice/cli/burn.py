@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from pumice.adapters.cuda.driver import CudaError, Driver
 from pumice.model.amount import mebibytes
-from pumice.model.refusal import BadInput, PumiceError
+from pumice.model.errors import BadInput, PumiceError
 from pumice.wire import variables
 
 PLAIN = True

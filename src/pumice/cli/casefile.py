@@ -24,7 +24,7 @@ from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.engine.effects import Bind, PodCondition
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
-from pumice.model.refusal import BadInput, Unavailable
+from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import names, volcano
 from pumice.wire.device_config import DeviceConfig, nearest, parse_device_config

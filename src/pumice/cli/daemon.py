@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pumice.adapters.kube import Access, KubeClient, in_cluster, load_kubeconfig
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 from pumice.wire import variables
 

@@ -15,7 +15,7 @@ from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
 from pumice.apps.node import device_plugin, gpushare_plugin
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.answer import STRATEGIES, ResponseOptions
 from pumice.node.gpushare import STRATEGIES as SHARE_STRATEGIES
 from pumice.node.gpushare import Legacy

@@ -12,7 +12,7 @@ import typer
 
 from pumice.cli.up import data_dir_option
 from pumice.cluster.datadir import DataDir, default_data_dir
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 app = typer.Typer(add_completion=False)
 STOP_SECONDS = 30.0

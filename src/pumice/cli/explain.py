@@ -10,7 +10,7 @@ import typer
 from pumice.cli.casefile import Source, engine_of, picture
 from pumice.cli.explanation import show
 from pumice.engine.explaining.explain import explain
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 app = typer.Typer(add_completion=False)
 

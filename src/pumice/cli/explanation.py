@@ -13,7 +13,8 @@ from pumice.engine.explaining.explain import OVERTAKEN, Explanation, as_json
 from pumice.engine.explaining.what_if import NO_ROOM
 from pumice.families.explain import Change
 from pumice.model.cards import Grant
-from pumice.model.refusal import BadInput, Misfit
+from pumice.model.errors import BadInput
+from pumice.model.refusal import Misfit
 from pumice.wire.nvidia_vgpu import device_of
 
 GROUPS_SHOWN = 20

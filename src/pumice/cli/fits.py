@@ -13,7 +13,7 @@ from pumice.cli.explanation import show
 from pumice.cli.lint import read
 from pumice.engine.explaining.explain import OVERTAKEN, explain
 from pumice.families.lint import lint_files
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Pod, convert
 from pumice.wire.yaml_lines import load_all_lined

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pumice.cli.local_view import EMULATED, places
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire import variables
 
 app = typer.Typer(add_completion=False)

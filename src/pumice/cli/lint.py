@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from pumice.families.lint import lint_files
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 app = typer.Typer(add_completion=False)
 

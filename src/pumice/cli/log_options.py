@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire.duration import parse_duration
 
 

@@ -25,8 +25,8 @@ from pumice.machine import (
 from pumice.machine.codes import FAULT_ANSWERS, answer_code, answer_name
 from pumice.machine.document import nearest
 from pumice.model.amount import mebibytes
+from pumice.model.errors import BadInput
 from pumice.model.hardware import preset, preset_names
-from pumice.model.refusal import BadInput
 from pumice.wire import variables
 
 MIB = 1 << 20

@@ -95,7 +95,7 @@ def _main(arguments: list[str]) -> None:
     name, *rest = arguments
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
-    from pumice.model.refusal import PumiceError
+    from pumice.model.errors import PumiceError
 
     try:
         module = _module(name)
@@ -150,7 +150,7 @@ def _module(name: str) -> ModuleType:
     if name not in COMMANDS:
         import difflib
 
-        from pumice.model.refusal import BadInput
+        from pumice.model.errors import BadInput
 
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "see `pumice --help`"

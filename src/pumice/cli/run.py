@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pumice.adapters.native import vgpu_library
-from pumice.model.refusal import BadInput, PumiceError, Unavailable
+from pumice.model.errors import BadInput, PumiceError, Unavailable
 from pumice.wire import variables
 
 if TYPE_CHECKING:

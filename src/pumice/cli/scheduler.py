@@ -16,7 +16,7 @@ from pumice.apps.scheduler import daemon as scheduler
 from pumice.cli.daemon import Kubeconfig, find_access
 from pumice.cli.log_options import LogFormat, duration, setup_logging
 from pumice.cli.upstream_flags import UpstreamCommand
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 
 app = typer.Typer(add_completion=False)

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from pumice.cli.local_view import EMULATED, wide_console
 from pumice.cli.top_tabs import Tab, tabs
-from pumice.model.refusal import BadInput, PumiceError
+from pumice.model.errors import BadInput, PumiceError
 
 QUIT = ("q", "Q", "\x03", "\x04")
 NEXT = ("\t", "\x1b[C", "n")

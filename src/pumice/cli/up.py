@@ -16,7 +16,7 @@ import typer
 
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.cluster.spec import DEFAULT_MODEL, ClusterSpec, load, uniform
-from pumice.model.refusal import BadInput, PumiceError, Unavailable
+from pumice.model.errors import BadInput, PumiceError, Unavailable
 from pumice.wire import variables
 
 app = typer.Typer(add_completion=False)

@@ -15,7 +15,7 @@ from pumice.cluster.apiserver import ADMIN, ApiServer, Served, Storage, User, op
 from pumice.cluster.datadir import DataDir
 from pumice.cluster.free_ports import check_free, taken
 from pumice.cluster.pki import Pki
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 
 log = logging.getLogger("pumice.cluster")

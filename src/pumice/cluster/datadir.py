@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)

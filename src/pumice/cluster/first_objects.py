@@ -11,7 +11,7 @@ from importlib.resources import files
 import yaml
 
 from pumice.cluster.spec import ClusterSpec
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import names
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import socket
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 
 def free_port(address: str = "127.0.0.1") -> int:

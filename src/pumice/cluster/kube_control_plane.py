@@ -21,7 +21,7 @@ import yaml
 
 from pumice.cluster.free_ports import free_port
 from pumice.cluster.pki import Pki
-from pumice.model.refusal import BadInput, Unavailable
+from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.clock import Clock
 
 log = logging.getLogger("pumice.cluster")

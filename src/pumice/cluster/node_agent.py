@@ -26,7 +26,7 @@ from pumice.apps.node import device_plugin, gpushare_plugin
 from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire import names

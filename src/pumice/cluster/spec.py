@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pumice.machine.document import Field, read_file
+from pumice.model.errors import BadInput
 from pumice.model.hardware import preset_names
-from pumice.model.refusal import BadInput
 from pumice.wire.quantity import parse_quantity
 
 DEFAULT_MODEL = "GeForce-GTX-1080-Ti"  # the 11,178 MiB card of the published user guides

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from pumice.apps.service.tasks import first
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 from pumice.ports.clock import Clock
 
 RESTART_SECONDS = 1.0

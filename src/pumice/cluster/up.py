@@ -36,7 +36,7 @@ from pumice.cluster.kubelet.twin import run as run_kubelet
 from pumice.cluster.pki import Pki, ensure_pki, issue
 from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.cluster.supervised import supervised
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Resource
 from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, VGPU_NUMBER

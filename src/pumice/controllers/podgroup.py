@@ -123,7 +123,7 @@ def reconcile_owner(
     return [UpdateGroup(meta["namespace"], meta["name"], body)] if body else []
 
 
-def heeded(annotations: Mapping[str, str], *, inherit: bool) -> dict[str, str]:
+def passed_on(annotations: Mapping[str, str], *, inherit: bool) -> dict[str, str]:
     """What of an owner's annotations counts: all, or all but those that groups inherit (--inherit-owner-annotations)."""
     return {key: value for key, value in annotations.items() if inherit or not key.startswith(f"{names.DOMAIN}/")}
 

@@ -25,7 +25,8 @@ from pumice.engine.state.state import State
 from pumice.families.protocol import Family
 from pumice.families.registry import families_from
 from pumice.families.settings import Settings, settings_from
-from pumice.model.refusal import BadInput, Refusal
+from pumice.model.errors import BadInput
+from pumice.model.refusal import Refusal
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.scheduler_conf import DEFAULT_CONF, SchedulerConf, parse_scheduler_conf
 from pumice.wire.volcano import INQUEUE, PENDING

@@ -17,7 +17,8 @@ from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Ask, Fit
 from pumice.local.request import Request
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
-from pumice.model.refusal import BadInput, Refusal
+from pumice.model.errors import BadInput
+from pumice.model.refusal import Refusal
 from pumice.node.hollow import hollow_node
 from pumice.node.sharing import Sharing
 from pumice.ports.cards import CardFacts

@@ -21,7 +21,7 @@ from typing import NoReturn
 from pumice.adapters.bookings.book import Booking, living, opened
 from pumice.adapters.region.reader import read_region
 from pumice.adapters.region.writer import write_feedback, write_pulse
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 from pumice.node.feedback import WAIT, Tenant, feedback
 from pumice.ports.region import BadRegion
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumice.adapters.bookings.book import BOOK
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.wire import variables
 
 SHARED = (Path("/run/pumice"), Path("/var/lib/pumice"))

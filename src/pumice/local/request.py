@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.model.amount import mebibytes
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 AUTO, ALL = "auto", "all"
 SLICE = "a MIG slice is a share already, which the hardware keeps; run the program on it without `pumice run`"

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 
 class DocumentError(BadInput):

@@ -7,7 +7,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 
 
 class MachineError(PumiceError):

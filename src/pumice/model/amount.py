@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.model.units import INT32_MAX
 
 MIB = 1 << 20

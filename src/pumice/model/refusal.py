@@ -73,15 +73,3 @@ class Refusal:
 
     field: str
     text: str
-
-
-class PumiceError(Exception):
-    """Root of our errors; its text is one line that names what, where and the nearest right thing."""
-
-
-class BadInput(PumiceError):
-    """Data written by a person is wrong: file, line or field, and what would be right. Exit code 2 of a command."""
-
-
-class Unavailable(PumiceError):
-    """Something outside did not answer or is not there; trying again later can help."""

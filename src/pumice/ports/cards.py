@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 
 
 class CardsUnavailable(Unavailable):

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from pumice.model.errors import PumiceError
+
 Json = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SYNCED"]
 
 
-class ApiError(Exception):
+class ApiError(PumiceError):
     """The API server refused. ``code`` is the HTTP status (0: no answer), ``reason`` the Status reason."""
 
     def __init__(self, code: int, reason: str, message: str, retry_after: float = 0.0) -> None:

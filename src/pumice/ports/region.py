@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 
 MAX_DEVICES = 16
 MAX_SLOTS = 1024

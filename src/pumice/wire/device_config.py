@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import FORBIDDEN_IN_GROUP

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 KEYS = (
     "name", "operatingmode", "devicememoryscaling", "devicecorescaling", "devicesplitcount", "migstrategy",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire.yaml_lines import Lined, load_lined
 
 ACTIONS: Final = frozenset(

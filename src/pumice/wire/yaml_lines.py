@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 Path = tuple[str | int, ...]
 

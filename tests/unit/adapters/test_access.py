@@ -8,7 +8,7 @@ import pytest
 
 from pumice.adapters.kube import in_cluster, load_kubeconfig
 from pumice.adapters.kube.config import TOKEN_KEPT, TokenFile
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 
 def test_a_rotated_token_is_seen_in_time_and_a_file_that_is_away_changes_nothing(tmp_path: Path) -> None:

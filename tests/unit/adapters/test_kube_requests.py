@@ -13,7 +13,7 @@ import pytest
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.adapters.kube import connections as connections
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError, Resource
 
 PODS = Resource("", "v1", "pods")

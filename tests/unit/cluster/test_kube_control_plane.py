@@ -10,7 +10,7 @@ import pytest
 
 from pumice.cluster import kube_control_plane
 from pumice.cluster.pki import ensure_pki
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.clock import SystemClock
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pumice.cli import down, status
 from pumice.cluster.datadir import DataDir
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 FACTS = {"server": "https://127.0.0.1:1", "summary": "1 node", "port": 1, "ready": True}
 

@@ -8,7 +8,7 @@ import pytest
 
 from pumice.cluster.datadir import DataDir
 from pumice.cluster.spec import load, uniform
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -8,7 +8,7 @@ import logging
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.cluster.supervised import RESTART_SECONDS, supervised
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 
 log = logging.getLogger("pumice.test")
 

@@ -4,7 +4,7 @@ import pytest
 
 from pumice.cli.log_options import duration
 from pumice.cli.upstream_flags import rewrite
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 KNOWN = {"--leader-elect", "--no-leader-elect", "--scheduler-conf", "--schedule-period", "-v"}
 SWITCHES = {"--leader-elect"}

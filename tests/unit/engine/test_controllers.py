@@ -19,8 +19,8 @@ from pumice.controllers.podgroup import (
     DeleteGroup,
     UpdateGroup,
     group_body,
-    heeded,
     min_member,
+    passed_on,
     reconcile_owner,
     reconcile_pod,
 )
@@ -98,8 +98,8 @@ def test_a_group_asks_for_what_its_pods_take_with_sidecars_and_overhead() -> Non
 
 def test_annotations_that_are_not_inherited_still_say_how_many_pods_belong_together() -> None:
     said = {"volcano.sh/preemptable": "true", "scheduling.volcano.sh/group-min-member": "3"}
-    assert heeded(said, inherit=True) == said
-    assert heeded(said, inherit=False) == {"scheduling.volcano.sh/group-min-member": "3"}
+    assert passed_on(said, inherit=True) == said
+    assert passed_on(said, inherit=False) == {"scheduling.volcano.sh/group-min-member": "3"}
 
 
 OWNER = {"metadata": {"uid": "rs-uid"}, "spec": {"replicas": 2}}

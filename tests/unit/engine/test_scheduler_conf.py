@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pumice.engine.engine import Engine
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire.scheduler_conf import (
     DEFAULT_CONF,
     PLUGIN_ARGUMENTS,

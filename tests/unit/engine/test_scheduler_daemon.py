@@ -194,7 +194,7 @@ def test_a_forgotten_resource_version_makes_a_relist_and_nothing_is_lost() -> No
     run_virtually(story())
 
 
-def test_what_is_not_heeded_of_an_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_ignored_of_an_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with daemon(node("n1")) as running:
             await create(running.cluster, group("g", minimum=1, priority_class="vanished"), pod("a", cpu="1", group="g"))
@@ -204,5 +204,5 @@ def test_what_is_not_heeded_of_an_object_is_logged_once(caplog: pytest.LogCaptur
 
     with caplog.at_level("WARNING", "pumice.scheduler"):
         run_virtually(story())
-    said = [record.getMessage() for record in caplog.records if "not heeded" in record.getMessage()]
-    assert said == ["not heeded object=PodGroup default/g cause=priority class 'vanished' does not exist; 0 is used"]
+    said = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
+    assert said == ["ignored object=PodGroup default/g cause=priority class 'vanished' does not exist; 0 is used"]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from pumice.families.nvidia_vgpu.mig import PUBLISHED
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig, NvidiaConfig, parse_device_config, render_geometries
 
 SEVEN = "geometries: [{name: 1g.5gb, memory: 5120, count: 7}]"

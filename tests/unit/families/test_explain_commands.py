@@ -12,7 +12,7 @@ from kit.device_world import V100, card, limits, pod_of, vgpu_node
 
 from pumice.cli import main as cli
 from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 

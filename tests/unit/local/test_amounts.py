@@ -12,7 +12,7 @@ from kit.one_machine import OneMachine
 from pumice.cli.burn import _load
 from pumice.local.request import parse_memory
 from pumice.model.amount import mebibytes, size_of
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 AMOUNTS = {
     "3000": 3000, "3000M": 3000, "3000MB": 3000, "3000MiB": 3000, "3g": 3072, "3G": 3072, "3GB": 3072, "3gib": 3072,

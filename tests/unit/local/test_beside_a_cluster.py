@@ -18,7 +18,7 @@ from pumice.adapters.region.writer import create_region
 from pumice.local.place import Place
 from pumice.local.plugin import handed_out
 from pumice.local.start import refuse_plugin
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 MIB = 1 << 20
 UID = "0a0a0a0a-0000-4000-8000-000000000000"

@@ -20,7 +20,7 @@ from pumice.local.allocator import Allocator, Refused
 from pumice.local.place import of_cards
 from pumice.local.plugin import serving
 from pumice.local.request import Request
-from pumice.model.refusal import BadInput, Unavailable
+from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cards import CardFacts
 
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from pumice.cli.main import COMMANDS, main, overview, with_bare_options
 from pumice.cli.up import welcome
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.machine import machine_of
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 
 
 def said_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int | str | None, str, str]:

@@ -17,7 +17,7 @@ from pumice.adapters.region.extension import FILE_BYTES, OFFSET, live_slots, rea
 from pumice.adapters.region.writer import create_region, set_limits
 from pumice.local.region_story import gate, idle, stories
 from pumice.machine import machine_of
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.region import BadRegion, DeviceUse, RegionDevice, RegionProcess, RegionSnapshot
 
 MIB = 1 << 20

@@ -18,7 +18,7 @@ from pumice.adapters.region.writer import create_region
 from pumice.local.allocator import Allocator, Refused
 from pumice.local.environment import environment
 from pumice.local.request import Request, parse_cards, parse_shares
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.cards import CardFacts
 
 MIB = 1 << 20

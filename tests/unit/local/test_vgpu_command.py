@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pumice.adapters.region.extension import WAITS_AT
 from pumice.adapters.region.writer import create_region
 from pumice.cli.vgpu import app
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 MIB = 1 << 20
 

@@ -16,7 +16,7 @@ from tests.unit.metrics.region_files import Proc, region_bytes, write
 
 from pumice.apps.monitor import daemon as monitor
 from pumice.metrics.exposition import Family, render
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 
 MIB = 1 << 20

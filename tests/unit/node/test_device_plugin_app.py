@@ -20,7 +20,7 @@ from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node import device_plugin
 from pumice.machine import FaultModel, Machine
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 

@@ -18,7 +18,7 @@ from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.apps.node import gpushare_plugin
 from pumice.machine import FaultModel
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.effects import PatchPod, PatchStatus
 from pumice.node.gpushare import ASSIGNED, Legacy, ShareAllocator, Shared, Unshared
 from pumice.node.inventory import worst_size

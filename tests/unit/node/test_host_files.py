@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from pumice.apps.node.files import digests, install_files, make_directory
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
 from pumice.node.library import install
 
@@ -71,7 +71,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from pumice.apps.node.files import digests, install_files
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.library import install
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:

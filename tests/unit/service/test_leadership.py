@@ -12,7 +12,7 @@ from kit.scheduler_daemon import CONF, Daemon, create
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 

@@ -14,7 +14,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.scheduler import label_pair
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire import volcano
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark
 from pumice.adapters.region.extension import live_slots
-from pumice.model.refusal import BadInput, Unavailable
+from pumice.model.errors import BadInput, Unavailable
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pumice.adapters.bookings.book import LOCK_SECONDS, Booking, booked, lasts
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 from pumice.wire import variables
 
 log = logging.getLogger("pumice.node")

@@ -10,10 +10,12 @@ import ctypes
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
+from pumice.model.errors import PumiceError
+
 NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
-class CudaError(Exception):
+class CudaError(PumiceError):
     """A driver call that did not succeed: ``call``, ``code`` and the driver's ``name`` for it."""
 
     def __init__(self, call: str, code: int, name: str) -> None:

@@ -20,7 +20,7 @@ from pumice.adapters.kube.config import Access, load_kubeconfig
 from pumice.adapters.kube.connections import Connections
 from pumice.adapters.kube.http1 import Answer, BadAnswer
 from pumice.adapters.kube.verbs import Verbs
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import ApiError
 

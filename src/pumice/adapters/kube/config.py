@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_KEPT = 10.0

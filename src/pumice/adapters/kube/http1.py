@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 import httptools
 
+from pumice.model.errors import PumiceError
+
 LONGEST_HEAD = 64 * 1024
 
 
-class BadAnswer(Exception):
+class BadAnswer(PumiceError):
     """What the server sent is no HTTP/1.1 answer."""
 
 

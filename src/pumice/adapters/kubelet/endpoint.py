@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import grpc
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.model.refusal import BadInput, PumiceError
+from pumice.model.errors import BadInput, PumiceError
 
 log = logging.getLogger("pumice.kubelet")
 

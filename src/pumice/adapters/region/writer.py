@@ -15,7 +15,7 @@ from typing import Final
 from pumice.adapters.region.extension import BYTES, FILE_BYTES, MAGIC, OFFSET, VERSION
 from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
 from pumice.adapters.region.reader import V0, V12, read_region
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.region import MAX_DEVICES
 
 _POSTED = struct.pack("<Q", 1) + struct.pack("<I", 0x80) + bytes(20)

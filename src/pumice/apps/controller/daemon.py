@@ -20,7 +20,7 @@ from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import podgroup, queue
 from pumice.engine.state.bearers import Bearers
 from pumice.metrics.primitives import family
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
@@ -183,11 +183,11 @@ class Controller:
             if error.code == 404:
                 return {}
             raise
-        return self._heeded(found)
+        return self._passed_on(found)
 
-    def _heeded(self, owner: Json) -> dict[str, str]:
+    def _passed_on(self, owner: Json) -> dict[str, str]:
         annotations = owner.get("metadata", {}).get("annotations") or {}
-        return podgroup.heeded(annotations, inherit=self.settings.inherit_owner_annotations)
+        return podgroup.passed_on(annotations, inherit=self.settings.inherit_owner_annotations)
 
     async def _reconcile_owner(self, kind: Resource, namespace: str, name: str) -> None:
         """A ReplicaSet or StatefulSet: its group goes or follows (spec 14.2)."""
@@ -203,7 +203,7 @@ class Controller:
         uid = owner["metadata"]["uid"]
         members = [pod for pod in (convert(Pod, item) for item in items) if _belongs(pod, uid)]
         newest = max(members, key=lambda pod: pod.metadata.creation_timestamp, default=None)
-        for action in podgroup.reconcile_owner(owner, group, newest, self._heeded(owner)):
+        for action in podgroup.reconcile_owner(owner, group, newest, self._passed_on(owner)):
             await self._perform(action)
 
     async def _reconcile_queue(self, found: Queue) -> None:

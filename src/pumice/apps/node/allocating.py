@@ -13,7 +13,7 @@ from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.files import make_directory
 from pumice.apps.node.own_node import OwnNode, persist
 from pumice.apps.service.tasks import first
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 from pumice.node.allocator import Allocator, Conflict, Decision, Refuse, Repeat, Serve
 from pumice.node.answer import Answer
 from pumice.node.effects import PatchNode

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumice.apps.node.own_node import CONFIG_MAPS
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.sharing import Flags, Sharing, effective
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster

@@ -25,7 +25,7 @@ from pumice.apps.node.own_node import OwnNode
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
 from pumice.apps.service.tasks import first, run_until
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.advertise import Advertisement, Handshake, register_annotation, topology_annotation
 from pumice.node.allocator import Allocator
 from pumice.node.answer import CONTROL_NODES, ResponseOptions

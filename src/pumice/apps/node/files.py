@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
 from pumice.node.library import NAMES, InstallFile
 

@@ -20,7 +20,7 @@ from pumice.apps.node.own_node import OwnNode, persist
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
 from pumice.apps.service.tasks import first, run_until
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.node.effects import PatchNode
 from pumice.node.gpushare import Legacy, ShareAllocator, Shared, Unshared
 from pumice.node.health import XidRule

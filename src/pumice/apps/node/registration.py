@@ -11,7 +11,7 @@ from pathlib import Path
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, register
 from pumice.adapters.kubelet.presence import watch
 from pumice.apps.service.tasks import first
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 
 log = logging.getLogger("pumice.kubelet")

@@ -14,7 +14,7 @@ from typing import Any
 
 from pumice.apps.scheduler.informers import Informers
 from pumice.engine.engine import Engine
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig, parse_device_config
 from pumice.wire.names import DEVICE_CONFIG_KEY, SCHEDULER_CONF_KEY
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf

@@ -36,7 +36,7 @@ from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.engine.state.state import State
 from pumice.metrics.scheduler import SchedulerMetrics
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import volcano
@@ -280,13 +280,13 @@ class Scheduler:
             self._wake.set()
 
     def _tell_problems(self) -> None:
-        """Say once of each object why it, or what part of it, is not heeded."""
+        """Say once of each object why it, or what part of it, is ignored."""
         problems = self.engine.state.problems
         if problems == self._told:
             return
         for about, text in problems.items():
             if self._told.get(about) != text:
-                log.warning("not heeded object=%s cause=%s", about, text)
+                log.warning("ignored object=%s cause=%s", about, text)
         self._told = dict(problems)
 
     # -- start-up -----------------------------------------------------------------------------------------------

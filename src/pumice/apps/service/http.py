@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 log = logging.getLogger("pumice.http")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any
 
-from pumice.model.refusal import PumiceError
+from pumice.model.errors import PumiceError
 
 
 class Signal:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.cluster.apiserver.errors import ApiFailure
 from pumice.cluster.apiserver.http_types import Request, Target, User
-from pumice.cluster.apiserver.resource_store import Event
+from pumice.cluster.apiserver.resource_store import Write
 from pumice.cluster.apiserver.storage import Storage
 
 Rule = Mapping[str, Any]
@@ -74,7 +74,7 @@ class Rights:
         for store in SHELVES:
             storage.hooks[store] = self._forget
 
-    def _forget(self, event: Event) -> None:
+    def _forget(self, event: Write) -> None:
         self._found.clear()
 
     def allows(self, user: User, act: Act) -> bool:

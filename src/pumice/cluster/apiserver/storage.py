@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from pumice.cluster.apiserver.resource_store import Change, Event, Index, Indexer, Json, ResourceStore, Stored
+from pumice.cluster.apiserver.resource_store import Change, Index, Indexer, Json, ResourceStore, Stored, Write
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,16 +41,16 @@ class Storage:
         self._db = sqlite3.connect(str(path), isolation_level=None, check_same_thread=False)
         self._window, self._window_bytes = window, window_bytes
         self._shelves: dict[str, ResourceStore] = {}
-        self._history: deque[Event] = deque()
+        self._history: deque[Write] = deque()
         self._history_bytes = 0
-        self._pending: list[Event] = []
+        self._pending: list[Write] = []
         self._doomed: list[tuple[int]] = []
         self._flushed: asyncio.Future[None] | None = None
         self.failed: sqlite3.Error | None = None  # then memory is ahead of the disk: nothing more is served
         self.revision = 0
         self.oldest = 0  # watches may start at this revision or later
         self.indexer: Indexer = _labels_only
-        self.hooks: dict[str, Callable[[Event], None]] = {}  # by resource: told of a write when it is staged
+        self.hooks: dict[str, Callable[[Write], None]] = {}  # by resource: told of a write when it is staged
         self._open()
 
     def _open(self) -> None:
@@ -119,7 +119,7 @@ class Storage:
         store = self._shelves.get(resource)
         return len(store.objects) if store else 0
 
-    def changes(self, resource: str, revision: int) -> list[Event]:
+    def changes(self, resource: str, revision: int) -> list[Write]:
         """Events after ``revision`` that are on disk. Raises Gone when some are forgotten."""
         if revision < self.oldest:
             raise Gone(revision)
@@ -219,7 +219,7 @@ class Storage:
         if hook := self.hooks.get(stored.resource):
             hook(event)
 
-    def _enter(self, change: Change, stored: Stored) -> Event:
+    def _enter(self, change: Change, stored: Stored) -> Write:
         store = self._shelf(stored.resource)
         key = (stored.namespace, stored.name)
         previous = store.objects.get(key)
@@ -228,9 +228,9 @@ class Storage:
                 store.remove(key)
         else:
             store.set(stored)
-        return Event(change, stored.revision, stored, previous)
+        return Write(change, stored.revision, stored, previous)
 
-    def _write(self, pending: list[Event], doomed: list[tuple[int]]) -> None:
+    def _write(self, pending: list[Write], doomed: list[tuple[int]]) -> None:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -249,7 +249,7 @@ class Storage:
             db.execute("ROLLBACK")
             raise
 
-    def _remember(self, event: Event) -> ResourceStore:
+    def _remember(self, event: Write) -> ResourceStore:
         store = self._shelf(event.stored.resource)
         store.events.append(event)
         self._history.append(event)
@@ -266,7 +266,7 @@ class Storage:
             self.oldest = event.revision
             self._doom(event)
 
-    def _doom(self, event: Event) -> None:
+    def _doom(self, event: Write) -> None:
         if event.previous is not None:
             self._doomed.append((event.previous.revision,))
         if event.change == "DELETED":

@@ -12,7 +12,7 @@ from pumice.families.lint.devices import lint_devices
 from pumice.families.lint.finding import Finding
 from pumice.families.lint.pods import lint_pods
 from pumice.families.lint.scheduler import lint_scheduler
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.yaml_lines import Lined, load_all_lined

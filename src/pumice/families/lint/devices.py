@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pumice.families.lint.finding import Finding
+from pumice.model.errors import BadInput
 from pumice.model.hardware.mig import MigProfile, MigTable, mig_table_for
-from pumice.model.refusal import BadInput
 from pumice.wire.device_config import DeviceConfig, MigGroup, MigInstances, ModelGeometries, read_device_config
 from pumice.wire.yaml_lines import load_lined
 

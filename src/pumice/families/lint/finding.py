@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pumice.model.refusal import BadInput
+from pumice.model.errors import BadInput
 
 _LINE = re.compile(r"^(?:.*? )?line (\d+): (.*)$", re.DOTALL)
 

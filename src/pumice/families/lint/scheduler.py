@@ -7,7 +7,8 @@ from typing import Any
 
 from pumice.families.lint.finding import Finding
 from pumice.families.settings import Settings, settings_from
-from pumice.model.refusal import BadInput, Refusal
+from pumice.model.errors import BadInput
+from pumice.model.refusal import Refusal
 from pumice.wire.scheduler_conf import read_scheduler_conf
 from pumice.wire.yaml_lines import Lined, load_lined
 

@@ -1,0 +1,32 @@
+"""Our errors, one tree. Its text is one line that names what, where and the nearest right thing.
+
+    PumiceError
+    ├── BadInput                what a person wrote is wrong; exit code 2 of a command
+    │   ├── DocumentError           a machine file (machine)
+    │   └── Refused                 a share that cannot be given (local)
+    ├── Unavailable             something outside did not answer; later may help
+    │   └── CardsUnavailable        the cards' driver (ports)
+    ├── ApiError                the API server refused, or did not answer (ports)
+    ├── BadAnswer               what a server sent is no HTTP/1.1 (adapters)
+    ├── BadRegion               a shared region that is none (ports)
+    ├── CudaError               a call of the CUDA driver failed (adapters)
+    ├── MachineError            the emulated machine refused (machine)
+    └── PluginError             a device plugin answers the kubelet with an error (adapters)
+
+Refusals that are part of a decision are values, not errors (``refusal.py``). The embedded cluster stands apart, with errors
+of its own.
+"""
+
+from __future__ import annotations
+
+
+class PumiceError(Exception):
+    """Root of our errors; its text is one line that names what, where and the nearest right thing."""
+
+
+class BadInput(PumiceError):
+    """Data written by a person is wrong: file, line or field, and what would be right. Exit code 2 of a command."""
+
+
+class Unavailable(PumiceError):
+    """Something outside did not answer or is not there; trying again later can help."""
