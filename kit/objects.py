@@ -50,10 +50,10 @@ def pod(
     name: str, *, namespace: str = "default", cards: int | None = None, mib: int | None = None, cores: int | None = None,
     cpu: str | None = None, memory: str | None = None, group: str | None = None, queue: str | None = None,
     priority: int | None = None, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None,
-    limits: Mapping[str, Any] | None = None, scheduler: str = "volcano", role: str = "", gated: bool = False,
+    limits: Mapping[str, Any] | None = None, scheduler: str = "volcano", role: str = "", gated: bool = False, owner: str = "",
     **spec: Any,
 ) -> Json:  # fmt: skip
-    """A pending pod of ours; ``cards``, ``mib`` and ``cores`` ask for vGPUs."""
+    """A pending pod of ours; ``cards``, ``mib`` and ``cores`` ask for vGPUs. ``owner``: the Job that makes it anew."""
     resources: Json = dict(limits or {})
     for key, value in (("number", cards), ("memory", mib), ("cores", cores)):
         if value is not None:
@@ -81,6 +81,7 @@ def pod(
         body["priority"] = priority
     if gated:
         body["schedulingGates"] = [{"name": "example.com/wait"}]
+    owned = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": f"job-{owner}", "controller": True}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -91,6 +92,7 @@ def pod(
             "labels": dict(labels or {}),
             "annotations": written,
             "creationTimestamp": "2026-01-01T00:00:00Z",
+            **({"ownerReferences": [owned]} if owner else {}),
         },
         "spec": body,
         "status": {"phase": "Pending"},

@@ -1,5 +1,5 @@
-"""A gang of eight is bound whole or evicted whole, whatever happens to its Bindings, and no card that a bound pod holds is ever
-free in the ledger meanwhile."""
+"""A gang of eight that a Job makes is bound whole or evicted whole, whatever happens to its Bindings, and no card that a bound
+pod holds is ever free in the ledger meanwhile. What nobody would make anew stays (``test_gangs_amid_outages.py``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATE = ApiError(0, "Timeout", "no answer")
 
 
 def gang() -> list[dict[str, Any]]:
-    return [group("g", minimum=SIZE), *(pod(f"g-{i}", mib=8000, group="g") for i in range(SIZE))]
+    return [group("g", minimum=SIZE), *(pod(f"g-{i}", mib=8000, group="g", owner="g") for i in range(SIZE))]
 
 
 def bindings(answer: Callable[[int, str], ApiError | tuple[ApiError, bool] | None]) -> Fault:
@@ -228,7 +228,7 @@ def test_members_that_come_back_to_a_running_gang_do_not_endanger_it() -> None:
             for name in ("g-0", "g-1"):
                 await running.cluster.delete(volcano.PODS, name, "default", grace=0)
             running.cluster.fault = lambda verb, path: REFUSED if path.endswith("/h-0/binding") else None
-            await create(running.cluster, *(pod(f"h-{i}", mib=8000, group="g") for i in range(2)))
+            await create(running.cluster, *(pod(f"h-{i}", mib=8000, group="g", owner="g") for i in range(2)))
             await running.clock.sleep(PATIENCE)
             assert {p["metadata"]["name"] for p in await standing(running)} == {f"g-{i}" for i in range(2, SIZE)}
 

@@ -52,6 +52,9 @@ def main(
     ] = False,
     strict: Annotated[bool, typer.Option(help="Refuse a configuration that has warnings.")] = False,
     implicit_groups: Annotated[bool, typer.Option(help="Schedule bare pods at once as groups of one.")] = True,
+    evict_bare_pods: Annotated[
+        bool, typer.Option(help="Of a gang that cannot be bound as a whole, also delete pods that no controller makes anew.")
+    ] = False,
     events: Annotated[bool, typer.Option(help="Write events.")] = True,
     status_writes: Annotated[bool, typer.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
     bind_concurrency: Annotated[int, typer.Option(min=1, help="Bindings in flight at once.")] = 32,
@@ -82,6 +85,7 @@ def main(
         retry_period=duration("--leader-elect-retry-period", leader_elect_retry_period),
         bind_concurrency=bind_concurrency,
         implicit_groups=implicit_groups,
+        evict_bare_pods=evict_bare_pods,
         events=events,
         status_writes=status_writes,
         kubeconfig=str(kubeconfig or ""),

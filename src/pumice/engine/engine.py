@@ -33,6 +33,7 @@ from pumice.wire.volcano import INQUEUE, PENDING
 
 RETRY_FIRST = 0.1
 RETRY_LONGEST = 60.0
+GANG_RETRY_FIRST = 1.0
 
 
 class Engine:
@@ -141,19 +142,43 @@ class Engine:
         if task is not None and task.status is Status.BINDING and task.job is not None:
             task.job.move(task, Status.BOUND)
             task.failures = 0
+            if task.job.ready_count >= task.job.min_available:
+                task.job.refusals = 0
             self.state.dirty[task.job] = None
         return task
 
     def evicting(self, uid: str) -> Task | None:
-        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2). It stays
-        charged until it is gone. None when it holds nothing."""
+        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2), unless the eviction
+        is refused. It stays charged until it is gone. None when it holds nothing."""
         task = self.state.tasks.get(uid)
         if task is None or task.job is None or uid not in self.state.ledger.holdings:
             return None
-        self.state.ledger.terminate(uid)
+        receipt = self.state.ledger.terminate(uid)
+        if receipt is not None:
+            self.state.evictions[uid] = (receipt, task.status)
         task.job.move(task, Status.RELEASING)
         self.state.dirty[task.job] = None
         return task
+
+    def eviction_refused(self, uid: str) -> Task | None:
+        """The pod stays after all: it is again what the watch last showed. None when it is going all the same."""
+        task, eviction = self.state.tasks.get(uid), self.state.evictions.pop(uid, None)
+        if task is None or task.job is None or eviction is None:
+            return None
+        receipt, shown = eviction
+        self.state.ledger.undo(receipt)
+        task.job.move(task, shown)
+        self.state.dirty[task.job] = None
+        return task
+
+    def hold_back(self, job: Job, cause: str, now: float) -> float:
+        """The gang could not be bound as a whole: it is tried again after a pause, which grows each time. Returns its seconds."""
+        pause = min(RETRY_LONGEST, GANG_RETRY_FIRST * 2.0 ** min(job.refusals, 12))
+        job.refusals += 1
+        job.held_until, job.held_because = now + pause, cause
+        self.state.wait(job, job.held_until)
+        job.retry_at = job.held_until
+        return pause
 
     def half_bound(self) -> list[Job]:
         """Gangs that have members on nodes and members without one, and never stood whole. Between two schedulers such a

@@ -104,7 +104,8 @@ def test_a_gang_is_bound_whole_or_evicted_whole(every: int, forever: bool) -> No
 
             started = running.clock.monotonic()
             running.cluster.fault = fault
-            await create(running.cluster, group("g", minimum=8), *(pod(f"g-{i}", mib=8000, group="g") for i in range(8)))
+            members = [pod(f"g-{i}", mib=8000, group="g", owner="g") for i in range(8)]
+            await create(running.cluster, group("g", minimum=8), *members)
             await running.clock.sleep(10)
             pods = await running.cluster.pods()
             standing = [p for p in pods.values() if p["spec"].get("nodeName") and not p["metadata"].get("deletionTimestamp")]

@@ -287,10 +287,11 @@ def test_a_gang_does_not_wait_as_long_for_one_answer_as_a_request_may_last() -> 
     async def story() -> None:
         async with daemon(node("n1", cards=4)) as running:
             hold_back(running, lambda verb, path: path.endswith("/g-1/binding"))
-            await create(running.cluster, group("g", minimum=4), *(pod(f"g-{i}", mib=1000, group="g") for i in range(4)))
+            members = [pod(f"g-{i}", mib=1000, group="g", owner="g") for i in range(4)]
+            await create(running.cluster, group("g", minimum=4), *members)
             await running.clock.sleep(1)
             assert await running.bound("g-0", "g-2", "g-3")
-            await running.clock.sleep(9)
+            await running.clock.sleep(29)
             pods = (await running.cluster.pods()).values()
             standing = [p for p in pods if p["spec"].get("nodeName") and not p["metadata"].get("deletionTimestamp")]
             assert not standing

@@ -1,17 +1,21 @@
-"""What follows from the answer to a Binding: the engine is told, and a gang that cannot stand whole is evicted whole."""
+"""What follows from the answer to a Binding: the engine is told, and a gang that cannot stand whole is given up.
+
+Of a gang that is given up the members that somebody makes anew are evicted. A pod without a controller would be lost with all
+that its owner wrote down: it stays, and the rest of its gang is tried again and again, unless an option says otherwise.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from pumice.apps.scheduler.binder import GANG_PATIENCE, Outcome
+from pumice.apps.scheduler.binder import COUNTED_SILENCE, GANG_PATIENCE, Outcome
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.engine.effects import Bind, Event, Evict, PodCondition
 from pumice.engine.engine import Engine
-from pumice.engine.state.jobs import Job, Status
+from pumice.engine.state.jobs import Job, Status, Task
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.ports.clock import Clock
 from pumice.wire import volcano
@@ -31,7 +35,9 @@ class BindResults:
     writer: StatusWriter
     clock: Clock
     wake: asyncio.Event
-    _broken_gangs: dict[tuple[str, str], None] = field(default_factory=dict)
+    evict_bare_pods: bool = False
+    _broken_gangs: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Gang and attempt to why it was given up."""
     _members: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """Gang and attempt to the members whose Bindings were accepted."""
 
@@ -47,7 +53,7 @@ class BindResults:
         elif outcome is Outcome.GONE:
             engine.bind_failed(effect.uid, self.clock.now() + 1)  # the watch will say that it is gone
         if effect.gang and outcome in (Outcome.FAILED, Outcome.GONE):
-            self._give_up_gang(effect)
+            self._give_up_gang(effect, error)
         self.metrics.moves += 1
         self.wake.set()
 
@@ -64,42 +70,76 @@ class BindResults:
             self._members.setdefault((effect.gang, effect.attempt), []).append(effect.uid)
             if len(self._members) > REMEMBERED_GANGS:
                 self._members.pop(next(iter(self._members)))
-        if (effect.gang, effect.attempt) in self._broken_gangs:
-            self._evict(effect.uid, effect.namespace, effect.name)
+        if task is not None and (effect.gang, effect.attempt) in self._broken_gangs:
+            self._evict(task)
 
-    def _give_up_gang(self, effect: Bind) -> None:
-        """A member could not be bound: the members that could are evicted, so that no partial gang holds cards."""
-        job = self.engine.state.jobs.get(effect.gang)
-        if job is None or job.ready_count >= job.min_available:
+    def given_up(self, effect: Bind) -> str:
+        """Why the gang of a Binding that is still to be sent was given up; empty while it was not."""
+        cause = self._broken_gangs.get((effect.gang, effect.attempt), "")
+        return cause and f"{BROKEN_GANG}: {cause}"
+
+    def _give_up_gang(self, effect: Bind, error: str) -> None:
+        """A member could not be bound: those that could are evicted, so that no partial gang holds cards, and it is tried again
+        after a pause."""
+        job, attempt = self.engine.state.jobs.get(effect.gang), (effect.gang, effect.attempt)
+        if job is None or job.ready_count >= job.min_available or attempt in self._broken_gangs:
             return
-        self._broken_gangs[effect.gang, effect.attempt] = None
+        cause = f"{effect.name} on node {effect.node}: {error}"
+        self._broken_gangs[attempt] = cause
         if len(self._broken_gangs) > REMEMBERED_GANGS:
             self._broken_gangs.pop(next(iter(self._broken_gangs)))
-        if job.stood:  # what ran before goes on
-            self._evict_all(job, self._members.get((effect.gang, effect.attempt), []))
-        else:
-            self._evict_all(job, job.tasks)
+        pause = self.engine.hold_back(job, f"{BROKEN_GANG}: {cause}", self.clock.now())
+        self._say(job, "Warning", "FailedScheduling", f"{BROKEN_GANG}: {cause}; it is tried again in {pause:g} s")
+        # Of a gang that stood before, what ran goes on.
+        self._evict_all(job, self._members.get(attempt, []) if job.stood else job.tasks)
 
-    async def finish_gangs(self) -> None:
-        """At the start: gangs whose Bindings another scheduler did not finish are completed in their time, or evicted."""
+    async def finish_gangs(self, find: Callable[[str, str], Awaitable[object]]) -> None:
+        """At the start: gangs whose Bindings another scheduler did not finish are completed in their time, or given up. ``find``
+        asks the API server for a pod until it answers: time in which it was away does not count."""
         found = self.engine.half_bound()
-        if not found:
-            return
-        await self.clock.sleep(GANG_PATIENCE)
-        for job in self.engine.half_bound():
-            if job in found:
-                self._evict_all(job, job.tasks)
-                self.wake.set()
+        while found:
+            await self.clock.sleep(GANG_PATIENCE)
+            asked = self.clock.monotonic()
+            member = next(iter(found[0].tasks.values()), None)
+            if member is not None:
+                await find(member.namespace, member.name)
+            left = self.engine.half_bound()
+            found = [job for job in found if job in left]
+            if self.clock.monotonic() - asked < COUNTED_SILENCE:
+                break
+        for job in found:
+            self._evict_all(job, job.tasks)
+            self.wake.set()
 
     def _evict_all(self, job: Job, members: Iterable[str]) -> None:
-        for task in [job.tasks[uid] for uid in members if uid in job.tasks]:
-            if task.status in (Status.BOUND, Status.RUNNING):
-                self._evict(task.uid, task.namespace, task.name)
-        self.writer.put(Event("PodGroup", volcano.SCHEDULING_API, job.namespace, job.name, job.uid, "Normal", "Evict",
-                              BROKEN_GANG))  # fmt: skip
+        bound = [task for uid in members if (task := job.tasks.get(uid)) and task.status in (Status.BOUND, Status.RUNNING)]
+        gone = [task for task in bound if self._evict(task)]
+        if gone:
+            self._say(job, "Normal", "Evict", BROKEN_GANG)
+        if len(gone) < len(bound):
+            text = f"{len(bound) - len(gone)} of its pods stay: no controller would make them anew; the others are tried again"
+            self._say(job, "Warning", "PartlyBound", text)
 
-    def _evict(self, uid: str, namespace: str, name: str) -> None:
-        log.warning("evicting pod=%s/%s reason=%s", namespace, name, BROKEN_GANG)
+    def _say(self, job: Job, type_: str, reason: str, text: str) -> None:
+        self.writer.put(Event("PodGroup", volcano.SCHEDULING_API, job.namespace, job.name, job.uid, type_, reason, text))
+
+    # -- evictions ------------------------------------------------------------------------------------------------
+
+    def _evict(self, task: Task) -> bool:
+        """Delete the pod, unless it would be gone for good."""
+        if not (task.controlled or self.evict_bare_pods):
+            return False
+        log.warning("evicting pod=%s reason=%s", task.key, BROKEN_GANG)
         self.metrics.evicted("gang")
-        self.engine.evicting(uid)
-        self.writer.put(Evict(uid, namespace, name, BROKEN_GANG))
+        self.engine.evicting(task.uid)
+        self.writer.put(Evict(task.uid, task.namespace, task.name, BROKEN_GANG))
+        return True
+
+    def eviction_refused(self, effect: Evict, error: str) -> None:
+        """The API server will not delete the pod (``StatusWriter.refused``): it stays, and is counted as what it was."""
+        log.warning("eviction refused pod=%s/%s cause=%s", effect.namespace, effect.name, error)
+        self.engine.eviction_refused(effect.uid)
+        text = f"it was to be evicted, because of {effect.reason}, which was refused: {error}"
+        self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "EvictionRefused", text))
+        self.metrics.moves += 1
+        self.wake.set()

@@ -1,7 +1,8 @@
 """Bindings on their way: concurrent and bounded, and what to believe when one is answered by an error.
 
 A Binding that was answered by a timeout may have been done all the same, so the pod is looked at before anything is
-given back. A gang's Bindings are repeated on the same node until they are in or their time is up.
+given back. A gang's Bindings are repeated on the same node until they are in, are refused for good, or their time is up; time
+in which nobody answers does not count.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import POD_WENT, VolumeWait
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.wire.volcano import PODS
 
 log = logging.getLogger("pumice.scheduler.bind")
 
 GANG_PATIENCE = 5.0
 """Seconds for which a gang's Binding is repeated before the gang is given up as a whole."""
+COUNTED_SILENCE = 1.0
+"""Of a Binding that is not answered by an API server that answers otherwise, so many seconds count at most: the server may have
+been away for the rest of them."""
 LONGEST_PAUSE = 5.0
 """Seconds between two looks at a pod of which nobody knows whether it is bound."""
 UNTIL_ALLOWED = 0.5
-CAUTIOUS = frozenset({0, 408, 409, 410, 429, 500, 502, 503, 504})
-"""Answers after which the pod is looked at: it may be bound in spite of them."""
+CAUTIOUS = frozenset({0, 401, 404, 408, 409, 410, 429, 500, 502, 503, 504})
+"""Answers after which the pod is looked at: it may be bound, or still there, in spite of them. Others are refusals for good."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,6 +46,17 @@ class Outcome(Enum):
     FAILED = "failed"
     GONE = "gone"  # the pod is not there any more, or is another one of that name
     ELSEWHERE = "elsewhere"  # somebody else bound it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one attempt came to. ``final``: trying again at once would be refused again. ``spent``: seconds of it that count as
+    the gang's, because the API server was there."""
+
+    outcome: Outcome
+    error: str = ""
+    final: bool = True
+    spent: float = 0.0
 
 
 @dataclass(slots=True)
@@ -62,6 +77,8 @@ class Binder:
     """Told how long PreBind (volumes, locks) and Bind (the call) took."""
     allowed: Callable[[], bool] = lambda: True
     """Whether Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
+    given_up: Callable[[Bind], str] = lambda effect: ""
+    """Why the gang of a Binding is not bound any more, while it is not; then the rest of it is not sent."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore | None = None
     _one_less: asyncio.Event = field(default_factory=asyncio.Event)
@@ -123,32 +140,35 @@ class Binder:
     async def _bind(self, effect: Bind) -> tuple[Outcome, str]:
         """Send it; a gang's again and again until its patience ends."""
         assert self._room is not None
-        deadline = self.clock.monotonic() + GANG_PATIENCE
-        pause = 0.1
+        spent, pause = 0.0, 0.1
         while True:
             async with self._room:
                 while not self.allowed():
                     await self.clock.sleep(UNTIL_ALLOWED)
+                if effect.gang and (error := self.given_up(effect)):
+                    return Outcome.FAILED, error
                 began = self.clock.monotonic()
-                outcome, error = await self._once(effect)
+                answer = await self._once(effect)
                 self.took("Bind", self.clock.monotonic() - began)
-            repeat = outcome is Outcome.FAILED and effect.gang and self.clock.monotonic() + pause < deadline
-            if not repeat:
-                return outcome, error
+            spent += answer.spent + pause
+            if answer.final or not effect.gang or spent > GANG_PATIENCE:
+                return answer.outcome, answer.error
             await self.clock.sleep(pause * (0.5 + self.dice.random()))
             pause = min(pause * 2, 1.0)
 
-    async def _once(self, effect: Bind) -> tuple[Outcome, str]:
+    async def _once(self, effect: Bind) -> Answer:
+        began = self.clock.monotonic()
         try:
             await self._send(effect)
         except ApiError as error:
             log.info("binding refused pod=%s/%s node=%s cause=%s", effect.namespace, effect.name, effect.node, error)
-            if error.code == 404:
-                return Outcome.GONE, error.message
-            if error.code in CAUTIOUS:
-                return await self._look(effect, error)
-            return Outcome.FAILED, error.message
-        return Outcome.BOUND, ""
+            if error.code not in CAUTIOUS:
+                return Answer(Outcome.FAILED, error.message)
+            took, asked = self.clock.monotonic() - began, self.clock.monotonic()
+            outcome, text = await self._look(effect, error)
+            there = self.clock.monotonic() - asked < COUNTED_SILENCE
+            return Answer(outcome, text, outcome is not Outcome.FAILED, min(took, COUNTED_SILENCE) if there else 0.0)
+        return Answer(Outcome.BOUND)
 
     async def _send(self, effect: Bind) -> None:
         """Raises ApiError. A gang cannot wait as long as a request may last, or as a busy server asks for."""
@@ -164,22 +184,27 @@ class Binder:
     async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
         """What the API server holds of the pod after an answer that may be wrong. Asked until it answers: as long as
         nobody knows, the pod keeps its place and its cards."""
+        pod = await self.find(effect.namespace, effect.name)
+        if pod is None:
+            return Outcome.GONE, "it is not there any more"
+        if pod.get("metadata", {}).get("uid") != effect.uid:
+            return Outcome.GONE, "another pod has taken its name"
+        node = pod.get("spec", {}).get("nodeName", "")
+        if node:
+            return (Outcome.BOUND, "") if node == effect.node else (Outcome.ELSEWHERE, f"it runs on {node}")
+        return Outcome.FAILED, error.message
+
+    async def find(self, namespace: str, name: str) -> Json | None:
+        """The pod as the API server holds it, None when it holds none. Asked for until there is an answer."""
         pause = 0.1
         while True:
             try:
-                pod = await self.cluster.get(PODS, effect.name, effect.namespace)
-            except ApiError as second:
-                if second.code == 404:
-                    return Outcome.GONE, second.message
+                return await self.cluster.get(PODS, name, namespace)
+            except ApiError as error:
+                if error.code == 404:
+                    return None
                 await self.clock.sleep(pause * (0.5 + self.dice.random()))
                 pause = min(pause * 2, LONGEST_PAUSE)
-                continue
-            if pod.get("metadata", {}).get("uid") != effect.uid:
-                return Outcome.GONE, "another pod has taken its name"
-            node = pod.get("spec", {}).get("nodeName", "")
-            if node:
-                return (Outcome.BOUND, "") if node == effect.node else (Outcome.ELSEWHERE, f"it runs on {node}")
-            return Outcome.FAILED, error.message
 
 
 def binding_body(effect: Bind) -> bytes:

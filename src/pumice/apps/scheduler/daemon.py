@@ -87,6 +87,8 @@ class Settings:
     budget: float = 0.05
     bind_concurrency: int = 32
     implicit_groups: bool = True
+    evict_bare_pods: bool = False
+    """Whether a gang that cannot be bound as a whole may also lose members that no controller makes anew."""
     events: bool = True
     status_writes: bool = True
     volumes: bool = True
@@ -143,13 +145,14 @@ class Scheduler:
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
                                    busy=lambda: self.binder.in_flight >= BUSY_BINDINGS)
-        self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake)
+        self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
+        self.writer.refused = results.eviction_refused
         locks = NodeLocks(cluster, clock, dice)
         self.binder = Binder(
             cluster, clock, dice, results.take,
             VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, results.sent, self.metrics.took,
-            allowed=lambda: self._election is None or self._election.held,
+            allowed=lambda: self._election is None or self._election.held, given_up=results.given_up,
         )  # fmt: skip
 
     # -- the daemon ---------------------------------------------------------------------------------------------
@@ -217,7 +220,7 @@ class Scheduler:
         self.metrics.ready = True
         async with asyncio.TaskGroup() as beside:
             if self.settings.status_writes:  # else no phase tells a gang that never stood from one that lost members
-                beside.create_task(self.results.finish_gangs())
+                beside.create_task(self.results.finish_gangs(self.binder.find))
             await self._decide()
 
     async def _decide(self) -> None:

@@ -25,6 +25,8 @@ REMEMBERED_EVENTS = 20_000
 REPEAT_EVENT_AFTER = 600.0
 MARKS_WAIT = 1.0
 """Seconds that an eviction waits for its marks to be written."""
+REFUSED = frozenset({400, 403, 405, 422})
+"""Answers to an eviction that asking again does not change."""
 BACKLOG_LIMIT = 100_000
 GIVE_WAY = 0.02
 """Seconds between two writes of events and status while many Bindings are on their way: each costs the processor as much as a
@@ -49,6 +51,8 @@ class StatusWriter:
     rate: float = 200.0
     burst: float = 2000.0
     busy: Callable[[], bool] = lambda: False
+    refused: Callable[[Evict, str], None] = lambda effect, cause: None
+    """Told of an eviction that the API server refuses for good."""
     _pending: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _evictions: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
@@ -158,6 +162,9 @@ class StatusWriter:
                 await self._perform(effect)
                 return
             except ApiError as error:
+                if isinstance(effect, Evict) and error.code in REFUSED:
+                    await self._stays(effect, error.message)
+                    return
                 hopeless = (404, 409) if isinstance(effect, Evict) else (403, 404, 422)  # 409: another pod has its name now
                 if error.code in hopeless or isinstance(effect, Event):
                     log.debug("not written %s: %s", effect, error)
@@ -214,6 +221,15 @@ class StatusWriter:
             async with asyncio.timeout(MARKS_WAIT):
                 await self._patch_pod(effect.namespace, effect.name, conditions)
         await self.cluster.delete(PODS, effect.name, effect.namespace, uid=effect.uid)
+
+    async def _stays(self, effect: Evict, cause: str) -> None:
+        """The pod is not deleted: take back the mark that said so."""
+        why = f"the eviction was refused: {cause}"
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(MARKS_WAIT):
+                await self._patch_pod(effect.namespace, effect.name, [
+                    _condition("DisruptionTarget", "False", "EvictionRefused", why, self.clock.now())])  # fmt: skip
+        self.refused(effect, cause)
 
     def _key(self, effect: Effect) -> tuple[str, ...] | None:
         match effect:

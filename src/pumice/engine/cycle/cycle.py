@@ -197,6 +197,10 @@ class Cycle:
         if job.key not in state.jobs:
             return
         pending = [t for t in job.pending.values() if not t.gated]
+        if job.held_until > self.now:
+            job.retry_at = job.held_until
+            state.wait(job, job.held_until)
+            return
         if job in self.invalid or (not pending and not job.is_pending()):
             job.queue.active.pop(job, None)
             return
@@ -286,6 +290,10 @@ class Cycle:
                 job.refusal = self.blocked[job] = queue.missing_text
                 self.tried[job] = None
             return []
+        for job in [job for job in queue.active if job.held_until > self.now]:
+            job.refusal = self.blocked[job] = job.held_because
+            self.tried[job] = None
+            self.state.wait(job, job.held_until)
         found = [job for job in queue.active if self.present(job)]
         if len(found) < len(queue.active) and queue.present:
             for job in [job for job in queue.active if not self.present(job)]:

@@ -12,7 +12,7 @@ from pumice.engine.state.device_table import NO_MARKS
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.images import Images, images_of
 from pumice.engine.state.jobs import DONE_STATUSES, Status, Task
-from pumice.engine.state.ledger import Hold, Holding, Ledger
+from pumice.engine.state.ledger import Hold, Holding, Ledger, Receipt
 from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import Vector, shared
@@ -42,6 +42,9 @@ class Bookings(Groups):
     """The arguments of deviceshare: how much the cards' score counts between nodes."""
     assignments: AssignmentCache = field(default_factory=AssignmentCache)
     """Of the pods that may hold cards: what a new inventory or family is replayed from."""
+    evictions: dict[str, tuple[Receipt, Status]] = field(default_factory=dict)
+    """Pods that are being evicted and of which the watch shows nothing of it yet: proof of the end in the ledger, and what it
+    shows instead."""
     _expected: dict[PodClass, tuple[int, Vector]] = field(default_factory=dict)
 
     @property

@@ -76,6 +76,11 @@ class Job(Struct, eq=False):
     scheduled_at: float = 0.0
     """When its gang first stood."""
     retry_at: float = 0.0
+    refusals: int = 0
+    """How often in a row it could not be bound as a whole."""
+    held_until: float = 0.0
+    """It is not tried before, because of ``held_because``."""
+    held_because: str = ""
     resting: bool = False
     whole: bool = False
     """All of its minimum had nodes at some time since this PodGroup was seen."""

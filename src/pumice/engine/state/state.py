@@ -59,7 +59,11 @@ class State(Bookings):
             self._strangers[intern(meta.uid)] = pod.key
         status, kind = task_status(pod), self.classes.kind(pod)
         if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(meta.uid):
+            if meta.uid in self.evictions:
+                self.evictions[meta.uid] = self.evictions[meta.uid][0], status
             status = Status.RELEASING  # what has begun to go does not come back by an older event
+        elif status not in (Status.PENDING, Status.UNKNOWN):
+            self.evictions.pop(meta.uid, None)  # it goes, or has ended, whatever becomes of our own eviction
         if ours:
             self._put_task(pod, kind, status, task, now)
         self._hold(pod, kind, status)
@@ -75,6 +79,7 @@ class State(Bookings):
         if self.ledger.release(uid):
             self.wake_waiting()
         self.ledger.unpipeline(uid)
+        self.evictions.pop(uid, None)
         self.assignments.drop(uid)
         self._versions.pop(uid, None)
         self._strangers.pop(uid, None)
@@ -193,6 +198,7 @@ class State(Bookings):
             features=kind.features,
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
             system=spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == "kube-system",
+            controlled=any(owner.controller for owner in meta.owner_references),
             index=name_index(meta.name),
         )
         self.tasks[meta.uid] = task
