@@ -32,6 +32,9 @@ def monitor(
     feedback: Annotated[
         bool, typer.Option(help="Let less important work wait for more important work on the same card.")
     ] = True,
+    feedback_max_wait: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after which work that waits goes on for a round; 0: it waits without end.")
+    ] = 60.0,
     nvml: Annotated[str, typer.Option(envvar=variables.NVML, help="NVML library or its folder; empty: system's.")] = "",
     log_level: Verbosity = "info",
 ) -> None:
@@ -47,5 +50,6 @@ def monitor(
         config_namespace=device_config_namespace,
         legacy_metrics=legacy_metrics,
         feedback=feedback,
+        max_wait=feedback_max_wait,
     )
     run_daemon(service.run, settings, kubeconfig, log_level)

@@ -14,19 +14,23 @@ from typing import Final, TypeVar
 
 WAIT: Final = -1
 """``recent_kernel`` of a tenant whose launches wait."""
+ACTIVE: Final = 2
+"""``recent_kernel`` after a launch; no library writes more, and who does gains nothing by it."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """What a region says, or is to say: the cards that it may use, priority (0 high), ``recent_kernel``, and whether its core
-    limit is in force (``utilization_switch``)."""
+    """The cards that were granted to it, priority (0 high), what its region says or is to say: ``recent_kernel``, and whether
+    its core limit is in force (``utilization_switch``); and for how many rounds in a row it has waited. Only ``recent`` and
+    ``limited`` may come from the region, which the tenant can write."""
 
     uuids: tuple[str, ...]
     priority: int
     recent: int
     limited: bool = True
+    waited: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +41,31 @@ class Word:
     limited: bool | None = None
 
 
-def feedback(tenants: Mapping[K, Tenant], *, lift_limits: bool = True, aged: bool = True) -> dict[K, Word]:
+def feedback(
+    tenants: Mapping[K, Tenant], *, lift_limits: bool = True, aged: bool = True, patience: int = 0
+) -> dict[K, Word]:
     """One round: what is to be written to whom, nothing for those to whom nothing changes.
 
     ``aged``: a round has passed since the last one. A look between two rounds lets who has begun be waited for at once, and
     counts nobody down.
+    ``patience``: rounds after which who has waited goes on for one; 0: waiting has no end. Upstream's has none.
     ``lift_limits``: a tenant who is alone at work on its cards runs without its core limit, as upstream's monitors have it.
     All cards of a tenant count, not the first that somebody works on (upstream's Volcano).
     """
-    counted = {key: tenant.recent - aged if tenant.recent > 0 else tenant.recent for key, tenant in tenants.items()}
+    counted = {key: min(t.recent, ACTIVE) - aged if t.recent > 0 else t.recent for key, t in tenants.items()}
     active: dict[str, Counter[int]] = {}
     for key, tenant in tenants.items():
         if counted[key] > 0:
             for uuid in set(tenant.uuids):
                 active.setdefault(uuid, Counter())[tenant.priority] += 1
-    words = {key: _word(tenant, counted[key], active, lift_limits) for key, tenant in tenants.items()}
+    words = {key: _word(tenant, counted[key], active, lift_limits, patience) for key, tenant in tenants.items()}
     return {key: word for key, word in words.items() if word != Word()}
 
 
-def _word(tenant: Tenant, recent: int, active: Mapping[str, Counter[int]], lift_limits: bool) -> Word:
+def _word(tenant: Tenant, recent: int, active: Mapping[str, Counter[int]], lift_limits: bool, patience: int) -> Word:
     here = [active[uuid] for uuid in tenant.uuids if uuid in active]
     waits = any(priority < tenant.priority for counts in here for priority in counts)
     crowded = waits or any(counts[tenant.priority] > 1 for counts in here)
-    recent = WAIT if waits else max(recent, 0)
+    recent = WAIT if waits and not 0 < patience <= tenant.waited else max(recent, 0)
     limited = crowded if lift_limits else True
     return Word(recent if recent != tenant.recent else None, limited if limited != tenant.limited else None)

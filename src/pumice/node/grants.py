@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pumice.node.pods import Container, NodePod
-from pumice.wire import names
+from pumice.wire import names, variables
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
 
 
@@ -40,13 +40,21 @@ def turns(pod: NodePod, parts: int, number: str, memory: str) -> list[Turn] | st
 
 
 def granted(
-    pod: NodePod, node: str, number: str = names.VGPU_NUMBER, memory: str = names.VGPU_MEMORY
+    pod: NodePod, node: str, number: str = names.VGPU_NUMBER, memory: str = names.VGPU_MEMORY, handed: str = ""
 ) -> dict[str, tuple[PodDevice, ...]]:
-    """Container name to devices; empty when the assignment is not for this node or does not fit the pod."""
-    if pod.annotations.get(names.VGPU_NODE) != node:
+    """Container name to devices; empty when the assignment is not for this node or does not fit the pod.
+
+    ``handed``: what the node's plugin says that it handed out, which the pod's owner cannot change; it counts first.
+    """
+    if not handed and pod.annotations.get(names.VGPU_NODE) != node:
         return {}
-    parts = parse_pod_devices(pod.annotations.get(names.VGPU_IDS, "")).containers
+    parts = parse_pod_devices(handed or pod.annotations.get(names.VGPU_IDS, "")).containers
     found = turns(pod, len(parts), number, memory)
     if isinstance(found, str):
         return {}
     return {turn.container.name: parts[turn.part] for turn in found if turn.part is not None}
+
+
+def priority(container: Container) -> int:
+    """0 for more important work, else 1, as the library reads it (spec nvidia-device-plugin 12.5)."""
+    return 0 if (container.env_value(variables.TASK_PRIORITY) or "").strip() == "0" else 1

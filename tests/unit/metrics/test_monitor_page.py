@@ -28,12 +28,12 @@ class FixedClock(SystemClock):
         return 1760000010.0
 
 
-def play(tmp_path, test, *pods, at_work=lambda machine: None, **settings):
-    """``at_work``: what happened on the machine before the page is asked for."""
+def play(tmp_path, test, *pods, at_work=lambda machine: None, notes=None, **settings):
+    """``at_work``: what happened on the machine before the page is asked for; ``notes``: the node's annotations."""
 
     async def run(cards) -> None:
         cluster = LittleCluster()
-        cluster.put("nodes", {"metadata": {"name": NODE}})
+        cluster.put("nodes", {"metadata": {"name": NODE, "annotations": notes or {}}})
         for pod in pods:
             cluster.put("pods", pod)
         stop, ready = asyncio.Event(), asyncio.Event()

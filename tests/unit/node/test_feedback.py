@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from pumice.node.feedback import WAIT, Tenant, Word, feedback
 A, B = "GPU-a", "GPU-b"
 
 
-def after(tenants: dict[str, Tenant], **options: bool) -> dict[str, Tenant]:
+def after(tenants: dict[str, Tenant], **options: int) -> dict[str, Tenant]:
     """The tenants once a round's words are written."""
     words = feedback(tenants, **options)
     found = {}
@@ -67,6 +68,17 @@ def test_the_most_important_never_wait_and_silence_frees_everybody(tenants: dict
         assert all(found.recent >= 0 for found in now.values() if found.priority == 0)
     assert all(found.recent == 0 for found in now.values())
     assert feedback(now) == {}
+
+
+@given(st.dictionaries(st.integers(0, 5), tenant), st.integers(1, 4))
+def test_nobody_waits_longer_than_the_patience_however_long_others_work(tenants: dict[int, Tenant], patience: int) -> None:
+    now, waited = tenants, dict.fromkeys(tenants, 0)
+    for _ in range(12):
+        now = {key: replace(t, recent=t.recent if t.recent == WAIT else 9, waited=waited[key]) for key, t in now.items()}
+        now = after(now, patience=patience)
+        waited = {key: waited[key] + 1 if t.recent == WAIT else 0 for key, t in now.items()}
+        assert all(rounds <= patience for rounds in waited.values())
+        assert all(t.recent <= 2 for t in now.values())
 
 
 @pytest.mark.parametrize("version", ["0", "1.1", "1.2"])

@@ -28,7 +28,10 @@ from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.ports.region import BadRegion, RegionSnapshot
+from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.handed_out import handed_to
+from pumice.wire.nvidia_vgpu import PodDevice
 
 log = logging.getLogger("pumice.monitor")
 
@@ -37,7 +40,8 @@ log = logging.getLogger("pumice.monitor")
 class Settings:
     """What the command line or ``pumice up`` says. ``hook_path`` is the plugin's; ``containers_dir`` overrides the
     folder below it. ``legacy_metrics``: also the families with values in labels. ``nvml``: the library to load.
-    ``feedback``: write priorities back to the regions. ``reload_every``: seconds between two looks at the ConfigMap."""
+    ``feedback``: write priorities back to the regions; ``max_wait``: seconds after which who waits goes on for a round, 0: never.
+    ``reload_every``: seconds between two looks at the ConfigMap."""
 
     node_name: str
     hook_path: Path = Path("/usr/local/vgpu")
@@ -51,6 +55,7 @@ class Settings:
     grace: float = 300.0
     feedback: bool = True
     feedback_every: float = 5.0
+    max_wait: float = 60.0
     reload_every: float = 30.0
 
     @property
@@ -90,7 +95,10 @@ async def run(
             follow = follow_device_config(settings.config_namespace, cluster, clock, page.configure, settings.reload_every)
             jobs = [*own.tasks(), page.sweep(clock), follow]
             if settings.feedback:
-                jobs.append(FeedbackRounds(lambda: ContainerFolders(settings.folders), own, settings.feedback_every).run(clock))
+                rounds = FeedbackRounds(
+                    lambda: ContainerFolders(settings.folders), own, page.granted, settings.feedback_every, settings.max_wait
+                )
+                jobs.append(rounds.run(clock))
             await run_until(stop, *jobs)
     finally:
         page.close()
@@ -116,6 +124,13 @@ class MetricsPage:
         if config != self._config:
             log.info("device configuration changed")
             self._config = config
+
+    def granted(self, pod: NodePod) -> dict[str, tuple[PodDevice, ...]]:
+        """The devices of its containers."""
+        node, config = self._own.node, self._config
+        published = node.metadata.annotations.get(names.HANDED_OUT, "") if node is not None else ""
+        handed = handed_to(published, pod.uid)
+        return granted(pod, self._settings.node_name, config.resource_count_name, config.resource_memory_name, handed)
 
     async def sweep(self, clock: Clock) -> None:
         """Remove the folders of pods that are gone, now and then; never before the pods are known."""
@@ -169,7 +184,7 @@ class MetricsPage:
         self, pod: NodePod, regions: dict[tuple[str, str], RegionSnapshot], order: dict[str, int]
     ) -> list[ContainerView]:
         config, meta = self._config, pod.metadata
-        given = granted(pod, self._settings.node_name, config.resource_count_name, config.resource_memory_name)
+        given = self.granted(pod)
         unit = MIB * max(1, config.gpu_memory_factor)
         views = []
         for container in (*pod.spec.init_containers, *pod.spec.containers):

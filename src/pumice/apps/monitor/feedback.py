@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pumice.adapters.region import ContainerFolders, read_region
@@ -18,21 +18,32 @@ from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.node.own_node import OwnNode
 from pumice.model.errors import Unavailable
 from pumice.node.feedback import Tenant, feedback
+from pumice.node.grants import priority
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
 from pumice.ports.region import BadRegion
+from pumice.wire.nvidia_vgpu import PodDevice
 
 log = logging.getLogger("pumice.monitor")
 
 Container = tuple[str, str]
 """Pod UID and name of the container."""
+Grants = Mapping[str, Sequence[PodDevice]]
+"""Devices by name of the container."""
 
 
 class FeedbackRounds:
-    """``folders`` tells where the regions lie. Only containers of pods on this node that have not ended are spoken to."""
+    """``folders`` tells where the regions lie, ``grants`` which cards a pod's containers were given: a region is written by its
+    tenant, and says neither cards nor priority for certain. Only containers of pods on this node that have not ended are spoken
+    to. ``max_wait``: seconds that launches wait at the most before they go on for a round; 0: without end."""
 
-    def __init__(self, folders: Callable[[], ContainerFolders], own: OwnNode, every: float = 5.0) -> None:
-        self._folders, self._own, self._every = folders, own, every
+    def __init__(
+        self, folders: Callable[[], ContainerFolders], own: OwnNode, grants: Callable[[NodePod], Grants], every: float = 5.0,
+        max_wait: float = 60.0,
+    ) -> None:  # fmt: skip
+        self._folders, self._own, self._grants, self._every = folders, own, grants, every
+        self._patience = max(1, round(max_wait / every)) if max_wait > 0 and every > 0 else 0
+        self._waited: dict[Container, int] = {}
         self._warned: set[Path] = set()
         self._turn, self._over = threading.Lock(), False
         self.waiting: frozenset[Container] = frozenset()
@@ -41,6 +52,7 @@ class FeedbackRounds:
     async def run(self, clock: Clock) -> None:
         """Rounds for ever; when it ends nobody is left waiting for a word that would not come."""
         await self._own.pods_synced.wait()
+        await self._own.node_synced.wait()
         try:
             while True:
                 await clock.sleep(self._every)
@@ -58,7 +70,7 @@ class FeedbackRounds:
 
     def _round(self, pods: Sequence[NodePod]) -> None:
         tenants, paths = self._tenants(pods)
-        words = feedback(tenants)
+        words = feedback(tenants, patience=self._patience)
         for key, word in words.items():
             self._write(paths[key], word.recent, word.limited)
         told = {key: tenant.recent for key, tenant in tenants.items()}
@@ -72,9 +84,10 @@ class FeedbackRounds:
             log.info("container %s pod_uid=%s container=%s",
                      "waits for more important work" if (uid, container) in waiting else "goes on", uid, container)  # fmt: skip
         self.waiting = waiting
+        self._waited = {key: self._waited.get(key, 0) + 1 for key in waiting}
 
     def _tenants(self, pods: Sequence[NodePod]) -> tuple[dict[Container, Tenant], dict[Container, Path]]:
-        alive = {key for pod in pods if not pod.finished for key in _containers(pod)}
+        alive = {key: who for pod in pods if not pod.finished for key, who in self._granted(pod).items()}
         folders = self._folders()
         tenants: dict[Container, Tenant] = {}
         paths: dict[Container, Path] = {}
@@ -88,10 +101,21 @@ class FeedbackRounds:
                 log.debug("%s", error)
                 continue
             if path is not None and region is not None:
-                uuids = tuple(device.uuid for device in region.devices)
-                tenants[key] = Tenant(uuids, region.priority, region.recent_kernel, region.utilization_switch != 0)
+                uuids, important = alive[key]
+                recent, limited = region.recent_kernel, region.utilization_switch != 0
+                tenants[key] = Tenant(uuids, important, recent, limited, self._waited.get(key, 0))
                 paths[key] = path
         return tenants, paths
+
+    def _granted(self, pod: NodePod) -> dict[Container, tuple[tuple[str, ...], int]]:
+        """The cards and the priority of its containers that have not ended."""
+        ended = {status.name for status in pod.status.container_statuses if "terminated" in status.state}
+        grants = self._grants(pod)
+        return {
+            (pod.uid, c.name): (tuple(device.uuid for device in grants.get(c.name, ())), priority(c))
+            for c in (*pod.spec.init_containers, *pod.spec.containers)
+            if c.name not in ended
+        }
 
     def _write(self, path: Path, recent: int | None, limited: bool | None) -> None:
         try:
@@ -112,8 +136,3 @@ class FeedbackRounds:
             if tenant.recent < 0:
                 self._write(paths[key], 0, None)
                 self._beat(paths[key], None)
-
-
-def _containers(pod: NodePod) -> set[Container]:
-    ended = {status.name for status in pod.status.container_statuses if "terminated" in status.state}
-    return {(pod.uid, c.name) for c in (*pod.spec.init_containers, *pod.spec.containers) if c.name not in ended}
