@@ -1,11 +1,14 @@
-"""Queues: their parent and their state (spec volcano-core 15)."""
+"""Queues: their parent, their state, and what Commands do to it (spec volcano-core 15, 19)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pumice.wire.names import ROOT_QUEUE
-from pumice.wire.volcano import CLOSED, CLOSING, OPEN, UNKNOWN, Queue
+from pumice.wire.volcano import CLOSED, CLOSED_BY_PARENT, CLOSING, OPEN, UNKNOWN, Queue
+
+OPEN_QUEUE, CLOSE_QUEUE = "OpenQueue", "CloseQueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,25 @@ class SetState:
     state: str
 
 
-Action = SetParent | SetState
+@dataclass(frozen=True, slots=True)
+class MarkClosedByParent:
+    """Remember on the queue that it was closed with its parent and opens with it, or forget that."""
+
+    name: str
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An event on a queue."""
+
+    name: str
+    type: str
+    reason: str
+    message: str
+
+
+Action = SetParent | SetState | MarkClosedByParent | Tell
 
 
 def reconcile_queue(queue: Queue, groups: int) -> list[Action]:
@@ -36,14 +57,56 @@ def reconcile_queue(queue: Queue, groups: int) -> list[Action]:
 
 
 def next_state(state: str, groups: int) -> str:
-    """The state machine's column "sync": closing ends when the last PodGroup is gone."""
+    """What becomes of a state without a Command: closing ends when the last PodGroup is gone, and what somebody closed stays
+    closed whatever lives in it."""
     if state in ("", OPEN):
         return OPEN
-    if state in (CLOSED, CLOSING):
+    if state == CLOSING:
         return CLOSING if groups else CLOSED
-    return UNKNOWN
+    return CLOSED if state == CLOSED else UNKNOWN
 
 
-def closed(groups: int) -> str:
-    """The state after a wish to close."""
-    return CLOSING if groups else CLOSED
+def command(action: str, name: str, queues: Mapping[str, Queue], groups: Callable[[str], int]) -> list[Action]:
+    """Carry a Command out on a queue that exists; ``groups`` counts the PodGroups of a queue."""
+    if action == OPEN_QUEUE:
+        parent = queues[name].spec.parent or ROOT_QUEUE
+        if name != ROOT_QUEUE and parent in queues and queues[parent].status.state in (CLOSED, CLOSING):
+            text = f"Open queue failed: its parent {parent} is {queues[parent].status.state}"
+            return [Tell(name, "Warning", OPEN_QUEUE, text)]
+        return [act for each in _family(name, queues, _closed_with_parent) for act in _opened(queues[each])]
+    if action == CLOSE_QUEUE:
+        if name == ROOT_QUEUE:
+            return [Tell(name, "Warning", CLOSE_QUEUE, "Close queue failed: the root of all queues cannot be closed")]
+        actions: list[Action] = []
+        for each in _family(name, queues, _is_open):
+            if each != name:
+                actions.append(MarkClosedByParent(each, closed=True))
+            actions.append(SetState(each, CLOSING if groups(each) else CLOSED))
+        return [*actions, Tell(name, "Normal", CLOSE_QUEUE, "Close queue succeed")]
+    text = f"action {action!r} is none of a queue; {OPEN_QUEUE} and {CLOSE_QUEUE} are"
+    return [Tell(name, "Warning", "UnknownCommand", text)]
+
+
+def _opened(queue: Queue) -> list[Action]:
+    name = queue.metadata.name
+    marked: list[Action] = [MarkClosedByParent(name, closed=False)] if _closed_with_parent(queue) else []
+    return [*marked, SetState(name, OPEN)]
+
+
+def _closed_with_parent(queue: Queue) -> bool:
+    return queue.metadata.annotations.get(CLOSED_BY_PARENT) == "true"
+
+
+def _is_open(queue: Queue) -> bool:
+    return queue.status.state in ("", OPEN)
+
+
+def _family(name: str, queues: Mapping[str, Queue], goes_along: Callable[[Queue], bool]) -> list[str]:
+    """The queue and those of its descendants that go along with it, parents first."""
+    found = [name]
+    for at in found:  # grows as it goes
+        found += [
+            child for child, queue in queues.items()
+            if queue.spec.parent == at and child not in found and goes_along(queue)
+        ]  # fmt: skip
+    return found

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from pumice.ports.cluster import Resource
 from pumice.wire import names
-from pumice.wire.objects import Meta, Quantities
+from pumice.wire.objects import Meta, OwnerReference, Quantities
 
 VOLCANO: Final = names.VOLCANO_GROUP
 SCHEDULING: Final = names.SCHEDULING_GROUP
@@ -38,6 +38,10 @@ LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
 POD_GROUPS: Final = Resource(VOLCANO, "v1beta1", "podgroups")
 QUEUES: Final = Resource(VOLCANO, "v1beta1", "queues", namespaced=False)
 
+COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands")
+
+BUS_API: Final = "bus.volcano.sh/v1alpha1"
+CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
 SCHEDULING_API: Final = f"{VOLCANO}/v1beta1"
 
 PENDING: Final = "Pending"
@@ -112,6 +116,14 @@ class Queue(Struct, rename="camel", gc=False):
     status: QueueStatus = msgspec.field(default_factory=QueueStatus)
 
 
+class Command(Struct, rename="camel", gc=False):
+    """What somebody wants done with a Queue or a Job (spec 19)."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    action: str = ""
+    target: OwnerReference = msgspec.field(default_factory=OwnerReference)
+
+
 class PriorityClass(Struct, rename="camel", gc=False):
     metadata: Meta = msgspec.field(default_factory=Meta)
     value: int = 0
@@ -151,4 +163,25 @@ def default_queue(name: str, *, reclaimable: bool) -> dict[str, Any]:
         "kind": "Queue",
         "metadata": {"name": name},
         "spec": {"weight": 1, "reclaimable": reclaimable},
+    }
+
+
+def event_body(about: dict[str, Any], type_: str, reason: str, message: str, component: str, now: float) -> dict[str, Any]:
+    """An event as controllers write them; the API server finds it a name."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{about['name'][:200]}.", "namespace": about.get("namespace") or "default"},
+        "involvedObject": about,
+        "type": type_,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": component},
+        "reportingComponent": component,
+        "reportingInstance": component,
+        "firstTimestamp": stamp(now),
+        "lastTimestamp": stamp(now),
+        "eventTime": micro_stamp(now),
+        "action": reason,
+        "count": 1,
     }

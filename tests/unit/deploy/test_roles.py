@@ -52,7 +52,7 @@ HELD_IN_VARIABLES = {
 
 DAEMONS = [
     ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon", "cli.casefile"]),
-    ("volcano.yml", "volcano-controllers", ["apps.controller.daemon"]),
+    ("volcano.yml", "volcano-controllers", ["apps.controller.daemon", "apps.controller.commands"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.device_plugin", "apps.monitor.daemon"]),
     ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
 ]

@@ -24,7 +24,7 @@ from pumice.controllers.podgroup import (
     reconcile_owner,
     reconcile_pod,
 )
-from pumice.controllers.queue import SetParent, SetState, next_state, reconcile_queue
+from pumice.controllers.queue import MarkClosedByParent, SetParent, SetState, Tell, command, next_state, reconcile_queue
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 from pumice.wire.objects import Pod, convert
@@ -133,7 +133,7 @@ def test_pods_that_name_a_group_or_are_not_ours_are_left_alone(parts: dict[str, 
 
 
 STATES = [("", 0, "Open"), ("", 3, "Open"), ("Open", 3, "Open"), ("Closing", 2, "Closing"), ("Closing", 0, "Closed"),
-          ("Closed", 0, "Closed"), ("Closed", 1, "Closing"), ("Strange", 0, "Unknown")]  # fmt: skip
+          ("Closed", 0, "Closed"), ("Closed", 1, "Closed"), ("Strange", 0, "Unknown")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("state", "groups", "after"), STATES)
@@ -145,6 +145,40 @@ def test_a_new_queue_gets_its_parent_and_opens() -> None:
     assert reconcile_queue(convert(Queue, queue("team", state="")), 0) == [
         SetParent("team", "root"), SetState("team", "Open")]  # fmt: skip
     assert reconcile_queue(convert(Queue, queue("root", state="Open")), 0) == []
+
+
+def tree(**states: str) -> dict[str, Queue]:
+    """Queues below one another, each the child of the one before it."""
+    parents = dict(zip(states, ["root", *states], strict=False))
+    found = {name: convert(Queue, queue(name, parent=parents[name], state=state)) for name, state in states.items()}
+    return {"root": convert(Queue, queue("root")), **found}
+
+
+def test_closing_a_queue_closes_those_below_it_and_opening_it_opens_those_again_and_no_others() -> None:
+    queues = tree(team="Open", group="Open", idle="Closed")
+    assert command("CloseQueue", "team", queues, {"group": 2}.get) == [  # type: ignore[arg-type]
+        SetState("team", "Closed"), MarkClosedByParent("group", closed=True), SetState("group", "Closing"),
+        Tell("team", "Normal", "CloseQueue", "Close queue succeed"),
+    ]  # fmt: skip
+    closed = tree(team="Closed", group="Closing", idle="Closed")
+    closed["group"].metadata.annotations["volcano.sh/closed-by-parent"] = "true"
+    assert command("OpenQueue", "team", closed, lambda name: 0) == [
+        SetState("team", "Open"), MarkClosedByParent("group", closed=False), SetState("group", "Open")]  # fmt: skip
+
+
+def test_what_cannot_be_done_with_a_queue_is_said_on_it() -> None:
+    queues = tree(team="Closed", group="Closed")
+    for action, name, words in (("OpenQueue", "group", "its parent team is Closed"), ("CloseQueue", "root", "cannot be closed"),
+                                ("Restart", "team", "none of a queue")):  # fmt: skip
+        (told,) = command(action, name, queues, lambda name: 0)
+        assert isinstance(told, Tell)
+        assert (told.type, words in told.message) == ("Warning", True)
+
+
+def test_queues_that_are_their_own_ancestors_are_closed_once() -> None:
+    queues = {name: convert(Queue, queue(name, parent=parent)) for name, parent in (("a", "b"), ("b", "a"))}
+    closed = [act for act in command("CloseQueue", "a", queues, lambda name: 0) if isinstance(act, SetState)]
+    assert closed == [SetState("a", "Closed"), SetState("b", "Closed")]
 
 
 def test_the_daemon_keeps_groups_and_queues() -> None:

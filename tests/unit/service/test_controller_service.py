@@ -8,7 +8,7 @@ import random
 
 import pytest
 from kit.faulty_cluster import FaultyCluster, faulty_cluster
-from kit.objects import node, pod
+from kit.objects import group, node, pod, queue
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
@@ -132,5 +132,132 @@ def test_what_fails_is_tried_again_with_growing_pauses_and_keeps_nobody_else_wai
         assert all(0.02 < pause < 10 for pause in pauses)
         assert pauses[-1] > pauses[0] or isinstance(error, KeyError)
         running.cancel()
+
+    run_virtually(story())
+
+
+QUEUE_API = "scheduling.volcano.sh/v1beta1"
+
+
+async def give_command(cluster: FaultyCluster, action: str, kind: str = "Queue", name: str = "team", uid: str = "") -> None:
+    if kind == "Queue" and not uid:
+        uid = (await cluster.get(volcano.QUEUES, name))["metadata"]["uid"]
+    target = {"apiVersion": QUEUE_API if kind == "Queue" else "batch.volcano.sh/v1alpha1", "kind": kind, "name": name, "uid": uid}
+    body = {"metadata": {"generateName": f"{name}-"}, "action": action, "target": target}
+    await cluster.create(volcano.COMMANDS, body, "default")
+
+
+async def commands(cluster: FaultyCluster) -> int:
+    return len((await cluster.list(volcano.COMMANDS))["items"])
+
+
+async def state(cluster: FaultyCluster, name: str = "team") -> str:
+    return str((await cluster.get(volcano.QUEUES, name))["status"]["state"])
+
+
+async def told(cluster: FaultyCluster) -> list[tuple[str, str]]:
+    return [(e["reason"], e["message"]) for e in (await cluster.list(volcano.EVENTS))["items"]]
+
+
+async def with_a_queue(clock: VirtualClock) -> tuple[FaultyCluster, Running]:
+    cluster = await faulty_cluster(clock)
+    running = Running(cluster, clock, 1, elect=False)
+    await asyncio.wait_for(running.ready.wait(), 10)
+    await cluster.create(volcano.QUEUES, queue("team"))
+    await clock.sleep(2)
+    return cluster, running
+
+
+def test_a_command_closes_a_queue_which_is_closing_while_a_group_lives_and_another_opens_it() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster, running = await with_a_queue(clock)
+        await cluster.create(volcano.POD_GROUPS, group("g", minimum=1, queue="team"), "default")
+        await clock.sleep(1)
+        await give_command(cluster, "CloseQueue")
+        await clock.sleep(2)
+        assert (await state(cluster), await commands(cluster)) == ("Closing", 0)
+        await cluster.delete(volcano.POD_GROUPS, "g", "default")
+        await clock.sleep(2)
+        assert await state(cluster) == "Closed"
+        await give_command(cluster, "OpenQueue")
+        await clock.sleep(2)
+        assert (await state(cluster), await commands(cluster)) == ("Open", 0)
+        assert await told(cluster) == [("CloseQueue", "Close queue succeed")]
+        await running.close()
+
+    run_virtually(story())
+
+
+def test_a_queue_that_somebody_closed_stays_closed_while_a_group_lives_in_it() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster, running = await with_a_queue(clock)
+        await cluster.create(volcano.POD_GROUPS, group("g", minimum=1, queue="team"), "default")
+        await cluster.patch(volcano.QUEUES, "team", {"status": {"state": "Closed"}}, subresource="status")
+        await clock.sleep(5)
+        assert await state(cluster) == "Closed"
+        await running.close()
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_command_is_carried_out_once_whatever_becomes_of_the_requests(carried_out: bool) -> None:
+    """The deletion fails, with or without effect, and then the write on the queue; somebody opens the queue afterwards."""
+    async def story() -> None:
+        clock, closings, failures = VirtualClock(), [0], {"DELETE": 2, "PATCH": 2}
+        cluster, running = await with_a_queue(clock)
+
+        def fault(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
+            watched = (verb == "DELETE" and "/commands/" in path) or (verb == "PATCH" and path.endswith("/queues/team/status"))
+            if not watched:
+                return None
+            closings[0] += verb == "PATCH"
+            failures[verb] -= 1
+            if failures[verb] < 0:
+                return None
+            error = ApiError(500, "InternalError", "lost")
+            return (error, True) if carried_out and verb == "DELETE" else error
+
+        cluster.fault = fault
+        await give_command(cluster, "CloseQueue")
+        await clock.sleep(30)
+        assert (await state(cluster), await commands(cluster), closings[0]) == ("Closed", 0, 3)
+        await running.close()
+
+    run_virtually(story())
+
+
+def test_commands_on_one_queue_are_carried_out_in_the_order_in_which_they_came() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster, running = await with_a_queue(clock)
+        for action in ("CloseQueue", "OpenQueue", "CloseQueue", "OpenQueue", "CloseQueue"):
+            await give_command(cluster, action)
+        await clock.sleep(5)
+        assert (await state(cluster), await commands(cluster)) == ("Closed", 0)
+        assert [reason for reason, _ in await told(cluster)] == ["CloseQueue"] * 3
+        await running.close()
+
+    run_virtually(story())
+
+
+def test_a_command_that_is_for_no_queue_says_so_and_one_for_a_job_is_left_to_others() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster, running = await with_a_queue(clock)
+        await give_command(cluster, "CloseQueue", name="nobody", uid="x")
+        await give_command(cluster, "CloseQueue", uid="of-its-forerunner")
+        await clock.sleep(2)
+        assert (await state(cluster), await commands(cluster)) == ("Open", 0)
+        said = {message for _, message in await told(cluster)}
+        assert said == {"queue nobody does not exist", "queue team is another one than the Command is for"}
+        await give_command(cluster, "RestartJob", kind="Job", name="j", uid="y")
+        await clock.sleep(60)
+        assert await commands(cluster) == 1
+        later = [message for _, message in await told(cluster) if message not in said]
+        assert later == ["Commands for Job of batch.volcano.sh/v1alpha1 are not carried out here; those for a Queue are"]
+        await running.close()
 
     run_virtually(story())

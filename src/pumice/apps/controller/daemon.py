@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pumice.apps.controller.commands import KIND, Commands
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
@@ -26,7 +27,7 @@ from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
-from pumice.wire.volcano import PodGroup, Queue, default_queue, group_name_for
+from pumice.wire.volcano import Command, PodGroup, Queue, default_queue, group_name_for
 
 log = logging.getLogger("pumice.controller")
 
@@ -76,6 +77,7 @@ class Controller:
     scaled: dict[str, Resource] = field(default_factory=dict)
     bearers: Bearers = field(default_factory=Bearers)
     work: WorkQueue = field(init=False)
+    commands: Commands = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _lost_lease: bool = False
@@ -83,6 +85,7 @@ class Controller:
 
     def __post_init__(self) -> None:
         self.work = WorkQueue(self.clock, self.dice, self._reconcile)
+        self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out)
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)
@@ -90,6 +93,7 @@ class Controller:
             watches: list[tuple[str, Resource, Callable[[WatchEvent], None]]] = [
                 ("queues", volcano.QUEUES, self._on_queue),
                 ("podgroups", volcano.POD_GROUPS, self._on_group),
+                (KIND, volcano.COMMANDS, self.commands.on_event),
             ]
             if self.settings.bare_pod_groups:
                 watches.append(("pods", volcano.PODS, self._on_pod))
@@ -132,7 +136,9 @@ class Controller:
         if kind == "pod" and key in self.pods:
             await self._reconcile_pod(self.pods[key])
         elif kind == "queue" and key in self.queues:
-            await self._reconcile_queue(self.queues[key])
+            await self._act_on_queues(queue.reconcile_queue(self.queues[key], self._groups_of(key)))
+        elif kind == KIND:
+            await self.commands.reconcile(key)
         elif kind in self.scaled:
             await self._reconcile_owner(self.scaled[kind], *key.split("/"))
 
@@ -206,14 +212,37 @@ class Controller:
         for action in podgroup.reconcile_owner(owner, group, newest, self._passed_on(owner)):
             await self._perform(action)
 
-    async def _reconcile_queue(self, found: Queue) -> None:
-        name = found.metadata.name
-        groups = sum(1 for owner, _ in self.groups.values() if (owner or self.settings.default_queue) == name)
-        for action in queue.reconcile_queue(found, groups):
-            if isinstance(action, queue.SetParent):
-                await self.cluster.patch(volcano.QUEUES, name, {"spec": {"parent": action.parent}})
-            else:
-                await self.cluster.patch(volcano.QUEUES, name, {"status": {"state": action.state}}, subresource="status")
+    def _groups_of(self, name: str) -> int:
+        return sum(1 for owner, _ in self.groups.values() if (owner or self.settings.default_queue) == name)
+
+    async def _carry_out(self, command: Command) -> str:
+        """A Command on a queue; words for why there is no such queue."""
+        name, uid = command.target.name, command.target.uid
+        found = self.queues.get(name)
+        if found is None or (uid and uid != found.metadata.uid):
+            return f"queue {name} does not exist" if found is None else f"queue {name} is another one than the Command is for"
+        await self._act_on_queues(queue.command(command.action, name, self.queues, self._groups_of))
+        return ""
+
+    async def _act_on_queues(self, actions: list[queue.Action]) -> None:
+        for action in actions:
+            name = action.name
+            match action:
+                case queue.SetParent():
+                    await self.cluster.patch(volcano.QUEUES, name, {"spec": {"parent": action.parent}})
+                case queue.MarkClosedByParent():
+                    note = {volcano.CLOSED_BY_PARENT: "true" if action.closed else None}
+                    answer = await self.cluster.patch(volcano.QUEUES, name, {"metadata": {"annotations": note}})
+                    self.queues[name] = convert(Queue, answer)
+                case queue.SetState():
+                    body = {"status": {"state": action.state}}
+                    answer = await self.cluster.patch(volcano.QUEUES, name, body, subresource="status")
+                    self.queues[name] = convert(Queue, answer)
+                case queue.Tell():
+                    about = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "name": name,
+                             "uid": self.queues[name].metadata.uid}  # fmt: skip
+                    body = volcano.event_body(about, action.type, action.reason, action.message, LEASE, self.clock.now())
+                    await self.cluster.create(volcano.EVENTS, body, "default")
 
     async def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
         """A refusal that only says that somebody was faster."""
