@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from pumice.adapters.native import vgpu_library
+from pumice.adapters.native import loadable, vgpu_library
 from pumice.model.errors import BadInput, PumiceError, Unavailable
 from pumice.wire import variables
 
@@ -192,13 +192,11 @@ def cards_of(nvml: Path | None) -> Iterator[Cards]:
 
 
 def library() -> Path:
-    """``libvgpu.so`` of this installation. Raises Unavailable when it is not built."""
+    """``libvgpu.so`` of this installation, by a path that the loader takes. Raises Unavailable when it is not built."""
     path = vgpu_library()
     if not path.is_file():
         raise Unavailable(f"{path}: the library that holds programs to their share is not there; build it with `make native`")
-    if " " in str(path) or ":" in str(path):
-        raise Unavailable(f"{path}: the loader takes no library whose path has a blank or colon; install pumice elsewhere")
-    return path
+    return loadable(path)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from pumice.model.errors import PumiceError
+from pumice.adapters.native import loadable
 
 
 class MachineError(PumiceError):
@@ -47,7 +48,7 @@ def library_path(cuda: int) -> str:
         if found.name.removeprefix("driver-").isdigit()
     )
     front = [str(found) for version, found in older if version >= cuda][:1]
-    return ":".join([*front, str(folder)])
+    return ":".join(str(loadable(Path(path))) for path in (*front, str(folder)))
 
 
 @cache
