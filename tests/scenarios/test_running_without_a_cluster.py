@@ -273,3 +273,9 @@ def test_each_card_of_a_program_holds_it_to_its_own_limit(here: OneMachine) -> N
         "r5 on card 1: 1900 MiB and 20 % of the cores (was 2000 MiB and 20 %)",
         "r5 on card 0: 6500 MiB and 50 % of the cores (was 6000 MiB and 50 %)",
     ], done.stderr
+
+
+def test_nvidia_smi_in_a_share_shows_its_limit_and_the_other_cards_as_they_are(here: OneMachine) -> None:
+    done = here.run("--gpu", "1", "--memory", "2000", "--", "nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    whole = here.machine.card(0).memory_bytes // MIB
+    assert done.stdout.split() == [str(whole), "2000"], done.stderr

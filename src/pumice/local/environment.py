@@ -34,6 +34,7 @@ def environment(booking: Booking, library: Path, neighbours: Path, present: Mapp
         REGION_VARIABLE: booking.region,
         variables.TASK_PRIORITY: str(booking.priority),
         variables.CUDA_VISIBLE_DEVICES: ",".join(device.uuid for device in booking.devices),
+        variables.SHARED_CARDS: ",".join(device.uuid for device in booking.devices),
         variables.LOCK_DIRECTORY: str(neighbours),
         SHARE: booking.id,
     }

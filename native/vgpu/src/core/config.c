@@ -121,6 +121,9 @@ void config_read(struct config *config, lookup_fn lookup)
     const char *path = lookup("CUDA_DEVICE_MEMORY_SHARED_CACHE");
     if (path != NULL)
         snprintf(config->region_path, sizeof config->region_path, "%s", path);
+    const char *cards = lookup("PUMICE_VGPU_CARDS");
+    if (cards != NULL)
+        snprintf(config->cards, sizeof config->cards, "%s", cards);
     const char *directory = lookup("PUMICE_VGPU_LOCK_DIRECTORY");
     snprintf(config->arbiter_directory, sizeof config->arbiter_directory, "%s",
              directory != NULL ? directory : "/tmp/vgpulock");

@@ -30,6 +30,7 @@ struct config {
     int log_level;
     char region_path[4096]; /* empty = the variable is missing */
     char arbiter_directory[256];
+    char cards[REGION_DEVICES * 48]; /* the UUIDs of the cards that are shared, where NVML shows others, too; empty = all */
     char complaint[256]; /* about limits that are none, said once the region is there; empty = all are well */
 };
 

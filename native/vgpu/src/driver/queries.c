@@ -3,6 +3,7 @@
 #include "driver/guest.h"
 
 #include <errno.h>
+#include <string.h>
 
 static uint64_t lesser(uint64_t a, uint64_t b)
 {
@@ -121,6 +122,14 @@ CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total)
 
 /* ---- what NVML tells --------------------------------------------------------------------------------------------- */
 
+/* A card beside the share shows itself as it is: the limit that the region holds ready for it is nobody's size. */
+static bool is_shared(const struct real *real, nvmlDevice handle)
+{
+    char uuid[REGION_UUID_BYTES];
+    return guest.config.cards[0] == '\0' || real->nvmlDeviceGetUUID == NULL ||
+           INSIDE(real->nvmlDeviceGetUUID(handle, uuid, sizeof uuid)) != NVML_SUCCESS || strstr(guest.config.cards, uuid) != NULL;
+}
+
 /* The limit of an NVML device that is one of the region's, with its index; 0 when the answer stays as it is. */
 static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice handle, const void *memory, int *device)
 {
@@ -129,7 +138,7 @@ static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice ha
     if (shared_peek(&guest.map.region->device_num) == 0)
         devices_from_nvml();
     *device = guest_nvml_device(real, handle);
-    return limit_of(*device);
+    return is_shared(real, handle) ? limit_of(*device) : 0;
 }
 
 static void share_nvml(int device, uint64_t limit, uint64_t *total, uint64_t *free_bytes, uint64_t *used)
