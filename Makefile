@@ -12,7 +12,8 @@ help: ## list the commands
 
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Pumice needs python3 >= 3.11; name one with make PYTHON=..." >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "Installing Pumice and its tools into $(VENV): a minute or two, longer on a slow line or a busy machine."
+	$(PYTHON) -m venv $(VENV) || { echo "This python3 makes no environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,local]'
 	@touch $@
 

@@ -163,11 +163,11 @@ def test_where_the_disk_takes_no_region_one_line_says_so_and_nothing_is_left(her
 
 
 BAD = [
-    (["--memory", "3g"], "write --memory 3072"),
-    (["--memory", "-1"], "a number of MiB such as 3000"),
-    (["--memory", "0"], "from 1 on"),
+    (["--memory", "3gx"], "did you mean 3GiB?"),
+    (["--memory", "-1"], "MiB such as 3000"),
+    (["--memory", "0"], "at least 1 MiB"),
     (["--memory", "120%"], "1% to 100%"),
-    (["--memory", ""], "a number of MiB such as 3000"),
+    (["--memory", ""], "MiB such as 3000"),
     (["--cores", "101"], "percent of the card's compute"),
     (["--cores", "half"], "percent of the card's compute"),
     (["--gpu", "7"], "this machine has cards 0 to 1"),
@@ -276,6 +276,12 @@ def test_each_card_of_a_program_holds_it_to_its_own_limit(here: OneMachine) -> N
 
 
 def test_nvidia_smi_in_a_share_shows_its_limit_and_the_other_cards_as_they_are(here: OneMachine) -> None:
-    done = here.run("--gpu", "1", "--memory", "2000", "--", "nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    sizes = ("--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    done = here.run("--gpu", "1", "--memory", "2000", "--", "nvidia-smi", *sizes)
     whole = here.machine.card(0).memory_bytes // MIB
     assert done.stdout.split() == [str(whole), "2000"], done.stderr
+
+
+def test_a_share_in_which_no_context_fits_is_told_in_words(here: OneMachine) -> None:
+    assert "takes 150 to 500 MiB by itself, so in 100 MiB it can hardly begin" in here.run("--memory", "100", "--", "true").stderr
+    assert "hardly" not in here.run("--memory", "1000", "--", "true").stderr

@@ -34,7 +34,7 @@ def loadable(path: Path, environment: Mapping[str, str] = os.environ, user: int 
             if _ours(place, user):
                 _point(link, path.parent)
                 return link / path.name
-    raise Unavailable(f"{path}: the loader takes no path with a blank, a colon or a dollar, and there is no place for a link to it")
+    raise Unavailable(f"{path}: the loader takes no path with a blank, colon or dollar, and there is no place for a link")
 
 
 def _places(environment: Mapping[str, str], user: int) -> Iterator[Path]:

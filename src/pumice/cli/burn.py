@@ -215,6 +215,10 @@ def _rounds(driver: Driver, spin: ctypes.c_void_p, stream: ctypes.c_void_p, ns: 
 
 ABOUT = """\
 Load a card: take memory, launch kernels, print what was got.
+
+Without options kernels of 1 ms until Ctrl-C. With --memory alone the memory is
+taken and given back; --seconds holds it. With a length and no end 100 kernels;
+with --seconds as many as fit; --kernels 0 launches none.
 Exit code 1: the driver refused."""
 EXAMPLES = """\
 examples:

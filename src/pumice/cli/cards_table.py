@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from pumice.wire import names
 from pumice.wire.nvidia_gpushare import parse_index
@@ -15,11 +18,24 @@ from pumice.wire.objects import Node, Pod
 from pumice.wire.quantity import round_up
 
 BAR = 10  # characters
+TYPE_MOST, PODS_LEAST, NODE_LEAST = 20, 16, 4  # characters, too
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What one pod holds of a card: MiB and percent; ``cores`` None where none are told."""
+
+    pod: str
+    memory: int
+    cores: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.pod} ({self.memory} MiB{'' if self.cores is None else f', {self.cores} %'})"
 
 
 @dataclass(slots=True)
 class CardRow:
-    """One card. Memory in MiB, cores in percent; ``holders`` are ``namespace/pod`` with what each holds."""
+    """One card. Memory in MiB, cores in percent; ``holders`` are the pods on it."""
 
     node: str
     index: int
@@ -29,7 +45,7 @@ class CardRow:
     healthy: bool = True
     memory: int = 0
     cores: int = 0
-    holders: list[str] = field(default_factory=list)
+    holders: list[Holder] = field(default_factory=list)
 
 
 def card_rows(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[CardRow]:
@@ -61,7 +77,7 @@ def _charge_vgpu(pod: Pod, cards: dict[str, CardRow]) -> None:
             if card is not None:
                 card.memory += device.memory
                 card.cores += device.cores
-                card.holders.append(f"{pod.key} ({device.memory} MiB, {device.cores} %)")
+                card.holders.append(Holder(pod.key, device.memory, device.cores))
 
 
 def _charge_legacy(pod: Pod, cards: dict[int, CardRow]) -> None:
@@ -69,25 +85,50 @@ def _charge_legacy(pod: Pod, cards: dict[int, CardRow]) -> None:
     for index in parse_index(pod.metadata.annotations.get(names.GPU_INDEX)) or ():
         if index in cards:
             cards[index].memory += asked
-            cards[index].holders.append(f"{pod.key} ({asked} MiB)")
+            cards[index].holders.append(Holder(pod.key, asked))
 
 
-def cards_table(rows: Sequence[CardRow], width: int = 120) -> Table:
-    """``width`` is the terminal's: bars are left out where they would crowd out the pods."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("Node", no_wrap=True)
-    table.add_column("Card", justify="right", no_wrap=True)
-    table.add_column("Type", no_wrap=True, overflow="ellipsis", max_width=20)
-    table.add_column("Memory (MiB)", no_wrap=True)
-    table.add_column("Cores", no_wrap=True)
-    table.add_column("Pods", overflow="fold", min_width=20)
-    for row in rows:
-        health = "" if row.healthy else " [red]unhealthy[/red]"
-        memory, cores = (bar(row.memory, row.total), bar(row.cores, 100)) if width >= 110 else ("", "")
-        table.add_row(row.node, str(row.index), row.type.removeprefix("NVIDIA-").removeprefix("NVIDIA ") + health,
-                      f"{memory} {row.memory}/{row.total}".strip(), f"{cores} {row.cores} %".strip(),
-                      "\n".join(row.holders) or "[dim]free[/dim]")  # fmt: skip
+COLUMNS = ("Node", "Card", "Type", "Memory (MiB)", "Cores", "Pods")
+WITHOUT_TYPE, SHORTEST = ("Node", "Card", "Memory (MiB)", "Cores", "Pods"), ("Node", "Card", "Memory (MiB)", "Pods")
+SHAPES = ((COLUMNS, BAR, True), (COLUMNS, 0, True), (WITHOUT_TYPE, 0, True), (SHORTEST, 0, False))
+"""Columns, lengths of bars, and whether there is a line below the head, from a wide terminal to a narrow one: who is on a card
+stays in each."""
+
+
+def cards_table(rows: Sequence[CardRow], width: int = 0) -> Table:
+    """``width`` is the terminal's, 0 where nothing bounds the lines."""
+    for titles, length, lined in SHAPES:
+        cells = [_cells(row, length) for row in rows]
+        needed = {title: max([len(title), *(Text.from_markup(cell[title]).cell_len for cell in cells)]) for title in titles}
+        needed["Type"] = min(needed.get("Type", 0), TYPE_MOST)
+        needed["Pods"] = min(needed["Pods"], PODS_LEAST)
+        over = sum(needed.values()) + (3 if lined else 2) * (len(titles) - 1) + (2 if lined else 0) - width
+        if not width or over <= 0:
+            break
+    else:
+        needed["Node"] = max(NODE_LEAST, needed["Node"] - over)
+    table = Table(box=box.SIMPLE_HEAD if lined else None, pad_edge=False, padding=(0, 1))
+    for title in titles:
+        if title == "Pods":
+            table.add_column(title, overflow="fold", min_width=needed[title])
+        else:
+            side: Literal["left", "right"] = "right" if title == "Card" else "left"
+            table.add_column(title, justify=side, no_wrap=True, overflow="ellipsis", width=needed[title])
+    for cell in cells:
+        table.add_row(*(cell[title] for title in titles))
     return table
+
+
+def _cells(row: CardRow, length: int) -> dict[str, str]:
+    health = "" if row.healthy else " [red]unhealthy[/red]"
+    return {
+        "Node": escape(row.node),
+        "Card": str(row.index),
+        "Type": escape(row.type.removeprefix("NVIDIA-").removeprefix("NVIDIA ")) + health,
+        "Memory (MiB)": f"{bar(row.memory, row.total, length)} {row.memory}/{row.total}".strip(),
+        "Cores": f"{bar(row.cores, 100, length)} {row.cores} %".strip(),
+        "Pods": escape("\n".join(map(str, row.holders))) or "[dim]free[/dim]",
+    }
 
 
 def bar(used: int, total: int, length: int = BAR) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.up import data_dir_option
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.model.errors import BadInput
@@ -19,7 +18,7 @@ STOP_SECONDS = 30.0
 
 
 @app.command(epilog="Example: pumice down --data-dir /srv/pumice")
-def down(data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None) -> None:
+def down(data_dir: DATA_DIR = None) -> None:
     """Stop the cluster and every container of it. Its objects stay in the data dir for the next `pumice up`."""
     data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
     if not data.running():

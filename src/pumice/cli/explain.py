@@ -17,8 +17,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command(epilog="Example: pumice explain pod trainer-0 -n research")
 def main(
-    kind: Annotated[str, typer.Argument(metavar="pod", help="What to explain; only pods for now.")],
-    name: Annotated[str, typer.Argument(help="Name of the pod.")],
+    kind: Annotated[str, typer.Argument(metavar="pod", help="What to explain, only pods for now; pod/NAME is both.")],
+    name: Annotated[str, typer.Argument(help="Name of the pod.", show_default=False)] = "",
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")] = "default",
     file: Annotated[Path | None, typer.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
@@ -28,8 +28,10 @@ def main(
     output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in."""
-    if kind not in ("pod", "pods", "po"):
-        raise BadInput(f"cannot explain {kind!r}; write: pumice explain pod NAME")
+    if not name:
+        kind, _, name = kind.partition("/")
+    if kind not in ("pod", "pods", "po") or not name:
+        raise BadInput(f"cannot explain {kind!r}; write: pumice explain pod {name or 'NAME'}")
     if "/" in name:
         namespace, _, name = name.partition("/")
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))

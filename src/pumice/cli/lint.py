@@ -25,12 +25,15 @@ def lint(
 
     Exit code 0 without findings, 1 with findings, 2 when a file cannot be read.
     """
-    findings = lint_files({str(path): read(path) for given in files for path in expanded(given)})
+    texts = {str(path): read(path) for given in files for path in expanded(given)}
+    findings = lint_files(texts)
     if output == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
             print(finding)
+        if not findings:
+            print(f"{len(texts)} file{'s' if len(texts) > 1 else ''}: nothing to say" if texts else "no YAML or conf file there")
     if findings:
         raise SystemExit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from enum import StrEnum
@@ -24,6 +25,7 @@ from pumice.machine import (
 )
 from pumice.machine.codes import FAULT_ANSWERS, answer_code, answer_name
 from pumice.machine.document import nearest
+from pumice.machine.native import functions
 from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput
 from pumice.model.hardware import preset, preset_names
@@ -121,6 +123,8 @@ def faults(
         if clear:
             machine.clear_faults()
         if call is not None:
+            if call not in functions():
+                raise BadInput(f"--call: {call!r} is no function of CUDA or NVML{_near(call)}")
             code = _code(error) if error else 0
             if not (code or delay_ms or crash):
                 raise BadInput("--call: the fault does nothing; give it --error, --delay-ms or --crash")
@@ -160,6 +164,11 @@ def _model(
         return load_model(file)
     name = os.fsencode(name or directory.resolve().name).decode("utf-8", "replace")
     return machine_of(cards or [], name=name, virtual_time=virtual)
+
+
+def _near(call: str) -> str:
+    found = difflib.get_close_matches(call, functions(), n=1)
+    return f'; did you mean "{found[0]}"?' if found else ""
 
 
 def _code(error: str) -> int:

@@ -129,6 +129,7 @@ def _framework(name: str, arguments: list[str]) -> None:
         raise SystemExit(ended.exit_code) from None
     except typer.Abort:
         raise SystemExit(INTERRUPTED) from None
+    raise SystemExit(0)
 
 
 def with_bare_options(arguments: Sequence[str], bare: Sequence[str]) -> list[str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from pumice.adapters.kube import KubeClient
 from pumice.cli.cards_table import card_rows, cards_table
+from pumice.cli.data_dir import DATA_DIR
+from pumice.cli.local_view import wide_console
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.objects import Node, Pod, convert
@@ -32,7 +33,7 @@ class Output(StrEnum):
 
 @app.command(epilog="Example: pumice status -o json")
 def status(
-    data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None,
+    data_dir: DATA_DIR = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="json: for programs.")] = Output.TEXT,
 ) -> None:
     """Say whether the cluster of a data dir runs, where its parts listen, and who is on which card."""
@@ -52,13 +53,22 @@ def status(
         told = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
         print(json.dumps({"running": True, **facts, "error": why}) if output is Output.JSON else told)
         raise SystemExit(1) from error
+    known = [convert(Pod, pod) for pod in pods]
+    rows = card_rows([convert(Node, node) for node in nodes], known)
     if output is Output.JSON:
-        print(json.dumps({"running": True, **facts, "nodes": len(nodes), "pods": len(pods)}, indent=2))
+        there = [_pod_row(pod) for pod in known]
+        cards = [asdict(row) for row in rows]
+        print(json.dumps({"running": True, **facts, "nodes": len(nodes), "cards": cards, "pods": there}, indent=2))
         return
-    console = Console(highlight=False)
+    console, width = wide_console()
     console.print(f"[bold]Cluster[/bold]: {facts['summary']}")
     console.print(_parts(facts))
-    console.print(cards_table(card_rows([convert(Node, n) for n in nodes], [convert(Pod, p) for p in pods]), console.width))
+    console.print(cards_table(rows, width))
+
+
+def _pod_row(pod: Pod) -> dict[str, str | None]:
+    return {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "node": pod.spec.node_name or None,
+            "phase": pod.status.phase}  # fmt: skip
 
 
 async def _look(data: DataDir) -> tuple[list[Json], list[Json]]:

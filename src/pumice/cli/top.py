@@ -13,7 +13,6 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +20,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.local_view import EMULATED, wide_console
 from pumice.cli.top_tabs import Tab, tabs
 from pumice.model.errors import BadInput, PumiceError
@@ -46,7 +46,7 @@ def top(
     output: Annotated[Output, typer.Option("--output", "-o", help="json: one frame for programs.")] = Output.TEXT,
     every: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two looks.")] = 1.0,
     emulated: EMULATED = None,
-    data_dir: Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.")] = None,
+    data_dir: DATA_DIR = None,
 ) -> None:
     """Watch cards, programs, pods and queues live: tab or 1 to 4 change what is shown, q ends."""
     with contextlib.ExitStack() as stack:
@@ -59,7 +59,7 @@ def top(
         if once or not console.is_terminal or not sys.stdin.isatty():
             shown = present[at : at + 1] if tab else present
             for page in shown:
-                console.print(Text(page.name, style="bold"), _page(page, width), sep="\n")
+                console.print(Text(page.title, style="bold"), _page(page, width), sep="\n")
             return
         _live(console, present, at, every)
 
@@ -87,7 +87,7 @@ def _live(console: Console, present: list[Tab], at: int, every: float) -> None:
 def _frame(present: list[Tab], at: int, width: int) -> RenderableType:
     head = Text()
     for number, page in enumerate(present, start=1):
-        head.append(f" {number} {page.name} ", style="reverse" if number == at + 1 else "")
+        head.append(f" [{number}] {page.title} ", style="reverse" if number == at + 1 else "")
     head.append(f"   {time.strftime('%H:%M:%S')}   q quits", style="dim")
     return Group(head, Text(), _page(present[at], width))
 

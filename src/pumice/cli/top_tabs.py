@@ -38,6 +38,12 @@ class Tab:
     name: str
     render: Callable[[int], RenderableType]
     data: Callable[[], list[Json]]
+    count: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The name, and of how many where that is known beforehand."""
+        return self.name if self.count is None else f"{self.name} ({self.count})"
 
 
 def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | None) -> list[Tab]:
@@ -48,12 +54,13 @@ def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | Non
     if opened is not None:
         cards, place = opened
         stack.callback(cards.close)
-        found.append(Tab("cards", lambda width: _cards_page(cards, place, width), lambda: _cards_data(cards, place)))
+        found.append(Tab("cards", lambda width: _cards_page(cards, place, width), lambda: _cards_data(cards, place),
+                         len(cards.readings())))  # fmt: skip
     if opened is not None or shares(where):
         found.append(Tab("processes", lambda width: _processes_page(where, width),
                          lambda: [as_json(share) for share in shares(where)]))  # fmt: skip
     if kubeconfig := _cluster(data_dir):
-        found.append(Tab("pods", lambda width: _pods_page(kubeconfig), lambda: [asdict(row) for row in _rows(kubeconfig)]))
+        found.append(Tab("pods", lambda width: _pods_page(kubeconfig, width), lambda: [asdict(row) for row in _rows(kubeconfig)]))
         found.append(Tab("queues", lambda width: _queues_page(kubeconfig), lambda: _ask(kubeconfig)[2]))
     if not found:
         raise BadInput("nothing to watch: no NVIDIA driver, no program of `pumice run`, no cluster of `pumice up`; "
@@ -169,8 +176,8 @@ def _ask(kubeconfig: Path) -> tuple[list[Json], list[Json], list[Json]]:
         raise Unavailable(f"the cluster does not answer: {error}") from error
 
 
-def _pods_page(kubeconfig: Path) -> RenderableType:
-    return cards_table(_rows(kubeconfig))
+def _pods_page(kubeconfig: Path, width: int) -> RenderableType:
+    return cards_table(_rows(kubeconfig), width)
 
 
 def _rows(kubeconfig: Path) -> list[CardRow]:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from pumice.cli.data_dir import shown_default
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.cluster.spec import DEFAULT_MODEL, ClusterSpec, load, uniform
 from pumice.model.errors import BadInput, PumiceError, Unavailable
@@ -31,7 +32,9 @@ def up(
     model: Annotated[str, typer.Option(help="Card model, e.g. A100-SXM4-80GB, H200, Tesla-T4.")] = DEFAULT_MODEL,
     mig: Annotated[bool, typer.Option("--mig", help="Emulated cards have MIG mode on.")] = False,
     config: Annotated[Path | None, typer.Option(help="A cluster.yaml instead of the options above.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the cluster lives; kept between runs.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the cluster lives; kept between runs.", show_default=shown_default())
+    ] = None,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Return once the cluster is ready.")] = False,
     port: Annotated[int, typer.Option(help="Port of the API server; 0: that of the last time, or a free one.")] = 0,
     emulated: Annotated[bool, typer.Option("--emulated", help="Emulated cards even where there are real ones.")] = False,

@@ -58,7 +58,7 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
             create_region(region, booking.limits, request.priority)
             with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
                 hold(region)
-            note = strangers(booking, bookings.all, cards.readings())
+            note = "; ".join(filter(None, (tight(booking), strangers(booking, bookings.all, cards.readings()))))
             bookings.add(booking)
             bookings.save()
         except Unavailable:
@@ -73,6 +73,20 @@ def _contested(bookings: Sequence[Booking]) -> bool:
     from pumice.local.arbiter import contested  # rarely needed
 
     return contested(bookings)
+
+
+CONTEXT_MIB = 150
+"""What the smallest context of CUDA takes of a card by itself; on newer cards it is 250 to 500 MiB."""
+
+
+def tight(booking: Booking) -> str:
+    """A sentence when a program could hardly begin in this share."""
+    return "; ".join(
+        f"card {card.index}: a program's first use of CUDA takes {CONTEXT_MIB} to 500 MiB by itself, so in {device.memory} MiB "
+        "it can hardly begin; give it more with --memory"
+        for card, device in booking.held
+        if device.memory < CONTEXT_MIB
+    )
 
 
 def strangers(booking: Booking, others: Sequence[Booking], readings: Sequence[CardReading]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def library_path(cuda: int) -> str:
     )
     front = [str(found) for version, found in older if version >= cuda][:1]
     return ":".join(str(loadable(Path(path))) for path in (*front, str(folder)))
+
+
+@cache
+def functions() -> frozenset[str]:
+    """The functions of CUDA and NVML that a program on a machine can call."""
+    texts = [(library_dir() / name).read_bytes() for name in _NAMES]
+    return frozenset(name.decode() for text in texts for name in re.findall(rb"(?<=\0)(?:cu|nvml)[A-Z]\w{2,58}(?=\0)", text))
 
 
 @cache

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from pumice.cli import down, status
 from pumice.cluster.datadir import DataDir
 from pumice.model.errors import BadInput
+from pumice.wire import names
 
 FACTS = {"server": "https://127.0.0.1:1", "summary": "1 node", "port": 1, "ready": True}
 
@@ -58,6 +59,27 @@ def test_a_cluster_that_does_not_answer_is_told_after_a_moment(data: DataDir, mo
         assert (code, told) == (1, "the cluster (pid 4711) runs, but its API server does not answer: nothing came within 0 s\n")
         code, told = look(data, "-o", "json")
         assert (code, json.loads(told)["error"]) == (1, "nothing came within 0 s")
+
+
+def test_programs_are_told_the_cards_and_the_pods(data: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    register = "GPU-a,10,16384,100,NVIDIA-Tesla T4,0,true,0,hami-core:"
+    node = {"metadata": {"name": "n1", "annotations": {names.NODE_VGPU_REGISTER: register}}}
+    pod = {"metadata": {"name": "p", "namespace": "a", "annotations": {names.VGPU_IDS: "GPU-a,NVIDIA,3000,50:"}},
+           "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}  # fmt: skip
+
+    async def answer(data: DataDir) -> tuple[list[object], list[object]]:
+        return [node], [pod]
+
+    monkeypatch.setattr(status, "_look", answer)
+    with data.hold():
+        data.write_facts({**FACTS, "pid": 4711})
+        told = look(data, "-o", "json")[1]
+        assert look(data)[1].count("a/p (3000 MiB, 50 %)") == 1  # in a pipe, in one line
+    found = json.loads(told)
+    assert found["pods"] == [{"namespace": "a", "name": "p", "node": "n1", "phase": "Running"}]
+    (card,) = found["cards"]
+    assert (card["node"], card["uuid"], card["memory"], card["cores"]) == ("n1", "GPU-a", 3000, 50)
+    assert card["holders"] == [{"pod": "a/p", "memory": 3000, "cores": 50}]
 
 
 def test_no_cluster_is_no_cluster_for_programs_too(data: DataDir) -> None:

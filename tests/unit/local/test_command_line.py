@@ -153,3 +153,54 @@ def test_an_interrupted_command_leaves_no_traceback_and_ends_by_the_signal(tmp_p
     _, said = program.communicate(timeout=30)
     assert said == ""
     assert program.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_h_is_help_for_every_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, help_, _ = said_of([name, "-h"], capsys)
+    assert (code or 0) == 0
+    assert help_ == said_of([name, "--help"], capsys)[1]
+
+
+@pytest.mark.parametrize("name", ["up", "down", "status", "top"])
+def test_help_says_where_a_cluster_lies_unless_it_is_said(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    for module in ("pumice.cli.data_dir", f"pumice.cli.{name}"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    assert "[default: (~/.local/share/pumice/cluster)]" in " ".join(said_of([name, "-h"], capsys)[1].split())
+
+
+def test_the_rules_of_burn_are_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    told = " ".join(said_of(["burn", "-h"], capsys)[1].split())
+    for rule in ("kernels of 1 ms until Ctrl-C", "no end 100 kernels", "--kernels 0 launches none", "--seconds holds it"):
+        assert rule in told
+
+
+def test_a_pod_is_named_with_or_without_a_blank(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "case.json")
+    asked = [["pod", "x"], ["pod/x"], ["pods/x"], ["po/n/x"]]
+    said = {said_of(["explain", *words, "--from", missing], capsys)[2] for words in asked}
+    assert said == {f"pumice: {missing}: No such file or directory\n"}
+    for words in (["x"], ["pod"], ["pod/"], ["node/x"], ["node", "x"]):
+        code, _, told = said_of(["explain", *words, "--from", missing], capsys)
+        assert (code, "write: pumice explain pod" in told) == (2, True)
+
+
+def test_files_without_a_mistake_are_told_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text("kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: a}]}\n")
+    assert said_of(["lint", str(tmp_path / "pod.yaml")], capsys)[:2] == (0, "1 file: nothing to say\n")
+    assert said_of(["lint", str(tmp_path), "-o", "json"], capsys)[1] == "[]\n"
+    (tmp_path / "none").mkdir()
+    assert said_of(["lint", str(tmp_path / "none")], capsys)[1] == "no YAML or conf file there\n"
+
+
+def test_a_fault_is_put_only_into_a_function_that_there_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    machines.create(machine_of("Tesla-T4"), tmp_path / "m").close()
+    fault = ["machine", "faults", str(tmp_path / "m"), "--error", "CUDA_ERROR_OUT_OF_MEMORY", "--call"]
+    assert said_of([*fault, "cuMemAlocc"], capsys)[2] == (
+        "pumice: --call: 'cuMemAlocc' is no function of CUDA or NVML; did you mean \"cuMemAlloc\"?\n"
+    )
+    for call in ("cuMemAlloc", "cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"):
+        assert said_of([*fault, call], capsys)[0] == 0
