@@ -13,7 +13,7 @@ from kit.one_machine import OneMachine
 
 import pumice
 from pumice.adapters.native import loadable
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 
 
 @pytest.mark.parametrize("folder", ["my programs", "a:b", "two; words", "for $ORIGIN"])

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pumice.model.refusal import Unavailable
+from pumice.model.errors import Unavailable
 
 _DIVIDES = re.compile(r"[ :;$]")
 """What ends a path in LD_PRELOAD or LD_LIBRARY_PATH, or is replaced there (ld.so(8))."""
