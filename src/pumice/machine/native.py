@@ -8,8 +8,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from pumice.model.errors import PumiceError
 from pumice.adapters.native import loadable
+from pumice.model.errors import PumiceError
 
 
 class MachineError(PumiceError):
