@@ -79,27 +79,47 @@ class NodeOrder(Plugin):
         return float(total)
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
-        total = np.zeros(len(fits))
-        constraints = cls.constraints
-        labels = state.ledger.terms.labels
-        if self.affinity and constraints.preferred:
-            raw = np.zeros(len(fits))
-            for weight, term in constraints.preferred:
-                raw += weight * labels.match_all(term)[: len(fits)]
-            total += self.affinity * _share_of_largest(raw, fits)
-        if self.taints and state.ledger.table.soft_taints:
-            count = untolerated_soft(state, cls)
-            largest = count[fits].max(initial=0)
-            total += self.taints * (100 - (count * 100 // largest if largest else np.zeros(len(fits))))
-        if self.pods:
-            raw_pods = preferred_pod_scores(state, cls)
-            if raw_pods is not None:
-                total += self.pods * _min_max(raw_pods, fits)
-        if self.spread and constraints.spread:
-            raw_spread = soft_spread_scores(state, cls, fits)
-            if raw_spread is not None:
-                total += self.spread * raw_spread
-        return total
+        parts = [
+            (weight, part)
+            for weight, score in (
+                (self.affinity, _node_affinity), (self.taints, _soft_taints), (self.pods, _pod_affinity),
+                (self.spread, soft_spread_scores),
+            )
+            if weight and (part := score(state, cls, fits)) is not None
+        ]  # fmt: skip
+        return sum((weight * part for weight, part in parts[1:]), parts[0][0] * parts[0][1]) if parts else None
+
+
+def _node_affinity(state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
+    """Weights of the preferred terms that the node meets, as a share of the most that any has."""
+    if not cls.constraints.preferred:
+        return None
+    raw = np.zeros(len(fits))
+    for weight, term in cls.constraints.preferred:
+        raw += weight * state.ledger.terms.labels.match_all(term)[: len(fits)]
+    largest = raw[fits].max(initial=0)
+    return np.floor(raw * 100 / largest) if largest > 0 else None
+
+
+def _soft_taints(state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
+    """The fewer PreferNoSchedule taints are not tolerated, the better; judged per set of taints, of which there are few."""
+    table = state.ledger.table
+    if not table.soft_taints:
+        return None
+    counts, ids = untolerated_soft(state, cls), table.taint_ids
+    seen = np.bincount(ids[fits], minlength=len(counts)) > 0
+    largest = counts[seen].max(initial=0)
+    return np.asarray((100 - counts * 100 // max(largest, 1)).astype(np.float64)[ids]) if largest else None
+
+
+def _pod_affinity(state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
+    """What the node's neighbourhood is worth by the wishes of the pod and of placed pods, from the least to the most."""
+    raw = preferred_pod_scores(state, cls)
+    if raw is None:
+        return None
+    among = raw[fits]
+    low, high = among.min(initial=np.inf), among.max(initial=-np.inf)
+    return np.floor(100 * ((raw - low) / (high - low))) if high > low else None  # in Kubernetes' order
 
 
 def _is_balanced(cls: PodClass) -> bool:
@@ -136,17 +156,3 @@ def _evenness(cpu: int, memory: int, have: list[int]) -> int:
     if have[0] <= 0 or have[1] <= 0:
         return 100
     return int((1 - abs(min(cpu / have[0], 1.0) - min(memory / have[1], 1.0)) / 2) * 100)
-
-
-def _share_of_largest(raw: Floats, fits: NDArray[np.bool_]) -> Floats:
-    largest = raw[fits].max(initial=0)
-    return np.floor(raw * 100 / largest) if largest > 0 else np.zeros(len(raw))
-
-
-def _min_max(raw: Floats, fits: NDArray[np.bool_]) -> Floats:
-    if not fits.any():
-        return np.zeros(len(raw))
-    low, high = raw[fits].min(), raw[fits].max()
-    return np.floor((raw - low) * 100 / (high - low)) if high > low else np.zeros(len(raw))
-
-

@@ -61,8 +61,8 @@ def untolerated(state: State, cls: PodClass, rows: Rows | None) -> tuple[NDArray
 
 
 def untolerated_soft(state: State, cls: PodClass) -> NDArray[np.int64]:
-    """Number of PreferNoSchedule taints per row that the pod does not tolerate."""
-    return _verdicts(state, cls.constraints.tolerations).soft[state.ledger.table.taint_ids]
+    """Number of PreferNoSchedule taints, per set of taints, that the pod does not tolerate."""
+    return _verdicts(state, cls.constraints.tolerations).soft
 
 
 class _Judged(NamedTuple):
