@@ -1,4 +1,4 @@
-"""Pods as clusters have them, for ``decide``: a CoreDNS beside them, applications with terms of their own, nodes to be left alone.
+"""Pods as clusters have them, for ``decide``: a CoreDNS beside them, applications with their own terms, nodes to be left alone.
 
 Each case is placed in whole cycles of the length that the daemon gives them, and checked: no card over, no two pods of an
 application on one node where it forbids that, and a sample of pods goes where a look at every node by every rule would put it.
