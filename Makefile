@@ -21,6 +21,7 @@ setup: $(VENV)/.installed native ## install everything into .venv (leaves .venv/
 
 native: ## build libvgpu.so and the emulated machine's libraries
 	@command -v $(CC) >/dev/null || { echo "Pumice needs a C compiler, and $(CC) is not there; install gcc, or name one with make CC=..." >&2; exit 2; }
+	@[ -e src/pumice/_native/vgpu/libvgpu.so ] || echo "Building the native libraries: half a minute, longer on a busy machine."
 	@$(MAKE) --no-print-directory -C native install
 
 test: setup ## run every test that needs no hardware; prints what was skipped and why
