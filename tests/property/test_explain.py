@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_
 from pumice.cli.casefile import Case, engine_of, trimmed
 from pumice.engine.effects import Bind
 from pumice.engine.explaining.explain import explain
-from pumice.families.explain import Change
 from pumice.families.nvidia_vgpu import NvidiaVgpu
+from pumice.families.offers import Change
 from pumice.families.protocol import Fit
 from pumice.families.settings import Settings
 from pumice.wire import names
@@ -94,8 +95,9 @@ def random_question(dice: random.Random, queues: list[dict[str, Any]]) -> Pod:
         memory = dice.choice((None, 1000, 8000, 14000, 16384, 24000, 50000))
         count, cores = dice.choice((1, 1, 1, 2, 3, 5)), dice.choice((0, 20, 50, 90, 100))
     pod = pod_of("asked", limits(count, memory, cores), annotations=notes)
-    if dice.random() < 0.3:
-        pod.spec.containers.append(pod_of("x", limits(1, 2000, 10)).spec.containers[0])
+    for _ in range(dice.choice((0, 0, 1, 2))):
+        further = limits(1, dice.choice((2000, 6000, 12000)), dice.choice((0, 10, 60)))
+        pod.spec.containers.append(pod_of("x", further).spec.containers[0])
     pod.spec.scheduler_name, pod.status.phase = "volcano", "Pending"
     return pod
 
@@ -124,9 +126,11 @@ def verify(change: Change, world: World, pod: Pod) -> None:
     assert is_bound(world, staying, change.pod), f"not true: {change.text}"
     for smaller in change.smaller:
         assert not is_bound(world, bound, smaller), f"not minimal: {change.text}"
-    for spared in change.evict:
-        fewer = [p for p in bound if p.metadata.uid not in change.evict or p.metadata.uid == spared]
-        assert not is_bound(world, fewer, pod), f"not minimal: {change.text} without {spared}"
+    for node in world[0] if change.evict else ():
+        theirs = [p for p in bound if p.spec.node_name == node.metadata.name]
+        for fewer in (some for size in range(len(change.evict)) for some in combinations(theirs, size)):
+            staying = [p for p in bound if p not in fewer]
+            assert not is_bound(world, staying, pod), f"not the fewest: {change.text}, when {[p.key for p in fewer]} would do"
 
 
 def run_worlds(count: int, seed: int, questions: int = 1) -> Counter[str]:
@@ -148,6 +152,9 @@ def ask(world: World, pod: Pod) -> list[str]:
     assert bool(found.node and not found.gates) == placed, (found.summary, found.gates)
     for change in found.changes:
         verify(change, world, pod)
+    if not placed and not world[2] and "evict" not in {change.kind for change in found.changes}:
+        for node in nodes:
+            assert not is_bound(world, [p for p in bound if p.spec.node_name != node.metadata.name], pod), "who could leave?"
     kinds = [f"{change.kind} for the queue" if found.gates else change.kind for change in found.changes]
     return [*kinds, "fits"] if placed else [*(kinds or ["nothing helps"]), "refused"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pumice.wire.objects import Container, Pod
+from pumice.wire.objects import Container, Pod, Quantities
 from pumice.wire.quantity import parse_quantity
 
 
@@ -30,6 +30,23 @@ def with_amount(pod: Pod, name: str, value: int, containers: Sequence[int]) -> P
             changed[at], resources=msgspec.structs.replace(resources, limits=limits, requests=requests)
         )
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=changed))
+
+
+def renamed(pod: Pod, names: Mapping[str, str]) -> Pod:
+    """The pod with resources under other names, wherever it has no amount under those yet."""
+
+    def changed(container: Container) -> Container:
+        found = container.resources
+        limits, requests = _renamed(found.limits, names), _renamed(found.requests, names)
+        return msgspec.structs.replace(container, resources=msgspec.structs.replace(found, limits=limits, requests=requests))
+
+    containers = [changed(container) for container in pod.spec.containers]
+    early = [changed(container) for container in pod.spec.init_containers]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers, init_containers=early))
+
+
+def _renamed(amounts: Quantities, names: Mapping[str, str]) -> Quantities:
+    return {names.get(name, name) if names.get(name) not in amounts else name: amount for name, amount in amounts.items()}
 
 
 def annotated(pod: Pod, notes: dict[str, str]) -> Pod:

@@ -6,75 +6,26 @@ says that the changed pod fits, and that the next smaller change does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from pumice.families.amounts import meant_mib
-from pumice.families.changed import amount_of, annotated, with_amount
+from pumice.families.changed import amount_of, annotated, renamed, with_amount
+from pumice.families.evictions import left
+from pumice.families.offers import Change, Oracle
 from pumice.families.protocol import Family, Tunables
 from pumice.model.units import INT32_MAX
 from pumice.wire.objects import Pod
 
-NODES_SEARCHED = 64
-"""Nodes looked at for pods whose leaving would help; the most promising ones first."""
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A pod that holds something on a node: who could leave. The last ones in order are the dearest."""
-
-    uid: str
-    name: str
-    priority: int = 0
-    size: int = 0
-
-
-class Oracle(Protocol):
-    """The scheduler's filter over some picture of the cluster. Asking changes nothing."""
-
-    def fits(self, pod: Pod) -> str:
-        """A node that takes the pod, or the empty string."""
-        ...
-
-    def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
-        """Whether that node takes the pod once the pods with these uids have left."""
-        ...
-
-    def crowded(self, pod: Pod) -> Sequence[str]:
-        """Nodes that refuse the pod only for what others hold there, the most promising first."""
-        ...
-
-    def holders(self, node: str) -> Sequence[Holder]:
-        """Who holds something on the node."""
-        ...
-
-    def largest(self) -> int:
-        """The memory of the largest card, in memory units."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change that lets the pod in. ``pod`` is the changed pod (unchanged when others leave); ``wanted`` and ``best``
-    are the value asked for and the value that fits, ``smaller`` the pods with one unit less of change, which do not."""
-
-    kind: str  # unit, memory, cores, cards, mode, constraint, evict, combined
-    text: str
-    node: str
-    pod: Pod
-    wanted: int = 0
-    best: int = 0
-    smaller: tuple[Pod, ...] = ()
-    evict: tuple[str, ...] = ()
-
-
-def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Change, ...]:
-    """Every kind of change that would let the pod in, one of each kind; empty when it fits as it is."""
+def changes(pod: Pod, families: Sequence[Family], oracle: Oracle, meant: Mapping[str, str] | None = None) -> tuple[Change, ...]:
+    """Every kind of change that would let the pod in, one of each kind; empty when it fits as it is. ``meant``: resources that
+    no node offers, and those that may have been meant."""
     if oracle.fits(pod):
         return ()
-    found: list[Change] = []
+    found: list[Change] = [*_other_names(pod, meant or {}, oracle)]
     for family in families:
         tunables = family.tunables
         found += _other_unit(pod, tunables, oracle)
@@ -85,8 +36,21 @@ def changes(pod: Pod, families: Sequence[Family], oracle: Oracle) -> tuple[Chang
         found += _other_mode(pod, family.tunables, oracle)
         found += _dropped(pod, family.tunables, oracle)
     found += _anywhere(pod, oracle)
-    found += _left(pod, oracle)
+    found += left(pod, oracle)
     return tuple(found or _combined(pod, families, oracle))
+
+
+# -- another name -------------------------------------------------------------------------------------------------
+
+
+def _other_names(pod: Pod, meant: Mapping[str, str], oracle: Oracle) -> Iterator[Change]:
+    """All names that nobody offers, as they were probably meant."""
+    changed = renamed(pod, meant)
+    node = oracle.fits(changed) if meant else ""
+    if node:
+        words = ", ".join(f"{right} instead of {wrong}" for wrong, right in sorted(meant.items()))
+        smaller = [renamed(pod, {k: v for k, v in meant.items() if k != wrong}) for wrong in meant]
+        yield Change("name", f"write {words}", node, changed, smaller=tuple(smaller))
 
 
 # -- another unit -------------------------------------------------------------------------------------------------
@@ -209,7 +173,8 @@ def _combined(pod: Pod, families: Sequence[Family], oracle: Oracle) -> Iterator[
             continue
         low = _most(current, name, containers, wanted, oracle)
         current = with_amount(current, name, low, containers)
-        parts.append(f"{name}: {low} instead of {wanted}")
+        whole_cards = not any(name in pod.spec.containers[at].resources.limits for at in containers)
+        parts.append(f"{name}: {low} instead of {'a whole card' if whole_cards else wanted}")
         edges.append((name, low + 1, containers))
     node = oracle.fits(current)
     smaller = tuple(
@@ -281,38 +246,3 @@ def _anywhere(pod: Pod, oracle: Oracle) -> Iterator[Change]:
         if node:
             labels = ", ".join(f"{key}={value}" for key, value in sorted(pod.spec.node_selector.items()))
             yield Change("constraint", f"drop the nodeSelector {labels}", node, changed, smaller=(pod,))
-
-
-# -- others leave -------------------------------------------------------------------------------------------------
-
-
-def _left(pod: Pod, oracle: Oracle) -> Iterator[Change]:
-    """The fewest pods of one node whose leaving lets the pod in; each of them is needed."""
-    best: tuple[tuple[int, int, int], str, tuple[Holder, ...]] | None = None
-    for node in oracle.crowded(pod)[:NODES_SEARCHED]:
-        gone = _needed(pod, node, oracle, len(best[2]) if best else None)
-        if gone:
-            rank = (len(gone), max(h.priority for h in gone), sum(h.size for h in gone))
-            if best is None or rank < best[0]:
-                best = rank, node, gone
-    if best is not None:
-        _, node, gone = best
-        who = ", ".join(holder.name for holder in gone)
-        noun = "this pod" if len(gone) == 1 else f"these {len(gone)} pods"
-        yield Change("evict", f"let {noun} leave {node}: {who}", node, pod, evict=tuple(h.uid for h in gone))
-
-
-def _needed(pod: Pod, node: str, oracle: Oracle, at_most: int | None) -> tuple[Holder, ...]:
-    """One pod if one is enough; else all, less those that may stay, the dearest asked first."""
-    holders = sorted(oracle.holders(node), key=lambda h: (h.priority, h.size, h.name))
-    for holder in holders:
-        if oracle.fits_without(pod, node, (holder.uid,)):
-            return (holder,)
-    if at_most == 1 or not oracle.fits_without(pod, node, tuple(h.uid for h in holders)):
-        return ()
-    gone = list(holders)
-    for holder in reversed(holders):
-        fewer = [h for h in gone if h is not holder]
-        if oracle.fits_without(pod, node, tuple(h.uid for h in fewer)):
-            gone = fewer
-    return tuple(gone)

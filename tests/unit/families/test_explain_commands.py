@@ -134,6 +134,47 @@ def test_what_may_have_been_meant_is_said(
     assert (code, answer in text) == (1, True), text
 
 
+def asked(
+    wanted: dict[str, Any], case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], **notes: str
+) -> dict[str, Any]:
+    pod = {"kind": "Pod", "metadata": {"name": "new", "annotations": notes},
+           "spec": {"containers": [{"resources": {"limits": wanted}}]}}  # fmt: skip
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    _, text = run(capsys, "fits", "-f", tmp_path / "pod.json", "--from", case_file, "-o", "json")
+    answer: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]  # warnings follow
+    return answer
+
+
+def test_a_misspelt_resource_is_offered_under_the_name_that_was_meant(
+    case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits_of = {names.VGPU_NUMBER: 1, "volcano.sh/vgpu-memroy": 3000}
+    answer = asked(limits_of, case_file, tmp_path, capsys)
+    assert answer["hints"] == [f"no node offers volcano.sh/vgpu-memroy; did you mean '{names.VGPU_MEMORY}'?"]
+    assert [(change["kind"], change["text"], change["node"]) for change in answer["changes"]] == [
+        ("name", f"write {names.VGPU_MEMORY} instead of volcano.sh/vgpu-memroy", "n1")
+    ]
+
+
+def test_a_combined_offer_speaks_of_a_whole_card_where_nobody_wrote_a_number(
+    case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only = {names.USE_GPU_UUID: "GPU-aaa"}
+    answer = asked({names.VGPU_NUMBER: 2}, case_file, tmp_path, capsys, **only)
+    texts = [change["text"] for change in answer["changes"] if change["kind"] == "combined"]
+    assert len(texts) == 1
+    assert f"{names.VGPU_MEMORY}: 6384 instead of a whole card" in texts[0], texts
+
+
+def test_programs_are_told_the_numbers_of_what_is_insufficient(
+    case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for resource, amount, wanted, best in (("cpu", "4500m", 4500, 0), (names.VGPU_NUMBER, 90, 90, 79)):
+        answer = asked({resource: amount}, case_file, tmp_path, capsys)
+        (misfit,) = answer["misfits"]
+        assert (misfit["text"], misfit["wanted"], misfit["best"]) == (f"Insufficient {resource}", wanted, best)
+
+
 def test_the_templates_of_a_volcano_job_are_asked_about_in_its_queue(
     case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

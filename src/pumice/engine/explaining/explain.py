@@ -17,11 +17,12 @@ from pumice.engine.engine import Engine
 from pumice.engine.explaining.what_if import EngineOracle, Payer
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.ledger import Hold, Holding
-from pumice.families.explain import Change, changes
+from pumice.families.explain import changes
+from pumice.families.offers import Change
 from pumice.model.cards import Grant
 from pumice.model.refusal import CardMisfit, Misfit, Refusal
 from pumice.wire import names
-from pumice.wire.device_config import nearest
+from pumice.wire.device_config import nearest_word
 from pumice.wire.objects import Pod
 
 
@@ -67,7 +68,12 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
     choice = engine.placer.choose(cls)
     oracle = EngineOracle(engine, why.misfits, payer)
-    offers = changes(pod, engine.families, oracle) if choice is None or gates else ()
+    unoffered = _unoffered(engine, cls)
+    meant = {wrong: right for wrong, right in unoffered.items() if right}
+    hints = tuple(
+        f"no node offers {wrong}" + (f"; did you mean {right!r}?" if right else "") for wrong, right in unoffered.items()
+    )
+    offers = changes(pod, engine.families, oracle, meant) if choice is None or gates else ()
     engine.placer.still_holds(cls, why)
     short, gang = (payer.short(), payer.gang) if payer else ("", 0)
     words = (*own_gates(engine, pod), *queue_words(engine, pod, now)) if gates else ()
@@ -85,21 +91,20 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     else:
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, grants, (), words, why.nodes, fitting, why.misfits,
-                       dict(why.counts), _hints(engine, cls), offers, gang)  # fmt: skip
+                       dict(why.counts), hints, offers, gang)  # fmt: skip
 
 
-def _hints(engine: Engine, cls: PodClass) -> tuple[str, ...]:
-    """What may have been meant by each resource that no node has."""
+def _unoffered(engine: Engine, cls: PodClass) -> dict[str, str]:
+    """Each resource that no node has, and what may have been meant by it (empty where that cannot be told)."""
     offered = [name for name, amount in engine.state.ledger.table.total.items() if amount]
-    missing = [name for name, _ in cls.request.items if name not in offered]
-    return tuple(f"no node offers {name}{_meant(name, offered)}" for name in missing if offered)
+    return {name: _meant(name, offered) for name, _ in cls.request.items if name not in offered} if offered else {}
 
 
 def _meant(name: str, offered: Sequence[str]) -> str:
     known = {**names.SAME_ELSEWHERE, **names.OTHER_SHARING}.get(name)
     if known is None:
-        return nearest(name, offered)
-    return f"; did you mean {known!r}?" if known in offered else ""
+        return nearest_word(name, offered)
+    return known if known in offered else ""
 
 
 def _because(pod: Pod) -> str:

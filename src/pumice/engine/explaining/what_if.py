@@ -15,7 +15,7 @@ from pumice.engine.placing.placer import Choice
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import QueueState, Status, Task
 from pumice.engine.state.resources import HUGE, add, amount_text, lacking, subtract
-from pumice.families.explain import Holder
+from pumice.families.offers import Holder
 from pumice.model.refusal import Misfit, Short
 from pumice.wire.objects import Pod
 
@@ -53,13 +53,13 @@ class EngineOracle:
                 holding.state = hold
 
     def crowded(self, pod: Pod) -> Sequence[str]:
-        """Nodes whose refusal is not final, those with the smallest shortage first."""
+        """Nodes whose refusal is not final, those with the smallest shortage first, as a part of what is wanted."""
         found = self._misfits
         if found is None:
             found = self.engine.placer.why(self.state.classes.of(pod), per_node=True).misfits
         misfits = [m for m in found if not m.final]
         ours = [m for m in misfits if m.short is not Short.REQUEST or "Insufficient" in m.text]
-        return [m.node for m in sorted(ours, key=lambda m: (m.wanted - m.best, m.node))]
+        return [m.node for m in sorted(ours, key=lambda m: ((m.wanted - m.best) / max(1, m.wanted), m.node))]
 
     def holders(self, node: str) -> Sequence[Holder]:
         found = []

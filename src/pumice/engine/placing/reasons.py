@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pumice.engine.framework import Framework, Verdict
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.resources import amount_text
+from pumice.engine.state.resources import amount_text, unit
 from pumice.engine.state.state import State
 from pumice.families.protocol import Ask, Fit
 from pumice.model.refusal import Misfit, Short
@@ -65,15 +65,20 @@ def why_not(state: State, framework: Framework, exact: Exact, cls: PodClass, *, 
     return Why(len(rows), tally.counts, tuple(misfits), final)
 
 
-def _numbers(name: str, amount: int, have: NDArray[np.int64], used: NDArray[np.int64]) -> Callable[[int], str]:
+Numbers = tuple[int, int, str]
+"""What is wanted, what there is at best, and both in words."""
+
+
+def _numbers(name: str, amount: int, have: NDArray[np.int64], used: NDArray[np.int64]) -> Callable[[int], Numbers]:
     """What is wanted of a resource and what the node at one place in the rows has of it."""
     wanted = amount_text(name, amount)
 
-    def at(place: int) -> str:
+    def at(place: int) -> Numbers:
         whole, taken = int(have[place]), int(used[place])
+        text = f"{wanted} wanted, {amount_text(name, whole - taken)} of {amount_text(name, whole)} free"
         if whole < amount:
-            return f"{wanted} wanted, the node has {amount_text(name, whole)}"
-        return f"{wanted} wanted, {amount_text(name, whole - taken)} of {amount_text(name, whole)} free"
+            text = f"{wanted} wanted, the node has {amount_text(name, whole)}"
+        return -(-amount // unit(name)), max(0, whole - taken) // unit(name), text
 
     return at
 
@@ -94,8 +99,8 @@ class _Tally:
         self.open_rows = np.ones(len(self.rows), bool)
         self.refused, self.for_good = np.zeros(len(self.rows), bool), np.zeros(len(self.rows), bool)
 
-    def note(self, verdict: Verdict, detail: Callable[[int], str] = lambda at: "") -> None:
-        """``detail`` adds the numbers of one place in ``rows``."""
+    def note(self, verdict: Verdict, numbers: Callable[[int], Numbers] = lambda at: (0, 0, "")) -> None:
+        """``numbers`` are those of one place in ``rows``."""
         hit = verdict.failed & self.open_rows
         number = int(hit.sum())
         if not number:
@@ -105,10 +110,9 @@ class _Tally:
         if verdict.final:
             self.for_good |= hit
         if self.names is not None:
-            self.misfits += [
-                Misfit(self.names[at], verdict.short, verdict.text, final=verdict.final, detail=detail(at))
-                for at in np.flatnonzero(hit).tolist()
-            ]
+            for at in np.flatnonzero(hit).tolist():
+                wanted, best, text = numbers(at)
+                self.misfits.append(Misfit(self.names[at], verdict.short, verdict.text, wanted, best, verdict.final, detail=text))
         if verdict.abort:
             self.open_rows &= ~hit
 

@@ -189,6 +189,11 @@ def lacking(wanted: Mapping[str, int], limit: Mapping[str, int], *, missing: int
     return sorted(short, key=dimension_order)
 
 
+def unit(name: str) -> int:
+    """What divides an amount into the numbers that programs are told: thousandths of a core, bytes, whole pods and devices."""
+    return 1 if name in (CPU, MEMORY, PODS) else 1000
+
+
 def amount_text(name: str, value: int) -> str:
     """One amount as people write it: memory in Mi."""
     return f"{value / 2**20:.0f}Mi" if name == MEMORY else str(render({name: value})[name])

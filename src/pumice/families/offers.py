@@ -1,0 +1,58 @@
+"""What ``explain`` offers, and whom it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pumice.wire.objects import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A pod that holds something on a node: who could leave. The last ones in order are the dearest."""
+
+    uid: str
+    name: str
+    priority: int = 0
+    size: int = 0
+
+
+class Oracle(Protocol):
+    """The scheduler's filter over some picture of the cluster. Asking changes nothing."""
+
+    def fits(self, pod: Pod) -> str:
+        """A node that takes the pod, or the empty string."""
+        ...
+
+    def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
+        """Whether that node takes the pod once the pods with these uids have left."""
+        ...
+
+    def crowded(self, pod: Pod) -> Sequence[str]:
+        """Nodes that refuse the pod only for what others hold there, the most promising first."""
+        ...
+
+    def holders(self, node: str) -> Sequence[Holder]:
+        """Who holds something on the node."""
+        ...
+
+    def largest(self) -> int:
+        """The memory of the largest card, in memory units."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that lets the pod in. ``pod`` is the changed pod (unchanged when others leave); ``wanted`` and ``best``
+    are the value asked for and the value that fits, ``smaller`` the pods with one unit less of change, which do not."""
+
+    kind: str  # unit, memory, cores, cards, mode, constraint, evict, combined
+    text: str
+    node: str
+    pod: Pod
+    wanted: int = 0
+    best: int = 0
+    smaller: tuple[Pod, ...] = ()
+    evict: tuple[str, ...] = ()
