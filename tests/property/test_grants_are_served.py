@@ -27,6 +27,7 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
 
 MODELS = (("Tesla V100-SXM2-16GB", 16384), ("NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA A100-SXM4-80GB", 81920))
+BOUND = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
 CONF = """
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -60,6 +61,8 @@ def pod_object(dice: random.Random, number: int) -> dict[str, Any]:
         wanted: dict[str, Any] = {names.VGPU_NUMBER: dice.choice((1, 1, 1, 2))}
         if dice.random() < 0.8:
             wanted[names.VGPU_MEMORY] = dice.choice((1000, 3000, 5120, 9000, 18000, 40000))
+        elif dice.random() < 0.5:
+            wanted[names.VGPU_MEMORY_PERCENTAGE] = dice.choice((1, 30, 50, 99, 100))
         if dice.random() < 0.5:
             wanted[names.VGPU_CORES] = dice.choice((0, 10, 30, 50, 100))
         containers.append({"name": f"c{at}", "resources": {"limits": wanted}})
@@ -100,7 +103,7 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
                 foreign += 1
                 continue
             meta = {**obj["metadata"], "annotations": {**obj["metadata"]["annotations"], **bind.annotations}}
-            bound = convert(NodePod, {**obj, "metadata": meta, "spec": {**obj["spec"], "nodeName": bind.node}})
+            bound = convert(NodePod, {**obj, "metadata": meta, "spec": {**obj["spec"], "nodeName": bind.node}, "status": BOUND})
             for container in obj["spec"]["containers"]:
                 count = container["resources"]["limits"][names.VGPU_NUMBER]
                 decision = desks[bind.node].allocate([bound], [f"id-{i}" for i in range(count)])
@@ -128,7 +131,7 @@ def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
             engine.state.put_pod(convert(Pod, obj))
             for bind in (e for e in engine.cycle(100.0 + number).effects if isinstance(e, Bind)):
                 bound = {**obj, "metadata": {**obj["metadata"], "annotations": bind.annotations},
-                         "spec": {**obj["spec"], "nodeName": "n"}}  # fmt: skip
+                         "spec": {**obj["spec"], "nodeName": "n"}, "status": BOUND}  # fmt: skip
                 decision = allocator.allocate([convert(NodePod, bound)], amount)
                 assert isinstance(decision, Shared), decision
                 allocator.settled(decision)
