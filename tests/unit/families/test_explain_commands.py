@@ -52,13 +52,10 @@ def case_file(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    code = 0
-    try:
+    with pytest.raises(SystemExit) as stopped:
         cli.main([str(argument) for argument in arguments])
-    except SystemExit as stopped:
-        code = int(stopped.code or 0)
     captured = capsys.readouterr()
-    return code, captured.out + captured.err
+    return int(stopped.value.code or 0), captured.out + captured.err
 
 
 def test_a_waiting_pod_is_explained_card_by_card_with_what_would_let_it_in(
