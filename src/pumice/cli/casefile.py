@@ -24,6 +24,7 @@ from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.engine.effects import Bind, PodCondition
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
+from pumice.families.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import names, volcano
@@ -62,6 +63,8 @@ class Case:
     scheduler_names: list[str] = field(default_factory=lambda: [names.SCHEDULER_NAME])
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """What is to be known of the configuration beside it: that another one stands there and is refused."""
 
     def pod(self, namespace: str, name: str) -> Pod:
         """Raises BadInput when the picture has no such pod."""
@@ -206,15 +209,18 @@ class Source:
 
 
 def picture(source: Source) -> Case:
-    """Load or collect. Raises BadInput or Unavailable with one line."""
+    """Load or collect, and say what is remarkable about it. Raises BadInput or Unavailable with one line."""
     if source.file is not None:
         case = load(source.file)
         case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
-        return case
-    try:
-        return asyncio.run(_collect(source))
-    except ApiError as error:
-        raise Unavailable(f"the API server does not answer as expected: {error}") from None
+    else:
+        try:
+            case = asyncio.run(_collect(source))
+        except ApiError as error:
+            raise Unavailable(f"the API server does not answer as expected: {error}") from None
+    for remark in case.remarks:
+        typer.echo(remark, err=True)
+    return case
 
 
 async def _collect(source: Source) -> Case:
@@ -236,10 +242,9 @@ def _own_cluster() -> Path | None:
 async def collect(kube: Cluster, configmap: str) -> Case:
     """Read everything a decision looks at. Kinds that the cluster does not have are empty."""
     case = Case(now=time.time())
-    case.scheduler_conf = await _data(kube, configmap, names.SCHEDULER_CONF_KEY) or DEFAULT_CONF
-    settings = Engine(parse_scheduler_conf(case.scheduler_conf)).settings
+    case.scheduler_conf, settings = await _scheduler_conf(kube, configmap, case.remarks)
     where = f"{settings.configmap_namespace}/{settings.configmap}"
-    case.device_config = await _data(kube, where, names.DEVICE_CONFIG_KEY)
+    case.device_config = await _device_config(kube, where, configmap, case.remarks)
     for key, (resource, kind) in SLICES.items():
         try:
             items = (await kube.list(resource)).get("items") or []
@@ -251,17 +256,57 @@ async def collect(kube: Cluster, configmap: str) -> Case:
     return case
 
 
-async def _data(kube: Cluster, where: str, key: str) -> str:
-    """What stands under ``key``; empty when it is not there, or may not be read, which is said: an answer from the defaults
-    may be another than the scheduler's."""
+async def _scheduler_conf(kube: Cluster, where: str, remarks: list[str]) -> tuple[str, Settings]:
+    """The configuration that the scheduler goes by: the one that stands there, else the last that it could use, else, where
+    none stands there, the built-in one. Raises BadInput."""
+    data = await _data(kube, where, remarks)
+    if data is None:
+        return DEFAULT_CONF, Settings()
+    try:
+        if names.SCHEDULER_CONF_KEY not in data:
+            raise BadInput(f"it has no key {names.SCHEDULER_CONF_KEY}")
+        text = str(data[names.SCHEDULER_CONF_KEY])
+        return text, Engine(parse_scheduler_conf(text)).settings
+    except BadInput as error:
+        good = await _last_good(kube, where, f"ConfigMap {where} is refused: {error}", remarks)
+        text = good[names.SCHEDULER_CONF_KEY]
+        return text, Engine(parse_scheduler_conf(text)).settings
+
+
+async def _device_config(kube: Cluster, where: str, beside: str, remarks: list[str]) -> str:
+    """The device configuration that the scheduler goes by; empty where there is none. Raises BadInput."""
+    text = str((await _data(kube, where, remarks, needed=False) or {}).get(names.DEVICE_CONFIG_KEY, ""))
+    try:
+        if text:
+            parse_device_config(text)
+        return text
+    except BadInput as error:
+        good = await _last_good(kube, beside, f"ConfigMap {where} is refused: {error}", remarks)
+        return good.get(names.DEVICE_CONFIG_KEY, "")
+
+
+async def _last_good(kube: Cluster, where: str, refusal: str, remarks: list[str]) -> dict[str, str]:
+    """What the scheduler wrote down when it could use it. Raises BadInput where there is nothing."""
+    kept = await _data(kube, f"{where}{names.LAST_GOOD}", [], needed=False) or {}
+    if names.SCHEDULER_CONF_KEY not in kept:
+        raise BadInput(f"{refusal}; no last good one is known to answer by, and a scheduler that is started now places nothing")
+    remarks.append(f"{refusal}; answering by the last good one. The scheduler goes by it too, unless it was started since: "
+                   "then it places nothing")  # fmt: skip
+    return {key: str(text) for key, text in kept.items()}
+
+
+async def _data(kube: Cluster, where: str, remarks: list[str], *, needed: bool = True) -> dict[str, Any] | None:
+    """What a ConfigMap holds; None when it is not there, or may not be read. Where it is ``needed`` that is remarked: an answer
+    from the defaults may be another than the scheduler's."""
     namespace, _, name = where.partition("/")
     try:
         found = await kube.get(volcano.CONFIGMAPS, name, namespace)
     except ApiError as error:
         if error.code == 403:
-            typer.echo(f"ConfigMap {where} may not be read with these credentials; answering from the defaults", err=True)
-        if error.code in (403, 404):
-            return ""
-        raise
-    data = found.get("data") or {}
-    return str(data.get(key, ""))
+            remarks.append(f"ConfigMap {where} may not be read with these credentials; answering from the defaults")
+        elif error.code != 404:
+            raise
+        elif needed:
+            remarks.append(f"there is no ConfigMap {where}; answering by the built-in configuration")
+        return None
+    return found.get("data") or {}

@@ -48,7 +48,7 @@ def main(
         list[str] | None, typer.Option(help="key:value; only nodes with one of these labels take part.")
     ] = None,
     disable_default_scheduler_config: Annotated[
-        bool, typer.Option(help="A broken configuration file at the start is an error; else the built-in one is used.")
+        bool, typer.Option(help="A broken configuration file at the start is an error; else it is waited out, unready.")
     ] = False,
     strict: Annotated[bool, typer.Option(help="Refuse a configuration that has warnings.")] = False,
     implicit_groups: Annotated[bool, typer.Option(help="Schedule bare pods at once as groups of one.")] = True,
@@ -71,7 +71,7 @@ def main(
         conf=scheduler_conf,
         configmap=scheduler_configmap,
         strict=strict,
-        fallback_conf=not disable_default_scheduler_config,
+        unready_conf=not disable_default_scheduler_config,
         node_selector=tuple(label_pair(text) for text in node_selector or ()),
         period=duration("--schedule-period", schedule_period),
         default_queue=default_queue,

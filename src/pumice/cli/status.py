@@ -7,9 +7,12 @@ import json
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from pumice.adapters.kube import KubeClient
@@ -55,6 +58,9 @@ def status(
         raise SystemExit(1) from error
     known = [convert(Pod, pod) for pod in pods]
     rows = card_rows([convert(Node, node) for node in nodes], known)
+    problem = scheduler_problem(facts)
+    if problem:
+        facts["scheduler_problem"] = problem
     if output is Output.JSON:
         there = [_pod_row(pod) for pod in known]
         cards = [asdict(row) for row in rows]
@@ -78,6 +84,20 @@ async def _look(data: DataDir) -> tuple[list[Json], list[Json]]:
         return nodes["items"], pods["items"]
 
 
+def scheduler_problem(facts: dict[str, Any]) -> str:
+    """What the scheduler says of itself that people should know: why it is not ready, or that its configuration is refused."""
+    if "scheduler" not in facts:
+        return ""
+    try:
+        with urlopen(f"http://{facts['scheduler']}/readyz", timeout=PATIENCE) as answer:
+            lines = answer.read().decode("utf-8", "replace").splitlines()
+        return "; ".join(lines[1:])
+    except HTTPError as refusal:
+        return f"it places nothing, {refusal.read().decode('utf-8', 'replace')}"
+    except (OSError, ValueError) as error:
+        return f"it does not answer: {error}"
+
+
 def _parts(facts: dict[str, Any]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("Part")
@@ -86,6 +106,8 @@ def _parts(facts: dict[str, Any]) -> Table:
     table.add_row("API server", str(facts["server"]))
     if "scheduler" in facts:
         table.add_row("scheduler", f"http://{facts['scheduler']}/metrics")
+    if "scheduler_problem" in facts:
+        table.add_row("", f"[red]{escape(facts['scheduler_problem'])}[/red]")
     for name, address in dict(facts.get("monitors") or {}).items():
         table.add_row(f"monitor of {name}", f"http://{address}/metrics")
     return table

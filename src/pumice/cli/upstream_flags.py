@@ -1,7 +1,8 @@
 """Flags as Volcano's own manifests write them, for the commands that take the place of its programs.
 
 Go programs write ``--enable-healthz=true``; click knows ``--enable-healthz`` and ``--no-enable-healthz`` only. Flags of upstream
-that have no meaning here are accepted and named once, so that a Deployment can be taken over unchanged.
+that have no meaning here are accepted and named once, so that a Deployment can be taken over unchanged. Those of them whose
+promise is not kept are warned of with the consequence (wire/without_effect.py), and refused under ``--strict``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import Any
 
 import typer
 from typer.core import TyperCommand
+
+from pumice.model.errors import BadInput
+from pumice.wire.device_config import nearest
+from pumice.wire.without_effect import What, rows
 
 TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 FALSE = frozenset({"false", "False", "FALSE", "f", "F", "0"})
@@ -40,23 +45,46 @@ class UpstreamCommand(TyperCommand):
         known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
         switches = {option for param in self.params if getattr(param, "is_flag", False) for option in param.opts}
         rewritten, ignored = rewrite(args, known, switches)
+        warnings = [text for flag, value in ignored for text in unkept(flag.lstrip("-"), value)]
+        if warnings and "--strict" in rewritten:
+            raise BadInput(f"{warnings[0]} (strict)")
+        for text in warnings:
+            typer.echo(text, err=True)
         if ignored:
-            typer.echo(f"without effect here: {', '.join(ignored)}", err=True)
+            typer.echo(f"without effect here: {', '.join(flag for flag, _ in ignored)}", err=True)
         return super().parse_args(ctx, rewritten)
 
 
-def rewrite(args: Iterable[str], known: set[str], switches: set[str]) -> tuple[list[str], list[str]]:
-    """(arguments for click, flags that were left out)."""
+def unkept(flag: str, value: str) -> list[str]:
+    """What a flag that was left out would have promised, one sentence each."""
+    if flag != "feature-gates":
+        row = rows(What.FLAG).get(flag)
+        return [row.text] if row is not None and row.asks(value) else []
+    found = []
+    for pair in filter(None, value.split(",")):
+        name, _, wanted = pair.partition("=")
+        gate = rows(What.GATE).get(name.strip())
+        if gate is None:
+            found.append(f"feature gate {name.strip()!r} is not known{nearest(name, rows(What.GATE))}")
+        elif gate.asks(wanted.strip()):
+            found.append(gate.text)
+    return found
+
+
+def rewrite(args: Iterable[str], known: set[str], switches: set[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """(arguments for click, flags that were left out with their values)."""
     kept: list[str] = []
-    ignored: list[str] = []
+    ignored: list[tuple[str, str]] = []
     rest = list(args)
     while rest:
         word = rest.pop(0)
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and flag not in known and flag[2:] in WITHOUT_EFFECT:
-            ignored.append(flag)
-            if not equals and flag[2:] not in _SWITCHES and rest and not rest[0].startswith("-"):
-                rest.pop(0)
+            if not equals and flag[2:] in _SWITCHES:
+                value = "true"
+            elif not equals and rest and not rest[0].startswith("-"):
+                value = rest.pop(0)
+            ignored.append((flag, value))
         elif equals and flag in switches and value in TRUE:
             kept.append(flag)
         elif equals and flag in switches and value in FALSE:

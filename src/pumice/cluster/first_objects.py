@@ -62,6 +62,9 @@ async def _configuration(kube: Cluster) -> None:
         "metadata": {"name": names.SCHEDULER_CONFIGMAP, "namespace": names.SYSTEM_NAMESPACE},
         "data": {names.SCHEDULER_CONF_KEY: SCHEDULER_CONF},
     })  # fmt: skip
+    await _create(kube, CONFIGMAPS, {
+        "metadata": {"name": f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}", "namespace": names.SYSTEM_NAMESPACE},
+    })  # fmt: skip
 
 
 def volcano_kinds() -> list[Json]:

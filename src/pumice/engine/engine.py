@@ -14,7 +14,7 @@ from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.cycle.cycle import Cycle, Plan
 from pumice.engine.framework import Framework
 from pumice.engine.placing.placer import Placer
-from pumice.engine.plugins import make, without_effect
+from pumice.engine.plugins import always, make
 from pumice.engine.plugins.deviceshare import device_arguments
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
@@ -50,15 +50,19 @@ class Engine:
     # -- configuration ------------------------------------------------------------------------------------------
 
     def configure(self, conf: SchedulerConf, device_config: DeviceConfig | None = None,
-                  families: list[Family] | None = None) -> list[str]:  # fmt: skip
+                  families: list[Family] | None = None, strict: bool = False) -> list[str]:  # fmt: skip
         """Take over a configuration and return sentences for the log. Raises BadInput and changes nothing when it
-        cannot be used. ``families`` replaces the ones that the arguments would make (tests)."""
+        cannot be used; ``strict``: nor when there is anything to remark. ``families`` replaces the ones that the arguments
+        would make (tests)."""
         arguments = device_arguments(conf)
         settings = settings_from(arguments) if arguments is not None else Settings()
         if isinstance(settings, Refusal):
             raise BadInput(f"{settings.field}: {settings.text}")
         made = families if families is not None else families_from(settings, device_config) if arguments else []
-        framework = Framework(conf, make)
+        framework = Framework(conf, make, always(conf, made, device_config))
+        remarks = _remarks(conf, settings, framework)
+        if strict and remarks:
+            raise BadInput(f"{remarks[0]} (strict)")
         same = getattr(self, "settings", None) == settings and self.device_config == device_config and families is None
         self.conf, self.settings, self.device_config, self.framework = conf, settings, device_config, framework
         if not same or not hasattr(self, "placer"):
@@ -75,16 +79,7 @@ class Engine:
         self.state.sleeping.clear()
         self.state.unexplained.clear()
         self.state.woken_at = -1
-        return complaints + self._remarks(conf, settings)
-
-    def _remarks(self, conf: SchedulerConf, settings: Settings) -> list[str]:
-        found = list(conf.warnings)
-        found += [w for w in settings.warnings if not w.startswith("unknown argument") or "argument pumice." in w]
-        found += [complaint for plugin in self.framework.plugins for complaint in plugin.arguments.complaints]
-        found += [f"action {name} is accepted and has no effect" for name in conf.actions if name not in ACTIONS]
-        names = {entry.name for tier in conf.tiers for entry in tier}
-        found += [f"plugin {name} is accepted and has no effect" for name in without_effect(names)]
-        return found
+        return complaints + remarks
 
     @property
     def volume_patience(self) -> float:
@@ -212,3 +207,10 @@ class Engine:
         self.state.activate(job)
         self.state.wake_waiting()
         return task
+
+
+def _remarks(conf: SchedulerConf, settings: Settings, framework: Framework) -> list[str]:
+    found = list(conf.warnings)
+    found += [w for w in settings.warnings if not w.startswith("unknown argument") or "argument pumice." in w]
+    found += [complaint for plugin in framework.plugins for complaint in plugin.arguments.complaints]
+    return found

@@ -131,10 +131,13 @@ Answer = TypeVar("Answer", bound=Callable[..., Any])
 class Framework:
     """The plugins of one configuration."""
 
-    def __init__(self, conf: SchedulerConf, make: Callable[[PluginConf], Plugin | None]) -> None:
+    def __init__(
+        self, conf: SchedulerConf, make: Callable[[PluginConf], Plugin | None], always: Sequence[Plugin] = ()
+    ) -> None:
+        """``always`` stand before the first tier, so that no vote for a job is counted past theirs."""
         self.conf = conf
-        self.plugins: list[Plugin] = []
-        self._tiers: list[list[tuple[PluginConf, Plugin]]] = []
+        self.plugins: list[Plugin] = [*always]
+        self._tiers: list[list[tuple[PluginConf, Plugin]]] = [[(PluginConf(plugin.name), plugin) for plugin in always]]
         for tier in conf.tiers:
             made = [(entry, plugin) for entry in tier if (plugin := make(entry)) is not None]
             self._tiers.append(made)

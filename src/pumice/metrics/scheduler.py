@@ -40,6 +40,8 @@ class SchedulerMetrics:
         self.evictions: Counter[str] = Counter()
         self.bad_configurations = 0
         self.refused_objects = 0
+        self.refused_documents: dict[str, bool] = {}
+        """Configurations by what they are, and whether the newest text of each is refused."""
         self.moves = 0
         """Counts what was observed: a page made before is out of date when it differs."""
         prefix = "volcano_"
@@ -133,7 +135,8 @@ class SchedulerMetrics:
         """What the page depends on, cheaply; None when that is not known."""
         if self._changes is None:
             return None
-        return (self._changes(), self.moves, self.bad_configurations, self.refused_objects)
+        return (self._changes(), self.moves, self.bad_configurations, self.refused_objects,
+                tuple(self.refused_documents.values()))  # fmt: skip
 
     def _text(self) -> bytes:
         lines: list[str] = []
@@ -156,5 +159,7 @@ class SchedulerMetrics:
                           (({"action": action}, count) for action, count in self.evictions.items()))  # fmt: skip
         yield from family("pumice_bad_configurations_total", "counter", "Configurations refused",
                           [({}, self.bad_configurations)])  # fmt: skip
+        yield from family("pumice_configuration_refused", "gauge", "Whether the newest text of a configuration is refused",
+                          [({"what": what}, int(refused)) for what, refused in self.refused_documents.items()])  # fmt: skip
         problems = self.refused_objects + len(self._engine.state.problems)
         yield from family("pumice_objects_set_aside", "gauge", "Objects with unusable data", [({}, problems)])

@@ -34,10 +34,14 @@ OTHER_SHARING: Final = {
 }  # fmt: skip
 """The nearest resource of the legacy sharing to one of vGPU, and the reverse; a scheduler has one of the two."""
 
+HUAWEI: Final = "huawei.com/"
+
 # On the node
 NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"
 NODE_VGPU_HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 NODE_GPU_UNHEALTHY_IDS: Final = "volcano.sh/gpu-unhealthy-ids"
+NODE_NPU_REGISTER: Final = "hami.io/node-register-"
+"""And the common word of the model behind it (spec ascend 5)."""
 NODE_LOCK_VGPU: Final = "hamivgpu"
 NODE_LOCK_GPUSHARE: Final = "gpu"
 CORDONED_CARDS: Final = "pumice.io/cordoned-cards"
@@ -91,6 +95,8 @@ SCHEDULER_NAME: Final = "volcano"
 SYSTEM_NAMESPACE: Final = "volcano-system"
 SCHEDULER_CONFIGMAP: Final = "volcano-scheduler-configmap"
 SCHEDULER_CONF_KEY: Final = "volcano-scheduler.conf"
+LAST_GOOD: Final = "-last-good"
+"""Behind the name of the scheduler's ConfigMap: the one in which it keeps the last text that it could use."""
 DEVICE_CONFIGMAP: Final = "volcano-vgpu-device-config"
 DEVICE_CONFIG_NAMESPACE: Final = "kube-system"
 DEVICE_CONFIG_KEY: Final = "device-config.yaml"

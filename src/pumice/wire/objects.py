@@ -84,6 +84,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     scheduling_gates: list[SchedulingGate] = []
     host_network: bool = False
     resources: Resources | None = None
+    resource_claims: list[dict[str, Any]] = []
 
 
 class PodCondition(Struct, rename="camel", gc=False):

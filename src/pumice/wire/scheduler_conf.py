@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from pumice.model.errors import BadInput
+from pumice.wire.without_effect import What, rows
 from pumice.wire.yaml_lines import Lined, load_lined
 
 ACTIONS: Final = frozenset(
@@ -242,6 +243,8 @@ class _Reader:
                 self._warn((key,), "plugins stand in a list of tiers; write tiers:, and below it - plugins:")
             elif key not in TOP:
                 self._warn((key,), f"unknown key {key!r} is ignored{nearest(str(key).lower(), TOP)}")
+            else:
+                self._without_effect(What.KEY, key, (key,), data[key])
 
     def actions(self, data: Mapping[str, Any]) -> tuple[str, ...]:
         given = data.get("actions")
@@ -254,6 +257,7 @@ class _Reader:
             if word not in ACTIONS:
                 typographic = " (typographic quotation marks belong to the word)" if _CURLED & set(word) else ""
                 self._refuse(("actions",), f"unknown action {word!r}{nearest(word, ACTIONS)}{typographic}")
+            self._without_effect(What.ACTION, word, ("actions",))
         return tuple(words)
 
     def tiers(self, data: Mapping[str, Any]) -> tuple[tuple[PluginConf, ...], ...]:
@@ -295,8 +299,10 @@ class _Reader:
             if arguments is not None:
                 self._warn((*path, "arguments"), "arguments are ignored: expected key: value below it, without dashes")
             arguments = {}
-        for key in arguments:
+        self._without_effect(What.PLUGIN, name, path)
+        for key, value in arguments.items():
             self._check_argument(name, str(key), (*path, "arguments", key))
+            self._without_effect(What.ARGUMENT, str(key), (*path, "arguments", key), value)
         return PluginConf(name, Arguments({str(k): v for k, v in arguments.items()}, f"plugin {name}"),
                           self._switched_off(entry, path))  # fmt: skip
 
@@ -325,7 +331,13 @@ class _Reader:
                 off.add(switch)
             else:
                 off.discard(switch)
+                self._without_effect(What.SWITCH, f"{entry.get('name')}.enable{switch}", (*path, key))
         return frozenset(off)
+
+    def _without_effect(self, what: What, name: str, path: tuple[str | int, ...], value: Any = None) -> None:
+        row = rows(what).get(name)
+        if row is not None and row.asks(value):
+            self._warn(path, row.text)
 
     def _refuse(self, path: tuple[str | int, ...], text: str) -> None:
         self.errors.append(f"{self._source} line {self._lined.line(*path)}: {text}")

@@ -37,6 +37,7 @@ PRIORITY_CLASSES: Final = Resource(SCHEDULING, "v1", "priorityclasses", namespac
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
 POD_GROUPS: Final = Resource(VOLCANO, "v1beta1", "podgroups")
 QUEUES: Final = Resource(VOLCANO, "v1beta1", "queues", namespaced=False)
+JOBS: Final = Resource("batch.volcano.sh", "v1alpha1", "jobs")
 
 COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands")
 
@@ -69,12 +70,18 @@ class PodGroupCondition(Struct, rename="camel", gc=False, omit_defaults=True):
             other.type, other.status, other.reason, other.message)  # fmt: skip
 
 
+class NetworkTopology(Struct, rename="camel", gc=False):
+    mode: str = ""
+
+
 class PodGroupSpec(Struct, rename="camel", gc=False):
     min_member: int = 0
     min_task_member: dict[str, int] = {}
     queue: str = ""
     priority_class_name: str = ""
     min_resources: Quantities | None = None
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: list[dict[str, Any]] = []
 
 
 class PodGroupStatus(Struct, rename="camel", gc=False):
@@ -103,6 +110,9 @@ class QueueSpec(Struct, rename="camel", gc=False):
     reclaimable: bool | None = None
     parent: str = ""
     priority: int = 0
+    affinity: dict[str, Any] = {}
+    dequeue_strategy: str = ""
+    extend_clusters: list[dict[str, Any]] = []
 
 
 class QueueStatus(Struct, rename="camel", gc=False):

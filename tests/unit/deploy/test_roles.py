@@ -22,6 +22,7 @@ from pumice.cli import casefile
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
 from pumice.wire import names, volcano
+from pumice.wire.without_effect import What, rows
 
 Right = tuple[str, str, str]
 """API group, resource (with its subresource), verb."""
@@ -47,6 +48,7 @@ HELD_IN_VARIABLES = {
     ("apps.controller.daemon", "_watch"): kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
+    ("apps.controller.unserved_kinds", "watch"): [row.resource for row in rows(What.KIND).values() if row.resource],
 }  # fmt: skip
 """The kinds behind a call whose first argument is a variable, by module and function."""
 
@@ -134,13 +136,14 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
     assert allowed - used == set(), "nobody asks for these"
 
 
-def test_configmaps_are_read_and_leases_written_by_name_only():
+def test_configmaps_are_read_and_written_and_leases_written_by_name_only():
     rules = [rule for name, account, _ in DAEMONS for rule in rules_of(name, account)]
     named = {(*rule["resources"], *sorted(rule["verbs"]), *rule.get("resourceNames", [])) for rule in rules
              if {"configmaps", "leases"} & set(rule["resources"])}  # fmt: skip
     assert named == {
         ("configmaps", "get", "list", "watch", names.SCHEDULER_CONFIGMAP),
         ("configmaps", "get", "list", "watch", names.DEVICE_CONFIGMAP),
+        ("configmaps", "get", "patch", f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}"),
         ("configmaps", "get", names.DEVICE_CONFIGMAP),
         ("leases", "get", "update", names.SCHEDULER_NAME),
         ("leases", "get", "update", "vc-controller-manager"),

@@ -116,7 +116,7 @@ def test_a_manifest_is_asked_about_before_it_exists(
     ("wanted", "answer"),
     [
         ({"limits": {names.VGPU_MEMORY: 3000, "volcano.sh/gpu-memory": 100}},
-         "no node offers volcano.sh/gpu-memory; did you mean 'volcano.sh/vgpu-memory'?"),
+         "volcano.sh/gpu-memory: the scheduler's configuration does not share it; did you mean 'volcano.sh/vgpu-memory'?"),
         ({"limits": {"nvidia.com/gpu": 1}}, "no node offers nvidia.com/gpu; did you mean 'volcano.sh/vgpu-number'?"),
         ({"limits": {names.VGPU_NUMBER: 1, names.VGPU_MEMORY_PERCENTAGE: 150}},
          "ask for 100 per cent of the memory instead of 150"),

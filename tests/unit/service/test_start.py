@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kit.faulty_cluster import faulty_cluster
 from kit.objects import node, pod
-from kit.scheduler_daemon import CONF, Daemon, create, daemon
+from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
@@ -27,24 +27,7 @@ async def start(settings: Settings) -> Daemon:
     return running
 
 
-@pytest.mark.parametrize("broken", ["{", 'actions: "enqueue, fly"', "tiers: 3"])
-def test_a_broken_file_at_the_start_leaves_the_built_in_configuration_until_it_is_mended(broken: str, tmp_path: Path) -> None:
-    file = tmp_path / "volcano-scheduler.conf"
-    file.write_text(broken)
-
-    async def story() -> None:
-        running = await start(Settings(conf=file))
-        assert running.scheduler.engine.conf.actions == ("enqueue", "allocate", "backfill")
-        assert running.scheduler.configuration.refused == 1
-        file.write_text(CONF.replace(", backfill", ""))
-        await running.clock.sleep(3)
-        assert running.scheduler.engine.conf.actions == ("enqueue", "allocate")
-        await running.close()
-
-    run_virtually(story())
-
-
-@pytest.mark.parametrize("settings", [Settings(strict=True), Settings(fallback_conf=False)])
+@pytest.mark.parametrize("settings", [Settings(strict=True), Settings(unready_conf=False)])
 def test_where_the_file_has_to_be_right_a_broken_one_ends_the_start(settings: Settings, tmp_path: Path) -> None:
     file = tmp_path / "volcano-scheduler.conf"
     file.write_text("{")

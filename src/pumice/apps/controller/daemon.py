@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pumice.apps.controller.commands import KIND, Commands
+from pumice.apps.controller.unserved_kinds import UnservedKind
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
@@ -28,6 +29,7 @@ from pumice.wire import volcano
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue, group_name_for
+from pumice.wire.without_effect import What, rows
 
 log = logging.getLogger("pumice.controller")
 
@@ -80,6 +82,7 @@ class Controller:
     commands: Commands = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _leads: asyncio.Event = field(default_factory=asyncio.Event)
     _lost_lease: bool = False
     _election: Election | None = None
 
@@ -100,7 +103,9 @@ class Controller:
                 watches += [(kind.plural, kind, self._on_owner(kind)) for kind in podgroup.SCALED_KINDS]
             self._unsynced = {name for name, _, _ in watches}
             jobs: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
-            await run_until(self.stop, *jobs, self._work())
+            unserved = [UnservedKind(row, self.cluster, self.clock, self._leads).watch(row.resource)
+                        for row in rows(What.KIND).values() if row.resource]  # fmt: skip
+            await run_until(self.stop, *jobs, *unserved, self._work())
         if self._election is not None and not self._lost_lease:
             await self._election.release()
         if self._lost_lease:
@@ -116,6 +121,7 @@ class Controller:
         for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
             if name not in self.queues:
                 await self._quietly(self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable)))
+        self._leads.set()
         if self.ready is not None:
             self.ready.set()
         log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues), len(self.groups), len(self.pods))

@@ -1,28 +1,53 @@
 """Which configuration the scheduler goes by: a file or a ConfigMap, and the device ConfigMap that it names.
 
-A configuration that cannot be used changes nothing: the last good one stays and the log says why (spec volcano-core 3.3).
+A document that cannot be used changes nothing: the last good one stays (spec volcano-core 3.3). Where there is none yet, the
+scheduler is unready and places nothing, for the built-in configuration knows no cards: a pod that asks for a share would be
+bound without one and die. No document at all means the built-in configuration. Whatever is refused is said in the log, by an
+event on the ConfigMap, on /readyz and in the metrics.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pumice.apps.scheduler.informers import Informers
+from pumice.apps.scheduler.last_good import LastGood
+from pumice.engine.effects import Effect, Event
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig, parse_device_config
 from pumice.wire.names import DEVICE_CONFIG_KEY, SCHEDULER_CONF_KEY
+from pumice.wire.objects import ConfigMap
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 
 log = logging.getLogger("pumice.scheduler")
 
 FILE_LOOK = 1.0
 """Seconds between two looks at the file."""
+
+
+@dataclass(slots=True)
+class Document:
+    """One of the two documents, and whether the newest of its texts is in force."""
+
+    what: str
+    source: str = ""
+    refusal: str = ""
+    """Why the newest text is not in force; empty while it is."""
+    good: bool = False
+    """Some text of it was taken."""
+    shown: ConfigMap | None = None
+    """Where it was read."""
+
+    @property
+    def awaited(self) -> str:
+        """The name under which decisions wait for the first good text."""
+        return f"a valid {self.what}"
 
 
 @dataclass(slots=True)
@@ -38,13 +63,16 @@ class Configuration:
     file: Path | None = None
     configmap: str = ""
     strict: bool = False
-    fallback: bool = True
-    """Whether a first file that cannot be used leaves the built-in configuration in force (upstream's way)."""
+    unready: bool = True
+    """Whether a first file that cannot be used is waited out; else it is an error (--disable-default-scheduler-config)."""
+    tell: Callable[[Effect], None] = lambda effect: None
     refused: int = 0
-    """Configurations that could not be used."""
+    """Documents that could not be used."""
+    own: Document = field(default_factory=lambda: Document("configuration"))
+    devices: Document = field(default_factory=lambda: Document("device configuration"))
+    last_good: LastGood | None = None
     _text: str | None = None
-    _devices: DeviceConfig | None = None
-    _device_map: str = ""
+    _device_config: DeviceConfig | None = None
     _device_watch: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
@@ -54,17 +82,69 @@ class Configuration:
         if self.file is not None:
             jobs.append(self._watch_file())
         elif self.configmap:
+            self.own.source = f"configmap {self.configmap}"
+            self.last_good = LastGood(self.informers.cluster, self.informers.clock, self.configmap)
             self.informers.unsynced.add("configuration")
             jobs.append(self.informers.watch_configmap("configuration", self.configmap, self._on_map))
+            jobs.append(self.last_good.run())
         self.informers.unsynced.add("devices")
         jobs.append(self._watch_devices())
         return jobs
 
+    def problems(self) -> list[str]:
+        """What is refused although something is in force, one sentence each."""
+        return [
+            f"{document.what} refused, the last good one goes on: {document.refusal}"
+            for document in (self.own, self.devices) if document.refusal and not self._awaits(document)
+        ]  # fmt: skip
+
+    def waits_for(self) -> list[str]:
+        """Why there is no configuration in force yet."""
+        return [f"{d.awaited} ({d.refusal})" for d in (self.own, self.devices) if self._awaits(d)]
+
+    # -- what becomes of a text -----------------------------------------------------------------------------------
+
+    def _awaits(self, document: Document) -> bool:
+        return document.awaited in self.informers.unsynced
+
+    def _refuse(self, document: Document, cause: str) -> None:
+        self.refused += 1
+        document.refusal = cause
+        if not document.good and not self.informers.synced.is_set():
+            self.informers.unsynced.add(document.awaited)
+            log.error("nothing is placed before there is %s: %s", document.awaited, cause)
+        else:
+            log.error("%s kept: %s", document.what, cause)
+        self._say(document, "Warning", "ConfigurationRefused", cause)
+
+    def _taken(self, document: Document, remarks: list[str]) -> None:
+        mended, document.refusal, document.good = bool(document.refusal), "", True
+        for remark in remarks:
+            log.warning("configuration: %s", remark)
+            self._say(document, "Warning", "ConfigurationWarning", remark)
+        if mended:
+            self._say(document, "Normal", "ConfigurationTaken", f"{document.what} is in force again")
+        if self._awaits(document):
+            self.informers.arrived(document.awaited)
+        self.informers.wake.set()
+
+    def _say(self, document: Document, kind: str, reason: str, text: str) -> None:
+        if document.shown is not None:
+            meta = document.shown.metadata
+            self.tell(Event("ConfigMap", "v1", meta.namespace, meta.name, meta.uid, kind, reason, text))
+
+    def _keep(self, key: str, text: str | None) -> None:
+        if self.last_good is not None:
+            self.last_good.put(key, text)
+
+    # -- the scheduler's own ----------------------------------------------------------------------------------------
+
     def read_file(self, *, first: bool = False) -> None:
         """Read the file, if there is one. Raises BadInput only the first time: when it cannot be read at all, or cannot be
-        used although it has to be (``strict``, no ``fallback``)."""
+        used although it has to be (``strict``, not ``unready``)."""
         if self.file is None:
             return
+        self.own.source = str(self.file)
         try:
             text = self.file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -75,53 +155,61 @@ class Configuration:
             return
         if text != self._text:
             self._text = text
-            self._take(text, str(self.file), first=first)
-
-    def _take(self, text: str, source: str, *, first: bool = False) -> None:
-        try:
-            conf = parse_scheduler_conf(text, source=source, strict=self.strict)
-            remarks = self.engine.configure(conf, self._devices)
-        except BadInput as error:
-            self.refused += 1
-            if first and (self.strict or not self.fallback):
-                raise
-            log.error("%s: %s", "the built-in configuration is used" if first else "configuration kept", error)
-            return
-        self.conf = conf
-        for remark in remarks:
-            log.warning("configuration: %s", remark)
-        log.info("configuration source=%s actions=%s", source, ",".join(conf.actions))
-        self._follow_device_map()
-        self.informers.wake.set()
+            self._take(text, first=first)
 
     async def _watch_file(self) -> None:
         while True:
             await self.informers.clock.sleep(FILE_LOOK)
             self.read_file()
 
-    def _on_map(self, data: dict[str, str] | None) -> None:
-        text = (data or {}).get(SCHEDULER_CONF_KEY)
-        if text is None:
-            log.warning("configmap %s has no key %s; configuration kept", self.configmap, SCHEDULER_CONF_KEY)
+    def _on_map(self, found: ConfigMap | None) -> None:
+        text = None if found is None else found.data.get(SCHEDULER_CONF_KEY)
+        self.own.shown = found
+        if found is None:
+            log.warning("%s is gone; configuration kept", self.own.source)
+            self._text = None
+            if self._awaits(self.own):  # there is none any more, as if there never had been
+                self.informers.arrived(self.own.awaited)
+        elif text is None:
+            if self._text is not None or not self.own.refusal:
+                self._text = None
+                self._refuse(self.own, f"{self.own.source} has no key {SCHEDULER_CONF_KEY}")
         elif text != self._text:
             self._text = text
-            self._take(text, f"configmap {self.configmap}")
+            self._take(text)
+
+    def _take(self, text: str, *, first: bool = False) -> None:
+        try:
+            conf = parse_scheduler_conf(text, source=self.own.source, strict=self.strict)
+            remarks = self.engine.configure(conf, self._device_config, strict=self.strict)
+        except BadInput as error:
+            self._refuse(self.own, str(error))
+            if first and (self.strict or not self.unready):
+                raise
+            return
+        self.conf = conf
+        log.info("configuration source=%s actions=%s", self.own.source, ",".join(conf.actions))
+        self._taken(self.own, remarks)
+        self._keep(SCHEDULER_CONF_KEY, text)
+        self._follow_device_map()
 
     # -- devices ------------------------------------------------------------------------------------------------
 
-    def _on_device_map(self, data: dict[str, str] | None) -> None:
-        text = (data or {}).get(DEVICE_CONFIG_KEY)
+    def _on_device_map(self, found: ConfigMap | None) -> None:
+        self.devices.shown = found
+        text = None if found is None else found.data.get(DEVICE_CONFIG_KEY)
         try:
             config = None if text is None else parse_device_config(text)
+            if self.strict and config is not None and config.warnings:
+                raise BadInput(f"{config.warnings[0]} (strict)")
         except BadInput as error:
-            self.refused += 1
-            log.error("device configuration kept: configmap %s: %s", self._device_map, error)
+            self._refuse(self.devices, f"{self.devices.source}: {error}")
             return
-        if config != self._devices:
-            self._devices = config
-            for remark in self.engine.configure(self.conf, config):
-                log.warning("configuration: %s", remark)
-            self.informers.wake.set()
+        self._keep(DEVICE_CONFIG_KEY, text)
+        if config != self._device_config:
+            self._device_config = config
+            self.engine.configure(self.conf, config)
+        self._taken(self.devices, [] if config is None else list(config.warnings))
 
     async def _watch_devices(self) -> None:
         self._follow_device_map()
@@ -135,9 +223,9 @@ class Configuration:
         """Watch the device ConfigMap that the configuration names."""
         settings = self.engine.settings
         name = f"{settings.configmap_namespace}/{settings.configmap}"
-        if name == self._device_map:
+        if self.devices.source == f"configmap {name}" and self._device_watch is not None:
             return
-        self._device_map = name
+        self.devices.source = f"configmap {name}"
         if self._device_watch is not None:
             self._device_watch.cancel()
         watch = self.informers.watch_configmap("devices", name, self._on_device_map)

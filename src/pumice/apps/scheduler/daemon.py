@@ -31,7 +31,7 @@ from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.tasks import run_until
-from pumice.engine.effects import Bind
+from pumice.engine.effects import Bind, Event
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.engine.state.state import State
@@ -60,7 +60,8 @@ class Settings:
 
     ``conf`` is a file; without it the ConfigMap ``configmap`` (namespace/name) is watched. ``window`` and ``window_busy``
     are how long a cycle waits for more events, when idle and under load; ``window_status`` when there is status to write and
-    nothing to place. ``events`` False: no events. ``fallback_conf``: a broken first file leaves the built-in configuration.
+    nothing to place. ``events`` False: no events. ``unready_conf``: a broken first file is waited out, unready; else it is an
+    error.
     ``node_selector``: only nodes with one of these labels take part.
     """
 
@@ -68,7 +69,7 @@ class Settings:
     conf: Path | None = None
     configmap: str = f"{SYSTEM_NAMESPACE}/{SCHEDULER_CONFIGMAP}"
     strict: bool = False
-    fallback_conf: bool = True
+    unready_conf: bool = True
     node_selector: tuple[tuple[str, str], ...] = ()
     period: float = 1.0
     default_queue: str = DEFAULT_QUEUE
@@ -139,8 +140,9 @@ class Scheduler:
         self.engine = Engine(conf, state=state)
         self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector)
         self.configuration = Configuration(
-            self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.fallback_conf
-        )
+            self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.unready_conf,
+            tell=lambda effect: self.writer.put(effect),
+        )  # fmt: skip
         self.metrics = SchedulerMetrics(self.engine, lambda: (self.informers.changes, id(self.engine.framework)))
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
@@ -161,7 +163,7 @@ class Scheduler:
         self.configuration.read_file(first=True)
         async with contextlib.AsyncExitStack() as servers:
             explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names, known=self._explained)
-            routes = {**pages(self._metrics_page, self._waiting_for), "/explain": explain.answer}
+            routes = {**pages(self._metrics_page, self._waiting_for, self.configuration.problems), "/explain": explain.answer}
             for address in filter(None, dict.fromkeys((self.settings.listen, self.settings.healthz))):
                 host, port = host_and_port(address)
                 self.port = await servers.enter_async_context(served(routes, host, port, "scheduler"))
@@ -268,6 +270,7 @@ class Scheduler:
 
     def _cycle(self) -> None:
         now = self.clock.now()
+        self._tell_notes()
         if not self.engine.has_work(now):
             return
         plan = self.engine.cycle(now, self.dice, budget=self.settings.budget)
@@ -291,6 +294,14 @@ class Scheduler:
             if self._told.get(about) != text:
                 log.warning("ignored object=%s cause=%s", about, text)
         self._told = dict(problems)
+
+    def _tell_notes(self) -> None:
+        """Say on PodGroups and queues what of them has no effect yet."""
+        unsaid = self.engine.state.unsaid
+        for (kind, key), (uid, text) in unsaid.items():
+            namespace, _, name = key.rpartition("/")
+            self.writer.put(Event(kind, volcano.SCHEDULING_API, namespace, name, uid, "Warning", "WithoutEffect", text))
+        unsaid.clear()
 
     # -- start-up -----------------------------------------------------------------------------------------------
 
@@ -338,9 +349,11 @@ class Scheduler:
     async def _metrics_page(self) -> bytes:
         self.metrics.refused_objects = self.informers.set_aside
         self.metrics.bad_configurations = self.configuration.refused
+        self.metrics.refused_documents = {d.what: bool(d.refusal) for d in (self.configuration.own, self.configuration.devices)}
         return await self.metrics.fresh_page()
 
     def _waiting_for(self) -> list[str]:
         """The lists that are not complete yet. A stand-by that only waits for the lease is ready: else a rolling update,
         which waits for the new pod before it ends the leader, would never end."""
-        return sorted(self.informers.unsynced)
+        awaited = {document.awaited for document in (self.configuration.own, self.configuration.devices)}
+        return [*self.configuration.waits_for(), *sorted(self.informers.unsynced - awaited)]

@@ -84,7 +84,7 @@ class Informers:
             try:
                 async for event in self.cluster.watch(resource, namespace, field_selector=field_selector, kind=kind):
                     if event.type == "SYNCED":
-                        self._is_synced(name)
+                        self.arrived(name)
                     elif event.type != "BOOKMARK":
                         self._take(name, handle, event)
             except ApiError as error:
@@ -92,17 +92,17 @@ class Informers:
                 if error.code != 404:
                     log.error("cannot watch %s: %s", name, error)
                 else:
-                    self._is_synced(name)
+                    self.arrived(name)
                 await self.clock.sleep(ABSENT_KIND_RETRY)
 
-    async def watch_configmap(self, name: str, where: str, take: Callable[[dict[str, str] | None], None]) -> None:
-        """Hand over the data of the ConfigMap ``where`` (namespace/name) whenever it changes; None when it is gone."""
+    async def watch_configmap(self, name: str, where: str, take: Callable[[ConfigMap | None], None]) -> None:
+        """Hand over the ConfigMap ``where`` (namespace/name) whenever it changes; None when it is gone."""
         namespace, _, wanted = where.partition("/")
 
         def handle(event: WatchEvent) -> None:
             found = decode(ConfigMap, event.raw)
             if found.metadata.name == wanted and self._heeds(name, wanted, found.metadata.uid, event):
-                take(None if event.type == "DELETED" else found.data)
+                take(None if event.type == "DELETED" else found)
 
         await self.watch(name, volcano.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
 
@@ -116,10 +116,11 @@ class Informers:
         except Exception:  # whoever wrote it, one object must not end the scheduler, again and again at each start
             self.set_aside += 1
             log.exception("object set aside kind=%s", name)
-        if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated):
+        if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated or self.engine.state.unsaid):
             self.wake.set()
 
-    def _is_synced(self, name: str) -> None:
+    def arrived(self, name: str) -> None:
+        """What was waited for under that name is there."""
         self.unsynced.discard(name)
         if not self.unsynced:
             self.synced.set()

@@ -11,8 +11,12 @@ from pumice.metrics.exposition import CONTENT_TYPE
 from pumice.metrics.process import process_lines
 
 
-def pages(metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], list[str]]) -> dict[str, Handler]:
-    """Handlers by path. ``waiting_for`` names what is missing until decisions may be made; empty: ready."""
+def pages(
+    metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], list[str]],
+    problems: Callable[[], list[str]] = list,
+) -> dict[str, Handler]:  # fmt: skip
+    """Handlers by path. ``waiting_for`` names what is missing until decisions may be made; empty: ready. ``problems`` are told
+    beside that."""
 
     async def show_metrics(_: web.Request) -> web.Response:
         own = "".join(f"{line}\n" for line in process_lines()).encode()
@@ -24,7 +28,7 @@ def pages(metrics: Callable[[], Awaitable[bytes]], waiting_for: Callable[[], lis
     async def readyz(_: web.Request) -> web.Response:
         missing = waiting_for()
         if not missing:
-            return web.Response(text="ok")
+            return web.Response(text="\n".join(["ok", *problems()]))
         return web.Response(status=503, text=f"waiting for: {', '.join(missing)}")
 
     return {"/metrics": show_metrics, "/healthz": healthz, "/readyz": readyz}

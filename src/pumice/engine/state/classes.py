@@ -18,8 +18,10 @@ from pumice.engine.state.images import Images, images_of
 from pumice.engine.state.ledger import Features
 from pumice.engine.state.resources import Request, Vector, pod_request, shared
 from pumice.families.protocol import Ask, Family, Marks
+from pumice.families.unowned import unowned
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Pod, PodSpec
+from pumice.wire.without_effect import asked_by_pod
 
 KINDS_KEPT = 1024
 """Kinds remembered; workloads whose labels never repeat must not fill our memory."""
@@ -167,7 +169,7 @@ class Classes:
     def of(self, pod: Pod, kind: Kind | None = None) -> PodClass:
         """The class of a pod, made when it is the first of its kind."""
         kind = kind or self.kind(pod)
-        plain = all(family.resources_only(pod) for family in self.families)
+        plain = all(family.resources_only(pod) for family in self.families) and not asked_by_pod(pod)
         if plain and kind.cls is not None:
             return kind.cls
         constraints_key = kind.key
@@ -221,7 +223,8 @@ class Classes:
 
     def _asks(self, pod: Pod) -> tuple[tuple[Ask, ...], tuple[Refusal, ...]]:
         asks: list[Ask] = []
-        refusals: list[Refusal] = []
+        refusals = [Refusal(row.name, f"has no effect yet: {row.consequence}") for row in asked_by_pod(pod)]
+        refusals += unowned(pod, [family.name for family in self.families])
         for family in self.families:
             ask = family.ask(pod)
             if isinstance(ask, Refusal):

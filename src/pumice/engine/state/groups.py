@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pumice.engine.state.bearers import Bearers
@@ -11,6 +12,7 @@ from pumice.engine.state.waiting import Waiting
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Meta, Pod
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue, group_name_for, seconds
+from pumice.wire.without_effect import Row, asked_by_group
 
 OWNED_WAIT = 1.0
 """Seconds that a bare pod with an owner waits for the PodGroup that its owner's annotations may shape."""
@@ -28,6 +30,10 @@ class Groups(Waiting):
     problems: dict[str, str] = field(default_factory=dict)
     bearers: Bearers = field(default_factory=Bearers)
     """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""
+    notes: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """What PodGroups and queues ask for that has no effect yet: kind and key to uid and words."""
+    unsaid: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """Those of them that nobody was told of."""
     _versions: dict[str, int] = field(default_factory=dict)
 
     def _stale(self, meta: Meta) -> bool:
@@ -55,6 +61,7 @@ class Groups(Waiting):
             job = self._new_job(key, meta.namespace, meta.name, group.spec.queue)
         elif group.spec.queue or not job.implicit:
             job.attach(self.queue(group.spec.queue or self.default_queue))
+        self._note("PodGroup", key, meta.uid, asked_by_group(group))
         echo = job.group is not None and job.group.spec == group.spec and job.group.status == group.status
         read_group(job, group, self._priority(job, group))
         if not echo:
@@ -67,10 +74,19 @@ class Groups(Waiting):
         if job is not None and job.group is not None and job.group.metadata.uid != group.metadata.uid:
             return
         self.problems.pop(f"PodGroup {key}", None)
+        self.notes.pop(("PodGroup", key), None)
         if job is not None:
             drop_group(job)  # a successor of the same name starts anew
             self.wake_waiting()  # for what was promised to it
             self._drop_if_empty(job)
+
+    def _note(self, kind: str, key: str, uid: str, asked: Sequence[Row]) -> None:
+        if not asked:
+            self.notes.pop((kind, key), None)
+            return
+        note = uid, "; ".join(row.field_text for row in asked)
+        if self.notes.get((kind, key)) != note:
+            self.notes[kind, key] = self.unsaid[kind, key] = note
 
     # -- queues ---------------------------------------------------------------------------------------------------
 
@@ -83,6 +99,7 @@ class Groups(Waiting):
         state = self.queue(name)
         parent = state.parent
         state.read(queue)
+        self._note("Queue", name, state.uid, state.unserved)
         if state.parent != parent:
             self.settled[parent] = None  # what it and its own parents hold is less now
             self._look_for_circles(name)
@@ -103,6 +120,7 @@ class Groups(Waiting):
         state = self.queues.get(name)
         if state is not None:
             state.forget()
+            self.notes.pop(("Queue", name), None)
             if not state.jobs:
                 del self.queues[name]
             self._look_for_circles(name)

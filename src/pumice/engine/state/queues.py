@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pumice.engine.state.resources import Vector, vector
 from pumice.wire.volcano import OPEN, Queue, seconds
+from pumice.wire.without_effect import Row, asked_by_queue
 
 if TYPE_CHECKING:
     from pumice.engine.state.classes import PodClass
@@ -33,6 +34,8 @@ class QueueState:
     written: Vector | None = None
     """What status.allocated says on the API server; None before it was seen."""
     problem: str = ""
+    unserved: tuple[Row, ...] = ()
+    """What its object asks for that has no effect yet."""
     jobs: set[Job] = field(default_factory=set)
     active: dict[Job, None] = field(default_factory=dict)
     """Jobs that have something to be tried, in order of arrival."""
@@ -97,6 +100,7 @@ class QueueState:
         self.present, self.meaning, self.written = False, None, None
         self.parent, self.state, self.problem = "", "", ""
         self.capability, self.guarantee = {}, {}
+        self.unserved = ()
 
     def read(self, queue: Queue) -> None:
         self.present = True
@@ -110,4 +114,5 @@ class QueueState:
         self.reclaimable = spec.reclaimable is not False
         self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
         self.guarantee = vector(spec.guarantee.resource)
+        self.unserved = asked_by_queue(queue)
         self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}

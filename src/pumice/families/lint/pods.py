@@ -10,6 +10,7 @@ import msgspec
 
 from pumice.families.amounts import meant_mib, percent_of
 from pumice.families.lint.finding import Finding
+from pumice.families.lint.objects import asked, unserved
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.settings import Settings
 from pumice.model.refusal import Refusal
@@ -38,6 +39,8 @@ def lint_pods(file: str, lined: Lined, config: DeviceConfig) -> list[Finding]:
 
 
 def _document(lined: Lined, config: DeviceConfig) -> Iterator[tuple[Path, str]]:
+    if isinstance(lined.value, dict):
+        yield from unserved(lined.value)
     for path, pod, scheduled in _pods(lined.value, ()):
         if not path and "kind" not in pod:
             yield (), "this looks like a Pod, but kubectl takes it only with apiVersion: v1 and kind: Pod"
@@ -68,6 +71,7 @@ def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | 
 
 
 def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, config: DeviceConfig) -> Iterator[tuple[Path, str]]:
+    yield from (((*path, *below), text) for below, text in asked(pod, "Pod"))
     yield from _annotations((*path, "metadata", "annotations"), (pod.get("metadata") or {}).get("annotations"))
     spec = pod.get("spec")
     if not isinstance(spec, dict):

@@ -1,0 +1,87 @@
+"""Always on: what is demanded and cannot be given is refused instead of ignored (``wire/without_effect.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.framework import REJECT, Invalid, Part, Plugin, Verdict
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.nodes import Rows
+from pumice.families.unowned import shared_by_register
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.names import REVOCABLE_ZONE
+from pumice.wire.scheduler_conf import Arguments
+from pumice.wire.without_effect import Told, asked_by_group
+
+if TYPE_CHECKING:
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.state import State
+
+
+class Unserved(Plugin):
+    """``plugins`` are the names in the configuration, ``families`` those that own devices under it."""
+
+    name = "unserved"
+
+    def __init__(self, plugins: frozenset[str], families: frozenset[str], devices: DeviceConfig) -> None:
+        super().__init__(Arguments())
+        self.plugins, self.registers = plugins, shared_by_register(devices, families)
+
+    # -- PodGroups and queues ---------------------------------------------------------------------------------------
+
+    def job_valid(self, job: Job) -> Invalid | None:
+        text = self._held(job)
+        return Invalid("WithoutEffect", text) if text else None
+
+    def job_enqueueable(self, job: Job) -> int:
+        text = self._held(job)
+        job.refusal = text or job.refusal
+        return REJECT if text else 0
+
+    def _held(self, job: Job) -> str:
+        for row in asked_by_group(job.group) if job.group is not None else ():
+            if row.told is Told.HELD:
+                return f"PodGroup {job.key}: {row.field_text}"
+        for row in job.queue.unserved:
+            if row.told is Told.HELD and row.under in self.plugins:
+                return f"queue {job.queue.name}: {row.field_text}"
+        return ""
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
+        return Part.NODE in part and ("tdm" in self.plugins or bool(self._doubtful(cls)))
+
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterator[Verdict]:
+        if "tdm" in self.plugins:
+            off = _mask(state, [row for row in state.ledger.table.live_rows().tolist() if _revocable(state, row)])
+            text = "node(s) are revocable, and plugin tdm has no effect yet"
+            yield Verdict(off if rows is None else off[rows], text, final=True, abort=True)
+        for name in self._doubtful(cls):
+            off = _mask(state, [row for row in state.ledger.table.live_rows().tolist() if self._shares(state, row, name)])
+            text = f"node(s) share {name}, and the scheduler's configuration does not"
+            yield Verdict(off if rows is None else off[rows], text, final=True, abort=True)
+
+    def _doubtful(self, cls: PodClass) -> list[str]:
+        """What the class asks for that some node may share."""
+        return [name for name, _ in cls.request.items if any(name in shared for shared in self.registers.values())]
+
+    def _shares(self, state: State, row: int, name: str) -> bool:
+        facts = state.ledger.table.facts[row]
+        annotations = facts.node.metadata.annotations if facts is not None else {}
+        return any(name in shared and register in annotations for register, shared in self.registers.items())
+
+
+def _revocable(state: State, row: int) -> bool:
+    facts = state.ledger.table.facts[row]
+    return facts is not None and REVOCABLE_ZONE in facts.labels
+
+
+def _mask(state: State, rows: list[int]) -> NDArray[np.bool_]:
+    mask = np.zeros(state.ledger.table.capacity, bool)
+    mask[rows] = True
+    return mask

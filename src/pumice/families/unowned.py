@@ -1,0 +1,65 @@
+"""Shares of cards that no family of this configuration hands out.
+
+A pod that asks for one is never bound: the node's plugin would look for a decision that nobody made and end the pod. Names that
+only such plugins serve are refused as they are written; names that a configuration gave (``nvidia.com/gpu``, say) may be served
+by another plugin elsewhere, and are refused on the nodes that share them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from pumice.model.refusal import Refusal
+from pumice.wire import names
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.objects import Pod
+
+_VGPU = ("nvidia-vgpu", "deviceshare.VGPUEnable")
+SWITCHES: Mapping[str, tuple[str, str]] = {
+    names.VGPU_NUMBER: _VGPU,
+    names.VGPU_MEMORY: _VGPU,
+    names.VGPU_CORES: _VGPU,
+    names.VGPU_MEMORY_PERCENTAGE: _VGPU,
+    names.GPU_MEMORY: ("nvidia-gpu-share", "deviceshare.GPUSharingEnable"),
+    names.GPU_NUMBER: ("nvidia-gpu-number", "deviceshare.GPUNumberEnable"),
+}
+"""Resource to the family that owns it and the switch of that family."""
+_PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
+"""Asked for where NPUs are shared (spec ascend 5, 30); whole ones are an ordinary resource of Huawei's plugin."""
+
+
+def unowned(pod: Pod, families: Collection[str]) -> tuple[Refusal, ...]:
+    """What the pod asks for that none of these families owns."""
+    found: dict[str, Refusal] = {}
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        for amounts in (container.resources.limits, container.resources.requests):
+            for name, amount in amounts.items():
+                if str(amount) == "0":
+                    continue
+                if name in SWITCHES and SWITCHES[name][0] not in families:
+                    found[name] = Refusal(name, f"the scheduler's configuration does not share it; {_advice(name, families)}")
+                elif name.startswith(names.HUAWEI) and _PART_OF_AN_NPU.fullmatch(name):
+                    found[name] = Refusal(name, "no NPU is shared yet")
+    return tuple(found.values())
+
+
+def _advice(name: str, families: Collection[str]) -> str:
+    meant = names.OTHER_SHARING.get(name)
+    if meant and SWITCHES[meant][0] in families:
+        return f"did you mean {meant!r}?"
+    return f"{SWITCHES[name][1]}: true would"
+
+
+def shared_by_register(config: DeviceConfig, families: Collection[str]) -> Mapping[str, frozenset[str]]:
+    """Annotation of a node to the resources that a node with it shares, where none of these families owns them."""
+    found: dict[str, frozenset[str]] = {}
+    if _VGPU[0] not in families:
+        nvidia = config.nvidia
+        found[names.NODE_VGPU_REGISTER] = frozenset(
+            (nvidia.resource_count_name, nvidia.resource_memory_name, nvidia.resource_core_name)
+        )
+    for npu in config.vnpus if isinstance(config.vnpus, list) else ():
+        if isinstance(npu, dict) and npu.get("commonWord") and npu.get("resourceName"):
+            found[f"{names.NODE_NPU_REGISTER}{npu['commonWord']}"] = frozenset((str(npu["resourceName"]),))
+    return found

@@ -1,0 +1,245 @@
+"""What is read and has no effect yet: the one table, from which everybody who has to say so speaks (decision 18).
+
+The parser of scheduler.conf warns of it with its line (so ``pumice lint`` finds it and ``--strict`` refuses it), the engine
+refuses the pods and PodGroups that demand it, the scheduler and the controller write events on the objects, and
+docs/reference/without-effect.md is rendered from it. Whoever builds a thing deletes its rows here; nothing else needs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final
+
+from pumice.ports.cluster import Resource
+from pumice.wire.objects import Pod
+from pumice.wire.volcano import JOBS, PodGroup, Queue
+
+NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
+TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
+FLOW: Final = "flow.volcano.sh"
+HIERARCHY: Final = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
+
+
+class What(StrEnum):
+    """What a row is about."""
+
+    ACTION = "action"
+    PLUGIN = "plugin"
+    SWITCH = "switch"
+    ARGUMENT = "argument"
+    KEY = "key"
+    FLAG = "flag"
+    GATE = "feature gate"
+    POD = "pod"
+    GROUP = "PodGroup"
+    QUEUE = "Queue"
+    KIND = "kind"
+
+
+class Told(StrEnum):
+    """How people hear of it."""
+
+    WARNING = "warning with its line, finding of `pumice lint`, refused under `--strict`"
+    FLAG = "warning at the start, refused under `--strict`"
+    WAITS = "the pod waits, and its condition says so; finding of `pumice lint`"
+    HELD = "its pods wait, and their conditions and the PodGroup's say so; finding of `pumice lint`"
+    EVENT = "event on the object; finding of `pumice lint`"
+    STATUS = "event on the object and its status; finding of `pumice lint`"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing. ``consequence`` is a clause that follows "it has no effect yet:". """
+
+    what: What
+    name: str
+    consequence: str
+    told: Told
+    asks: Callable[[Any], bool] = lambda value: True
+    """Whether an object (a value of a switch, argument, flag or gate) asks for it."""
+    path: tuple[str, ...] = ()
+    """Where it stands in the object."""
+    under: str = ""
+    """Only under this plugin is it a demand; else upstream would not heed it either, and an event is enough."""
+    resource: Resource | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.what.value} {self.name} has no effect yet: {self.consequence}"
+
+    @property
+    def field_text(self) -> str:
+        """For the object itself, on which the field stands."""
+        return f"{self.name} has no effect yet: {self.consequence}"
+
+
+def _true(value: Any) -> bool:
+    return value is True or str(value) in ("1", "t", "T", "TRUE", "true", "True")
+
+
+def _false(value: Any) -> bool:
+    return not _true(value)
+
+
+def _theirs(configurations: Any) -> bool:
+    """Whether some action is given an argument that is not one of ours."""
+    return any(
+        not str(key).startswith("pumice.")
+        for entry in (configurations if isinstance(configurations, list) else ())
+        for key in (entry.get("arguments") or () if isinstance(entry, dict) else ())
+    )
+
+
+def _actions(**rows: str) -> Iterator[Row]:
+    return (Row(What.ACTION, name, text, Told.WARNING) for name, text in rows.items())
+
+
+def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
+    return (Row(What.PLUGIN, name, text, Told.WARNING) for name, text in rows.items())
+
+
+def _affinity(*hardness: str) -> Callable[[Queue], bool]:
+    return lambda queue: any(
+        isinstance(rules, dict) and rules.get(key) for rules in queue.spec.affinity.values() for key in hardness
+    )
+
+
+def _topology(mode: str) -> Callable[[PodGroup], bool]:
+    return lambda group: group.spec.network_topology is not None and (group.spec.network_topology.mode or "hard") == mode
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    *_actions(
+        preempt="no pod is evicted for a more important one of its queue, which waits until room is free",
+        reclaim="no queue gets back what others borrowed before their pods end",
+        shuffle="no running pod is moved",
+        gangpreempt="no gang is evicted for a more important one",
+        gangreclaim="no queue gets back what gangs of others borrowed before they end",
+    ),
+    *_plugins({
+        "capacity": "queues are held to spec.capability and nothing else; spec.deserved and spec.guarantee are not heeded",
+        "resourcequota": "a gang starts although its namespace's ResourceQuota may not allow all of its pods",
+        "usage": "nodes take pods by what is requested there, however loaded they are",
+        "tdm": "pods are kept off revocable nodes at all hours",
+        "task-topology": "the roles of a job are placed without regard to each other",
+        "numaaware": "pods are placed without regard to NUMA nodes; those that demand one wait",
+        "cdp": "pods are not spared for their cooldown time",
+        "pdb": "PodDisruptionBudgets are not asked",
+        "nodegroup": "queues are not bound to node groups; jobs of a queue that demands one wait",
+        "rescheduling": "no pod is moved from crowded or idle nodes",
+        "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",
+        "resource-strategy-fit": "nodes are not scored by it",
+        "network-topology-aware": "nodes are chosen without regard to the network; groups that demand a tier wait",
+    }),
+    Row(What.SWITCH, "drf.enableHierarchy", "queues are not ordered by their hierarchy", Told.WARNING),
+    Row(What.SWITCH, "capacity.enableHierarchy", "of a queue's parents only spec.capability is heeded", Told.WARNING),
+    Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "pods with resourceClaims wait", Told.WARNING, _true),
+    Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
+    Row(What.ARGUMENT, "volumebinding.weight", "nodes are not scored by the volumes they can offer", Told.WARNING),
+    Row(What.ARGUMENT, "volumebinding.shape", "nodes are not scored by the volumes they can offer", Told.WARNING),
+    Row(What.ARGUMENT, "deviceshare.AscendMindClusterVNPUEnable", "no NPU is shared; pods that ask for a part of one wait",
+        Told.WARNING, _true),
+    Row(What.ARGUMENT, "deviceshare.AscendHAMiVNPUEnable", "no NPU is shared; pods that ask for a part of one wait",
+        Told.WARNING, _true),
+    Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
+    Row(What.KEY, "configurations", "of an action's arguments only those that begin with pumice. are read", Told.WARNING,
+        _theirs),
+
+    Row(What.FLAG, "scheduler-sharding-mode", "this scheduler takes all nodes, and no NodeShard is read", Told.FLAG,
+        lambda value: value != "none"),
+    Row(What.FLAG, "plugins-dir", "no plugin is loaded from it", Told.FLAG, bool),
+    Row(What.FLAG, "lock-object-namespace", "write --leader-elect-resource-namespace", Told.FLAG, bool),
+    Row(What.FLAG, "tls-cert-file", "the pages are served without TLS", Told.FLAG, bool),
+    Row(What.FLAG, "controllers", "which controllers run cannot be chosen", Told.FLAG, lambda value: value != "*"),
+    Row(What.FLAG, "csi-storage", "volumes are always accounted", Told.FLAG, _false),
+    Row(What.FLAG, "priority-class", "priority classes always count", Told.FLAG, _false),
+    Row(What.GATE, "WorkLoadSupport", "pods of workloads get their PodGroups all the same", Told.FLAG, _false),
+    Row(What.GATE, "VolcanoJobSupport", "nothing creates the pods of Volcano's Jobs", Told.FLAG, _true),
+    Row(What.GATE, "PodDisruptionBudgetsSupport", "PodDisruptionBudgets are not asked", Told.FLAG, _true),
+    Row(What.GATE, "QueueCommandSync", "Commands on queues are followed all the same", Told.FLAG, _false),
+    Row(What.GATE, "PriorityClass", "priority classes always count", Told.FLAG, _false),
+    Row(What.GATE, "ResourceTopology", "no Numatopology is read", Told.FLAG, _true),
+    Row(What.GATE, "CronVolcanoJobSupport", "nothing creates the Jobs of a CronJob of Volcano", Told.FLAG, _true),
+    Row(What.GATE, "CSIStorage", "volumes are always accounted", Told.FLAG, _false),
+    Row(What.GATE, "SchedulingGatesQueueAdmission", "nobody takes the gate off a pod that its queue admits", Told.FLAG, _true),
+
+    Row(What.POD, "spec.resourceClaims", "no claim is allocated, and on a node the pod would hang", Told.WAITS,
+        lambda pod: bool(pod.spec.resource_claims), ("spec", "resourceClaims")),
+    Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Told.WAITS,
+        lambda pod: pod.metadata.annotations.get(NUMA_POLICY) in ("restricted", "single-numa-node"),
+        ("metadata", "annotations", NUMA_POLICY)),
+    Row(What.POD, TOPOLOGY_MODE, "no tier of the network is held, and the pod demands one", Told.WAITS,
+        lambda pod: pod.metadata.annotations.get(TOPOLOGY_MODE) == "hard", ("metadata", "annotations", TOPOLOGY_MODE)),
+    Row(What.GROUP, "spec.networkTopology.mode hard", "no tier of the network is held", Told.HELD, _topology("hard"),
+        ("spec", "networkTopology")),
+    Row(What.GROUP, "spec.networkTopology.mode soft", "pods are placed without regard to the network", Told.EVENT,
+        _topology("soft"), ("spec", "networkTopology")),
+    Row(What.GROUP, "spec.subGroupPolicy", "sub-groups are not kept together", Told.HELD,
+        lambda group: bool(group.spec.sub_group_policy), ("spec", "subGroupPolicy")),
+    Row(What.QUEUE, "spec.affinity, required", "no group of nodes is held", Told.HELD,
+        _affinity("requiredDuringSchedulingIgnoredDuringExecution"), ("spec", "affinity"), under="nodegroup"),
+    Row(What.QUEUE, "spec.affinity, preferred", "no group of nodes is preferred", Told.EVENT,
+        _affinity("preferredDuringSchedulingIgnoredDuringExecution"), ("spec", "affinity")),
+    Row(What.QUEUE, "spec.deserved", "the queue is given its share by weight alone", Told.EVENT,
+        lambda queue: bool(queue.spec.deserved), ("spec", "deserved")),
+    Row(What.QUEUE, "spec.dequeueStrategy fifo", "jobs behind one that waits are tried", Told.EVENT,
+        lambda queue: queue.spec.dequeue_strategy == "fifo", ("spec", "dequeueStrategy")),
+    Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
+        lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
+    Row(What.QUEUE, HIERARCHY[0], "the queue is ordered by its own weight", Told.EVENT,
+        lambda queue: any(key in queue.metadata.annotations for key in HIERARCHY), ("metadata", "annotations", HIERARCHY[0])),
+
+    Row(What.KIND, "Job", "nothing creates its pods", Told.STATUS, resource=JOBS),
+    Row(What.KIND, "CronJob", "nothing creates its Jobs", Told.EVENT,
+        resource=Resource(JOBS.group, "v1alpha1", "cronjobs")),
+    Row(What.KIND, "JobFlow", "nothing creates its Jobs", Told.EVENT,
+        resource=Resource(FLOW, "v1alpha1", "jobflows")),
+    Row(What.KIND, "JobTemplate", "nothing reads it", Told.EVENT,
+        resource=Resource(FLOW, "v1alpha1", "jobtemplates")),
+    Row(What.KIND, "HyperNode", "nodes are chosen without regard to the network", Told.EVENT,
+        resource=Resource("topology.volcano.sh", "v1alpha1", "hypernodes", namespaced=False)),
+    Row(What.KIND, "Numatopology", "pods are placed without regard to NUMA nodes", Told.EVENT,
+        resource=Resource("nodeinfo.volcano.sh", "v1alpha1", "numatopologies", namespaced=False)),
+    Row(What.KIND, "NodeShard", "every scheduler takes all nodes", Told.EVENT,
+        resource=Resource("shard.volcano.sh", "v1alpha1", "nodeshards", namespaced=False)),
+    Row(What.KIND, "ColocationConfiguration", "nodes offer nothing beyond what they say, and nothing is isolated", Told.EVENT,
+        resource=Resource("config.volcano.sh", "v1alpha1", "colocationconfigurations")),
+)  # fmt: skip
+
+
+@cache
+def rows(what: What) -> Mapping[str, Row]:
+    """The rows about one sort of thing, by name."""
+    return {row.name: row for row in ROWS if row.what is what}
+
+
+_PODS: Final = tuple(rows(What.POD).values())
+_GROUPS: Final = tuple(rows(What.GROUP).values())
+_QUEUES: Final = tuple(rows(What.QUEUE).values())
+
+
+def asked_by_pod(pod: Pod) -> tuple[Row, ...]:
+    """What a pod demands in vain."""
+    if not pod.spec.resource_claims and not pod.metadata.annotations:
+        return ()
+    return tuple([row for row in _PODS if row.asks(pod)])
+
+
+def asked_by_group(group: PodGroup) -> tuple[Row, ...]:
+    return tuple([row for row in _GROUPS if row.asks(group)])
+
+
+def asked_by_queue(queue: Queue) -> tuple[Row, ...]:
+    return tuple([row for row in _QUEUES if row.asks(queue)])
+
+
+def page() -> str:
+    """The table of docs/reference/without-effect.md."""
+    lines = ["| what | name | consequence | how it is told |", "|---|---|---|---|"]
+    for row in ROWS:
+        told = f"under plugin {row.under}: {row.told.value}; else an event" if row.under else row.told.value
+        lines.append(f"| {row.what.value} | `{row.name}` | {row.consequence} | {told} |")
+    return "\n".join(lines) + "\n"
