@@ -1,0 +1,158 @@
+"""Which cards a node offers, what pods hold of them, and whether one more pod may: read from annotations and limits alone;
+nothing of Pumice is imported here on purpose.
+
+Cards that are shared by HAMi-core are judged exactly (shares, memory, cores, a card for itself); of MIG slices only that no
+slot is held twice and that one card is cut in one way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kit.kube_rules import quantity
+
+Json = Mapping[str, Any]
+REGISTER, HELD = "volcano.sh/node-vgpu-register", "volcano.sh/vgpu-ids-new"
+NUMBER, MEMORY, PERCENT, CORES = (f"volcano.sh/vgpu-{part}" for part in ("number", "memory", "memory-percentage", "cores"))
+
+
+@dataclass(slots=True)
+class Card:
+    """One registered card and what is held of it."""
+
+    uuid: str
+    limit: int
+    total: int
+    healthy: bool
+    mig: bool
+    shares: int = 0
+    memory: int = 0
+    cores: int = 0
+    slots: list[str] = field(default_factory=list)
+
+    def takes(self, memory: int, cores: int) -> bool:
+        """Whether a share of that size may join those that are there."""
+        if not self.healthy or self.mig or self.shares >= self.limit or self.memory + memory > self.total:
+            return False
+        return self.cores + cores <= 100 and not (cores == 100 and self.shares) and not (cores == 0 and self.cores >= 100)
+
+    def over(self) -> list[str]:
+        found = []
+        if self.memory > self.total:
+            found.append(f"card {self.uuid}: memory {self.memory} of {self.total}")
+        if not self.mig and self.cores > 100:
+            found.append(f"card {self.uuid}: cores {self.cores} of 100")
+        if self.shares > self.limit:
+            found.append(f"card {self.uuid}: {self.shares} shares of {self.limit}")
+        twice = [slot for slot, number in Counter(self.slots).items() if number > 1]
+        if twice:
+            found.append(f"card {self.uuid}: MIG slots {twice} are held twice")
+        if len({slot.rpartition("-")[0] for slot in self.slots if "@" not in slot}) > 1:
+            found.append(f"card {self.uuid}: MIG slots of two geometries at once: {sorted(self.slots)}")
+        return found
+
+
+def cards_of(node: Json) -> dict[str, Card]:
+    """The cards that its plugin registered, by UUID."""
+    found = {}
+    for entry in node["metadata"].get("annotations", {}).get(REGISTER, "").split(":"):
+        fields = entry.split(",")
+        if len(fields) >= 6:
+            found[fields[0]] = Card(fields[0], int(fields[1]), int(fields[2]), fields[4] == "true", fields[5] == "mig")
+    return found
+
+
+def pieces(text: str) -> Iterator[tuple[str, str, int, int]]:
+    """(uuid, slot or "", memory, cores) of each device of an assignment; what cannot be read is left out."""
+    for token in text.replace(";", "").split(":"):
+        fields = token.split(",")
+        if len(fields) >= 4 and fields[2].isdecimal() and fields[3].isdecimal():
+            uuid, _, slot = fields[0].partition("[")
+            yield uuid, slot.rstrip("]"), int(fields[2]), int(fields[3])
+
+
+def charge(cards: Mapping[str, Card], text: str) -> list[str]:
+    """Book an assignment. Returns the UUIDs it names that are there."""
+    named = []
+    for uuid, slot, memory, cores in pieces(text):
+        card = cards.get(uuid)
+        if card is not None:
+            card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
+            if slot:
+                card.slots.append(slot)
+            named.append(uuid)
+    return named
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What one container wants: that many different cards, each with so much."""
+
+    number: int
+    memory: int
+    percent: int
+    cores: int
+
+    def of(self, card: Card) -> int:
+        if self.percent:
+            return card.total * self.percent // 100
+        return self.memory
+
+
+def wants(pod: Json) -> list[Want]:
+    """The containers that ask for vGPUs."""
+    found = []
+    for container in pod["spec"].get("containers", ()):
+        limits = container.get("resources", {}).get("limits", {})
+        number, memory, percent, cores = (int(quantity(limits.get(name, 0))) for name in (NUMBER, MEMORY, PERCENT, CORES))
+        if number or memory:
+            found.append(Want(number or 1, memory, percent or (0 if memory else 100), cores))
+    return found
+
+
+def may_hold(pod: Json, cards: Mapping[str, Card]) -> bool | None:
+    """Whether some choice of shared cards serves all containers; None when only a MIG card might, which is not judged here."""
+    asked = wants(pod)
+    if not asked:
+        return True
+    open_ = [card for card in cards.values() if not card.mig]
+    if pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode") == "mig":
+        return None
+    if _search(asked, open_):
+        return True
+    return None if any(card.mig for card in cards.values()) else False
+
+
+def _search(asked: list[Want], cards: list[Card]) -> bool:
+    """Container by container, every set of cards that takes it."""
+    if not asked:
+        return True
+    want, rest = asked[0], asked[1:]
+    return any(_search(rest, after) for after in _choices(want, want.number, cards, 0))
+
+
+def _choices(want: Want, number: int, cards: list[Card], begin: int) -> Iterator[list[Card]]:
+    if number == 0:
+        yield cards
+        return
+    for at in range(begin, len(cards)):
+        card, need = cards[at], want.of(cards[at])
+        if card.takes(need, want.cores):
+            charged = Card(card.uuid, card.limit, card.total, card.healthy, card.mig, card.shares + 1, card.memory + need,
+                           card.cores + want.cores)  # fmt: skip
+            yield from _choices(want, number - 1, [*cards[:at], charged, *cards[at + 1 :]], at + 1)
+
+
+def books(nodes: Iterable[Json], held: Iterable[tuple[str, str]]) -> dict[str, dict[str, Card]]:
+    """The cards of every node with what is held of them; ``held`` gives (node, assignment) of each placed pod."""
+    found = {node["metadata"]["name"]: cards_of(node) for node in nodes}
+    by_node: dict[str, list[str]] = defaultdict(list)
+    for node, text in held:
+        by_node[node].append(text)
+    for name, cards in found.items():
+        for text in by_node.get(name, ()):
+            charge(cards, text)
+    return found

@@ -1,0 +1,277 @@
+"""An independent witness of a scheduler at work: nothing of Pumice is imported here on purpose.
+
+It is told of every Binding at the moment it was decided, with the cluster as the scheduler saw it, and asked at rest. It
+complains when a card or a node is over, when a pod is placed where its rules forbid, when a gang stands in part, when a pod
+without a controller is deleted, and when somebody waits who fits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from kit import card_rules, kube_rules
+from kit.card_rules import HELD, Card
+from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, quantity, requests
+
+Json = Mapping[str, Any]
+Tables = Mapping[str, Mapping[str, Json]]
+SLOT = 40960
+"""Units of memory of the largest MIG slot in a made-up cluster: a slot costs what it holds, whatever was asked."""
+GROUP, QUEUE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """``promise`` is one word for what was broken: over, forbidden, gang, deleted, asleep."""
+
+    promise: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.text}"
+
+
+@dataclass
+class Checker:
+    """``proportion``: the configuration shares the cluster between queues; ``gangs``: pods of a PodGroup stand or fall together.
+    ``ours``: the scheduler's name."""
+
+    proportion: bool = True
+    gangs: bool = True
+    ours: str = "volcano"
+    complaints: list[Complaint] = field(default_factory=list)
+    granted: dict[str, str] = field(default_factory=dict)
+    """Uid to the assignment that came with the Binding: what the pod's containers hold, whatever is written over it since."""
+    stood: set[str] = field(default_factory=set)
+    """Uids of PodGroups that stood whole once: members may come and go since."""
+    disturbed: set[str] = field(default_factory=set)
+    """Keys of PodGroups whose members or object others have changed, or whose Bindings were refused."""
+    doubtful: set[str] = field(default_factory=set)
+    """UUIDs of cards of which somebody forged an assignment: nobody can know what is held of them."""
+    unclear: bool = False
+    """An assignment was emptied or forged: how much of which cards the scheduler then sets aside is its own affair."""
+    slow: dict[str, float] = field(default_factory=dict)
+    """Uid to the time until which the pod may wait for another try."""
+
+    def complain(self, promise: str, text: str) -> None:
+        self.complaints.append(Complaint(promise, text))
+
+    # -- as it happens ------------------------------------------------------------------------------------------
+
+    def books(self, cluster: Cluster) -> dict[str, dict[str, Card]]:
+        held = ((node, self.held(pod)) for node, pods in cluster.placed.items() for pod in pods)
+        return card_rules.books(cluster.nodes.values(), held)
+
+    def held(self, pod: Json) -> str:
+        written: str = pod["metadata"].get("annotations", {}).get(HELD, "")
+        return self.granted.get(pod["metadata"]["uid"], written)
+
+    def placed(self, pod: Json, node: str, annotations: Mapping[str, str], seen: Cluster) -> None:
+        """A Binding was decided on the cluster as ``seen``, which has it afterwards."""
+        key, assignment = key_of(pod), annotations.get(HELD, "")
+        reasons = seen.forbids(pod, node)
+        room = [r for r in reasons if r.startswith("too little")]
+        if room:
+            self.complain("over", f"{key} was bound to {node}, which has {', '.join(room)}")
+        if len(room) < len(reasons):
+            self.complain("forbidden", f"{key} was bound to {node}: {', '.join(r for r in reasons if r not in room)}")
+        if pod["spec"].get("schedulingGates"):
+            self.complain("forbidden", f"{key} was bound though it is gated")
+        if pod["spec"].get("resourceClaims"):
+            self.complain("forbidden", f"{key} was bound though nobody allocates its resource claims")
+        asked = card_rules.wants(pod)
+        if asked and node in seen.nodes:
+            cards = self.books(seen).get(node, {})
+            named = card_rules.charge(cards, assignment)
+            if len(named) < sum(want.number for want in asked):
+                self.complain("over", f"{key} was bound to {node} without all of its cards: {assignment!r}")
+            for uuid in sorted(set(named) - self.doubtful):
+                for text in cards[uuid].over():
+                    self.complain("over", f"{key} was bound to {node}: {text}")
+        self.granted[pod["metadata"]["uid"]] = assignment
+        seen.bind({**pod, "metadata": {**pod["metadata"], "annotations": {**pod["metadata"].get("annotations", {}),
+                                                                          **annotations}}}, node)  # fmt: skip
+
+    def deleted(self, pod: Json) -> None:
+        """The scheduler deleted a pod."""
+        if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ())):
+            self.complain("deleted", f"{key_of(pod)} has no controller that would make it anew")
+
+    def doubt(self, pod: Json, uuid: str) -> None:
+        """Somebody emptied the pod's assignment, or forged it to name that card: nothing in it tells any more what it holds."""
+        self.unclear = True
+        if uuid:
+            self.doubtful |= {uuid, *(piece[0] for piece in card_rules.pieces(self.held(pod)))}
+
+    def disturb(self, pod: Json) -> None:
+        """Others changed a member."""
+        name = pod["metadata"].get("annotations", {}).get(GROUP)
+        if name:
+            self.disturbed.add(f"{pod['metadata']['namespace']}/{name}")
+
+    # -- between steps ------------------------------------------------------------------------------------------
+
+    def whole(self, tables: Tables) -> None:
+        """No gang runs in part that never stood whole."""
+        if not self.gangs:
+            return
+        members = _members(tables)
+        for key, group in tables.get("PodGroup", {}).items():
+            least = group["spec"].get("minMember", 0)
+            standing = [p for p in members[key] if p["spec"].get("nodeName")]
+            if len(standing) >= least:
+                self.stood.add(group["metadata"]["uid"])
+            elif standing and group["metadata"]["uid"] not in self.stood and key not in self.disturbed:
+                self.complain("gang", f"{key}: {len(standing)} of at least {least} pods have a node")
+
+    def asleep(self, tables: Tables, now: float) -> None:
+        """Everything is at rest: nobody waits who fits, as far as that can be told for certain."""
+        members, cluster = _members(tables), Cluster(tables)
+        pending = [p for p in tables["Pod"].values() if self._waits(p, now)]
+        gangs = [key for key, group in tables.get("PodGroup", {}).items() if group["spec"].get("minMember", 0) > 1
+                 and any(self._waits(p, 0.0) for p in members[key])]  # fmt: skip
+        if gangs and any(leaving(p) for pods in cluster.placed.values() for p in pods):
+            return  # a gang that stands on what is being released keeps its part from the others
+        books = self.books(cluster)
+        for pod in pending:
+            if self.unclear and card_rules.wants(pod):
+                continue
+            group = tables.get("PodGroup", {}).get(self._group_key(pod))
+            if (self._group_key(pod) and group is None) or not self._queue_lets(pod, group, tables):
+                continue
+            missing = 1 if group is None else self._missing(group, members[key_of(group)])
+            if missing is None:
+                continue
+            nodes = {name: self._room(pod, name, cluster, books, missing) for name in cluster.nodes}
+            if sum(nodes.values()) >= missing:
+                where = sorted(name for name, number in nodes.items() if number)
+                self.complain("asleep", f"{key_of(pod)} waits at rest and may run on {', '.join(where)}")
+
+    def _waits(self, pod: Json, now: float) -> bool:
+        spec = pod["spec"]
+        return (not spec.get("nodeName") and spec.get("schedulerName") == self.ours and not spec.get("schedulingGates")
+                and not leaving(pod) and not done(pod) and self.slow.get(pod["metadata"]["uid"], 0.0) <= now
+                and not spec.get("resourceClaims"))  # fmt: skip
+
+    @staticmethod
+    def _group_key(pod: Json) -> str:
+        name = pod["metadata"].get("annotations", {}).get(GROUP)
+        return f"{pod['metadata']['namespace']}/{name}" if name else ""
+
+    def _missing(self, group: Json, members: list[Json]) -> int | None:
+        """How many pods like this one the gang still needs at once; None where that cannot be told. One: it stands."""
+        least = group["spec"].get("minMember", 0)
+        standing = [p for p in members if p["spec"].get("nodeName") and not leaving(p)]
+        if any(done(p) or leaving(p) for p in members):
+            return None
+        if len(standing) >= least or least <= 1:
+            return 1
+        waiting = [p for p in members if self._waits(p, float("inf")) and not p["spec"].get("nodeName")]
+        if len(standing) + len(waiting) < least or len({_shape(p) for p in waiting}) > 1:
+            return None
+        first = waiting[0]
+        lonely = not (first["spec"].get("affinity") or first["spec"].get("topologySpreadConstraints"))
+        small = sum(want.number for want in card_rules.wants(first)) <= 1
+        return least - len(standing) if lonely and small else None
+
+    def _room(self, pod: Json, node: str, cluster: Cluster, books: Mapping[str, Mapping[str, Card]], most: int) -> int:
+        """How many pods like this one the node takes, up to ``most``."""
+        if most == 1:
+            return int(not cluster.forbids(pod, node) and card_rules.may_hold(pod, books[node]) is True)
+        mine = Cluster(cluster.tables)
+        cards = {uuid: Card(c.uuid, c.limit, c.total, c.healthy, c.mig, c.shares, c.memory, c.cores)
+                 for uuid, c in books[node].items()}  # fmt: skip
+        for number in range(most):
+            if mine.forbids(pod, node) or card_rules.may_hold(pod, cards) is not True:
+                return number
+            for want in card_rules.wants(pod):
+                card = next(c for c in cards.values() if c.takes(want.of(c), want.cores))
+                card.shares, card.memory, card.cores = card.shares + 1, card.memory + want.of(card), card.cores + want.cores
+            mine.bind(pod, node)
+        return most
+
+    # -- queues -------------------------------------------------------------------------------------------------
+
+    def _queue_lets(self, pod: Json, group: Json | None, tables: Tables) -> bool:
+        """Whether no queue can be what it waits for: its queue is open and below its caps, and the shares bind nobody."""
+        name = queue_of(pod, group)
+        queue = tables.get("Queue", {}).get(name)
+        if queue is None or queue.get("status", {}).get("state", "Open") != "Open":
+            return False
+        if group is not None and group["spec"].get("minResources"):
+            return False
+        groups = tables.get("PodGroup", {})
+        largest = max((c.total for node in tables["Node"].values() for c in card_rules.cards_of(node).values()), default=0)
+        allocated: dict[str, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+        asked: dict[str, Fraction] = defaultdict(Fraction)
+        busy = set()
+        for other in tables["Pod"].values():
+            if done(other) or other["spec"].get("schedulerName") != self.ours:
+                continue
+            theirs = queue_of(other, groups.get(self._group_key(other)))
+            busy.add(theirs)
+            for what, value in self._charged(other, largest).items():
+                asked[what] += value  # type: ignore[operator]
+                if other["spec"].get("nodeName"):
+                    allocated[theirs][what] += value  # type: ignore[operator]
+        mine = self._charged(pod, largest)
+        need = group["spec"].get("minMember", 1) if group is not None else 1
+        for what, limit in queue["spec"].get("capability", {}).items():
+            if allocated[name][what] + max(1, need) * mine[what] > quantity(limit):  # type: ignore[operator]
+                return False
+        if not self.proportion:
+            return True
+        total: dict[str, Fraction] = defaultdict(Fraction)
+        for node in tables["Node"].values():
+            for what, value in node.get("status", {}).get("allocatable", {}).items():
+                total[what] += quantity(value)
+        if len(busy) > 1 and any(want.percent for other in tables["Pod"].values() for want in card_rules.wants(other)):
+            return False  # what whole cards will come to is not written anywhere
+        if len(busy) == 1:
+            return all(allocated[name][what] + max(1, need) * value <= total[what] for what, value in mine.items())  # type: ignore[operator]
+        return all(value <= total[what] for what, value in asked.items() if ordinary(what) or total[what])
+
+    def _charged(self, pod: Json, largest: int) -> Mapping[str, Any]:
+        """What its queue pays for the pod; for a whole card what it turned out to be, at most the largest that is there."""
+        amounts = requests(pod)
+        wants = card_rules.wants(pod)
+        held = list(card_rules.pieces(self.held(pod))) if pod["spec"].get("nodeName") else []
+        if not wants:
+            return amounts
+        amounts[card_rules.CORES] = sum(want.number * want.cores for want in wants)
+        if any(slot for _, slot, _, _ in held):
+            amounts[card_rules.MEMORY] = SLOT * len(held)
+        elif held:
+            amounts[card_rules.MEMORY] = sum(memory for _, _, memory, _ in held)
+        else:
+            amounts[card_rules.MEMORY] = sum(want.number * (largest if want.percent else want.memory) for want in wants)
+        return amounts
+
+
+def queue_of(pod: Json, group: Json | None) -> str:
+    if group is not None:
+        return str(group["spec"].get("queue") or "default")
+    return str(pod["metadata"].get("annotations", {}).get(QUEUE) or "default")
+
+
+def _members(tables: Tables) -> dict[str, list[Json]]:
+    found: dict[str, list[Json]] = defaultdict(list)
+    for pod in tables["Pod"].values():
+        name = pod["metadata"].get("annotations", {}).get(GROUP)
+        if name:
+            found[f"{pod['metadata']['namespace']}/{name}"].append(pod)
+    return found
+
+
+def _shape(pod: Json) -> str:
+    """Pods of one shape are placed alike."""
+    spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "priority")}
+    return json.dumps([spec, pod["metadata"].get("labels")], sort_keys=True)
+
+
+__all__ = ["Checker", "Complaint", "kube_rules"]

@@ -1,0 +1,79 @@
+"""What every door does alike: objects change in the store, and the checker hears of what others did to gangs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from random import Random
+
+from kit.checker import Checker
+from kit.history.registry import Op
+from kit.history.store import Json, Store
+
+
+class Door(ABC):
+    """Plays operations. ``name`` chooses the kinds of steps that it knows."""
+
+    name: str
+    pauses: tuple[float, ...] = (2.0,)
+    """Seconds, one of which passes after every other step."""
+
+    def __init__(self, conf: str, dice: Random) -> None:
+        self.conf, self.dice = conf, dice
+        self.store = Store()
+        self.checker = Checker(proportion="name: proportion" in conf, gangs="name: gang" in conf)
+
+    async def begin(self) -> None:
+        """The first objects are there."""
+        return
+
+    async def end(self) -> None:
+        """Nothing more will be asked."""
+        return
+
+    @abstractmethod
+    async def befall(self, op: Op) -> None:
+        """An operation on the scheduler itself."""
+
+    @abstractmethod
+    async def look(self) -> None:
+        """After a step: let the checker look at whatever is at rest."""
+
+    async def perform(self, op: Op) -> None:
+        store = self.store
+        match op["do"]:
+            case "create":
+                store.create(op["object"])
+            case "patch":
+                old = store.tables[op["kind"]].get(op["key"])
+                if old is None or (op["kind"] == "Pod" and not self._suits(op, old)):
+                    return
+                self._disturb(op["kind"], op["key"], old)
+                if "doubt" in op:
+                    self.checker.doubt(old, op["doubt"])
+                store.patch(op["kind"], op["key"], op["patch"])
+            case "delete":
+                old = store.delete(op["kind"], op["key"])
+                if old is not None:
+                    self._disturb(op["kind"], op["key"], old)
+            case "terminate":
+                old = store.tables["Pod"].get(op["key"])
+                if old is None:
+                    return
+                self._disturb("Pod", op["key"], old)
+                if old["spec"].get("nodeName"):
+                    store.patch("Pod", op["key"], {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}})
+                else:
+                    store.delete("Pod", op["key"])  # nobody runs it: it is gone at once
+            case _:
+                await self.befall(op)
+
+    @staticmethod
+    def _suits(op: Op, pod: Json) -> bool:
+        wanted = op.get("if")
+        return wanted is None or (wanted == "bound") == bool(pod["spec"].get("nodeName"))
+
+    def _disturb(self, kind: str, key: str, obj: Json) -> None:
+        if kind == "Pod":
+            self.checker.disturb(obj)
+        elif kind == "PodGroup":
+            self.checker.disturbed.add(key)

@@ -1,0 +1,213 @@
+"""Histories on the engine alone, in virtual time: events go in as the daemon's informers read them, effects are carried out at
+once."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from random import Random
+from typing import Any
+
+import msgspec
+
+from kit.history.door import Door
+from kit.history.registry import ENGINE, Op
+from kit.history.store import Json, merged
+from kit.kube_rules import Cluster
+from pumice.apps.scheduler.informers import Informers
+from pumice.engine.effects import Bind, Effect, GroupStatus, PodCondition, QueueAllocated
+from pumice.engine.engine import Engine
+from pumice.engine.state.state import State
+from pumice.families.protocol import Family
+from pumice.ports.cluster import WatchEvent
+from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
+
+RESTLESS = 400
+"""Cycles within one wait after which nothing will ever be at rest."""
+SETTLED = 1.5
+"""Seconds after which a pod with a controller no longer waits for the PodGroup that may be on its way."""
+SLOW = 200.0
+"""Seconds for which a refused pod may wait for another try."""
+LISTS = {"Node": "nodes", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Queue": "queues",
+         "PodGroup": "podgroups", "Pod": "pods", "PersistentVolumeClaim": "claims", "PersistentVolume": "volumes"}  # fmt: skip
+"""The informers by kind, in the order in which lists come in."""
+_encode = msgspec.json.Encoder().encode
+
+
+@cache
+def parsed(text: str) -> SchedulerConf:
+    return parse_scheduler_conf(text)
+
+
+class Ears(Informers):
+    """The daemon's informers without watches: who takes the events of each kind, by its name."""
+
+    def watch(self, name: str, resource: Any, handle: Any, *_: Any, **__: Any) -> Any:
+        if not hasattr(self, "takes"):
+            self.takes: dict[str, Any] = {}
+        self.takes[name] = handle
+
+
+class EngineDoor(Door):
+    name = ENGINE
+    families: list[Family] | None = None
+
+    def __init__(self, conf: str, dice: Random) -> None:
+        super().__init__(conf, dice)
+        self.at = 1_000_000.0
+        self.arrival = self.at
+        self.deaf = False
+        self.every = self.count = 0
+        """Every so many Bindings of single pods are refused; 0: none."""
+        self.told: dict[str, dict[str, Json]] = {}
+        """What the engine has heard, by kind and key."""
+        self.assumed: dict[str, Json] = {}
+        """Bindings that were accepted and that the watch has not shown yet: uid to pod."""
+        self.store.heard.append(self._hear)
+        self._start()
+
+    # -- what the engine hears ----------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.at
+
+    monotonic = now
+
+    def make(self) -> tuple[Engine, dict[str, Any]]:
+        """An engine that has heard nothing, and who takes the events of each kind."""
+        engine = Engine(parsed(self.conf), state=State())
+        if self.families is not None:
+            engine.configure(parsed(self.conf), families=self.families)
+        ears = Ears(None, self, engine, asyncio.Event())  # type: ignore[arg-type]
+        ears.watches()
+        return engine, ears.takes
+
+    def _start(self) -> None:
+        self.engine, handlers = self.make()
+        self.handlers = {kind: handlers[name] for kind, name in LISTS.items()}
+        self.told = {kind: {} for kind in self.handlers}
+        self.assumed.clear()
+        self._list()
+
+    def _hear(self, change: str, obj: Json) -> None:
+        if change == "ADDED":
+            self.arrival = self.at
+        if not self.deaf:
+            self._tell(change, obj)
+
+    def _tell(self, change: str, obj: Json) -> None:
+        kind, key = obj["kind"], self.store.key(obj)
+        if change == "DELETED":
+            known = self.told[kind].get(key)
+            if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
+                del self.told[kind][key]
+        else:
+            self.told[kind][key] = obj
+        if kind == "Pod" and (change == "DELETED" or obj["spec"].get("nodeName")):
+            self.assumed.pop(obj["metadata"]["uid"], None)
+        self.handlers[kind](WatchEvent(change, _encode(obj)))  # type: ignore[arg-type]
+
+    def _list(self) -> None:
+        """What a reflector tells after a 410: what is there and new, then what has gone, of which it knows the names only."""
+        for kind in self.handlers:
+            before, table = dict(self.told[kind]), self.store.tables[kind]
+            for key, obj in table.items():
+                if before.get(key) is not obj:
+                    same = key in before and before[key]["metadata"]["uid"] == obj["metadata"]["uid"]
+                    self._tell("MODIFIED" if same else "ADDED", obj)
+            fresh = {obj["metadata"]["uid"] for obj in table.values()}
+            for old in before.values():
+                if old["metadata"]["uid"] not in fresh:
+                    meta = {k: v for k, v in old["metadata"].items() if k in ("name", "namespace", "uid")}
+                    self._tell("DELETED", {"kind": kind, "metadata": meta})
+
+    # -- what befalls it ----------------------------------------------------------------------------------------
+
+    async def befall(self, op: Op) -> None:
+        match op["do"]:
+            case "wait":
+                self._wait(op["seconds"])
+            case "restart":
+                self.deaf, self.arrival = False, self.at
+                self._start()
+            case "deaf":
+                self.deaf = True
+            case "relist":
+                self.deaf, self.arrival = False, self.at
+                self._list()
+            case "again":
+                if not self.deaf:
+                    for kind in ("Node", "Pod"):
+                        for obj in list(self.store.tables[kind].values()):
+                            self._tell("MODIFIED", obj)
+            case "refuse":
+                self.every = op["every"]
+
+    def _wait(self, seconds: float) -> None:
+        end, cycles = self.at + seconds, 0
+        while True:
+            if self.engine.has_work(self.at):
+                self._cycle()
+                cycles += 1
+                if cycles > RESTLESS:
+                    self.checker.complain("restless", f"{RESTLESS} cycles in {seconds} s")
+                    return
+            if self.at >= end:
+                return
+            self.at = min(end, self.at + 0.25)
+
+    async def look(self) -> None:
+        self.checker.whole(self.store.tables)
+        if not self.deaf and self.at > self.arrival + SETTLED and not self.engine.has_work(self.at):
+            self.checker.asleep(self.store.tables, self.at)
+
+    # -- what it decides ----------------------------------------------------------------------------------------
+
+    def seen(self) -> Cluster:
+        """The cluster as the engine must take it to be."""
+        pods = {key: self.assumed.get(pod["metadata"]["uid"], pod) for key, pod in self.told["Pod"].items()}
+        return Cluster({**self.told, "Pod": pods})
+
+    def _cycle(self) -> None:
+        seen: Cluster | None = None
+        for effect in self.engine.cycle(self.at, self.dice).effects:
+            if isinstance(effect, Bind):
+                seen = seen or self.seen()
+                self._bind(effect, seen)
+            else:
+                self._perform(effect)
+
+    def _bind(self, effect: Bind, seen: Cluster) -> None:
+        key = f"{effect.namespace}/{effect.name}"
+        known = self.told["Pod"].get(key)
+        if known is None or known["metadata"]["uid"] != effect.uid:
+            self.checker.complain("forbidden", f"{key} was bound though it is gone")
+            return
+        self.checker.placed(known, effect.node, effect.annotations, seen)
+        self.count += 1
+        pod = self.store.tables["Pod"].get(key)
+        refused = self.every and not effect.gang and self.count % self.every == 0
+        if pod is None or pod["metadata"]["uid"] != effect.uid or refused:
+            self.checker.granted.pop(effect.uid, None)
+            self.checker.slow[effect.uid] = self.at + SLOW
+            self.checker.disturb(known)
+            self.engine.bind_failed(effect.uid, self.at)
+            return
+        change = {"spec": {"nodeName": effect.node}, "metadata": {"annotations": effect.annotations}}
+        self.assumed[effect.uid] = merged(known, change)
+        self.engine.bound(effect.uid)
+        self.store.patch("Pod", key, change)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case PodCondition():
+                told = {"type": "PodScheduled", "status": "False", "reason": effect.reason, "message": effect.message}
+                self.store.patch("Pod", f"{effect.namespace}/{effect.name}", {"status": {"conditions": [told]}})
+            case GroupStatus():
+                conditions = [{"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
+                               "transitionID": c.transition_id} for c in effect.conditions]  # fmt: skip
+                self.store.patch("PodGroup", f"{effect.namespace}/{effect.name}", {"status": {
+                    "phase": effect.phase, "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
+                    "conditions": conditions}})  # fmt: skip
+            case QueueAllocated():
+                self.store.patch("Queue", effect.name, {"status": {"allocated": effect.allocated}})

@@ -1,0 +1,155 @@
+"""Draw, play, keep and shrink histories."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from kit.checker import Complaint
+from kit.history import befalls, pods, world  # noqa: F401  (they register their kinds)
+from kit.history.door import Door
+from kit.history.registry import KINDS, Op, View
+from pumice.cluster.first_objects import SCHEDULER_CONF
+
+STEPS = 30
+CONFS = {
+    "new cluster": SCHEDULER_CONF,
+    "no gangs": SCHEDULER_CONF.replace("  - name: gang\n", ""),
+    "no shares": SCHEDULER_CONF.replace("  - name: proportion\n", ""),
+    "spread": SCHEDULER_CONF.replace("SchedulePolicy: binpack", "SchedulePolicy: spread"),
+    "filters": 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
+               "  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n",
+}  # fmt: skip
+
+Step = tuple[str, list[Op]]
+DoorMaker = Callable[[str, Random], Door]
+Drive = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was played, and what came of it: the complaints of the step at which it ended."""
+
+    seed: int
+    conf: str
+    steps: tuple[Step, ...]
+    complaints: tuple[Complaint, ...] = ()
+
+    def text(self) -> str:
+        """To read, to keep (``History.read``), and to play again."""
+        lines = [f"history of seed {self.seed}, configuration {self.conf!r}, {len(self.steps)} steps"]
+        lines += [f"  {name}: {json.dumps(ops)}" for name, ops in self.steps]
+        return "\n".join([*lines, *(f"broken: {complaint}" for complaint in self.complaints)])
+
+    def dump(self) -> str:
+        return json.dumps({"seed": self.seed, "conf": self.conf, "steps": self.steps}, indent=1)
+
+    @classmethod
+    def read(cls, text: str) -> History:
+        found = json.loads(text)
+        return cls(found["seed"], found["conf"], tuple((name, ops) for name, ops in found["steps"]))
+
+
+def at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """Drive a coroutine that never waits for anything."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+def draw(seed: int, door: DoorMaker, *, steps: int = STEPS, without: Iterable[str] = (), drive: Drive = at_once) -> History:
+    """Play a new history of that seed until it ends or breaks something."""
+    return drive(_draw(seed, door, steps, frozenset(without)))  # type: ignore[no-any-return]
+
+
+async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str]) -> History:
+    dice = Random(seed)
+    conf = dice.choice(sorted(CONFS))
+    door = make(CONFS[conf], Random(seed))
+    kinds = [k for name, k in KINDS.items() if door.name in k.doors and name not in without]
+    weights = [k.weight for k in kinds]
+    played: list[Step] = []
+    view = View(door.store, without)
+    try:
+        await _step(door, played, ("the beginning", world.beginning(dice)))
+        await door.begin()
+        while len(played) <= steps and not door.checker.complaints:
+            chosen = dice.choices(kinds, weights)[0]
+            ops = chosen.draw(view, dice)
+            if ops is not None:
+                if dice.random() < 0.5:
+                    ops = [*ops, {"do": "wait", "seconds": dice.choice(door.pauses)}]
+                await _step(door, played, (chosen.name, ops))
+    finally:
+        await door.end()
+    return History(seed, conf, tuple(played), tuple(door.checker.complaints))
+
+
+async def _step(door: Door, played: list[Step], step: Step) -> None:
+    """One step; whatever it raises is a complaint, too."""
+    played.append(step)
+    try:
+        for op in step[1]:
+            await door.perform(op)
+        await door.look()
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError):
+            raise
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        where = f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}" if at is not None else ""
+        door.checker.complain("crash", f"{type(error).__name__} at {where}: {error}")
+
+
+def replay(history: History, door: DoorMaker, *, drive: Drive = at_once) -> History:
+    """Play the steps again as they are written."""
+    return drive(_replay(history, door))  # type: ignore[no-any-return]
+
+
+async def _replay(history: History, make: DoorMaker) -> History:
+    door = make(CONFS[history.conf], Random(history.seed))
+    played: list[Step] = []
+    try:
+        for number, step in enumerate(history.steps):
+            await _step(door, played, step)
+            if not number:
+                await door.begin()
+            if door.checker.complaints:
+                break
+    finally:
+        await door.end()
+    return replace(history, steps=tuple(played), complaints=tuple(door.checker.complaints))
+
+
+def shrunk(history: History, door: DoorMaker, *, drive: Drive = at_once) -> History:
+    """A history with fewer steps, and fewer operations in them, that breaks the same promise."""
+    promises = {complaint.promise for complaint in history.complaints}
+
+    def breaks(steps: list[Step]) -> History | None:
+        found = replay(replace(history, steps=tuple(steps)), door, drive=drive)
+        return found if promises & {complaint.promise for complaint in found.complaints} else None
+
+    best = breaks(list(history.steps))
+    if best is None:
+        return history  # not by its steps alone
+    size = len(best.steps) // 2
+    while size:
+        at = len(best.steps) - size
+        while at >= 0:
+            less = breaks([*best.steps[:at], *best.steps[at + size :]])
+            best = less or best
+            at -= size
+        size //= 2
+    for number in range(len(best.steps) - 1, -1, -1):
+        for at in range(len(best.steps[number][1]) - 1, -1, -1):
+            name, ops = best.steps[number]
+            less = breaks([*best.steps[:number], (name, [*ops[:at], *ops[at + 1 :]]), *best.steps[number + 1 :]])
+            best = less if less is not None and len(less.steps) == len(best.steps) else best
+    return best

@@ -1,0 +1,87 @@
+"""After any history: no card and no node over, nothing where its rules forbid, no gang in part, no pod without a controller
+deleted, and nobody asleep who fits, as an independent checker says that imports nothing of Pumice.
+
+``PUMICE_HISTORIES`` sets how many are played; a failure prints its seed and the shortest history that still breaks the promise.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+import pytest
+from kit.history.daemon_door import DaemonDoor, virtually
+from kit.history.engine_door import EngineDoor
+from kit.history.runner import Drive, History, at_once, draw, replay, shrunk
+
+FIXED = 20_260
+"""The first seed of what gates a change; at a desk the first seed is drawn."""
+OPEN = ("several terms", "a pod is resized", "a pod is nominated", "an owner empties the assignment of a running pod")
+"""Kinds of steps and traits of pods under which the promises are not held yet."""
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Thousands of daemons refuse and retry as they should: nobody reads it."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def first_seed() -> int:
+    seed = FIXED if "PUMICE_CI" in os.environ else SystemRandom().randrange(10**9)
+    print(f"histories from seed {seed}")
+    return seed
+
+
+def many(count: int, door: Callable[[str, Random], Any], drive: Drive, first: int) -> int:
+    """Play so many; the first that breaks something fails the test. Returns how many steps were played."""
+    played = 0
+    for seed in range(first, first + count):
+        found = draw(seed, door, without=OPEN, drive=drive)
+        played += len(found.steps)
+        if found.complaints:
+            pytest.fail(shrunk(found, door, drive=drive).text(), pytrace=False)
+    return played
+
+
+def test_no_history_of_the_engine_breaks_a_promise() -> None:
+    many(int(os.environ.get("PUMICE_HISTORIES", "600")), EngineDoor, at_once, first_seed())
+
+
+@pytest.mark.usefixtures("quiet")
+def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise() -> None:
+    many(int(os.environ.get("PUMICE_HISTORIES", "40")), DaemonDoor, virtually, first_seed())
+
+
+@pytest.mark.soak
+def test_a_hundred_thousand_histories_of_the_engine(record_property: Any) -> None:
+    record_property("steps", many(90_000, EngineDoor, at_once, first_seed()))
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("quiet")
+def test_ten_thousand_histories_of_the_daemon(record_property: Any) -> None:
+    record_property("steps", many(10_000, DaemonDoor, virtually, first_seed()))
+
+
+def test_a_history_is_data_and_plays_again_as_it_was() -> None:
+    first = draw(FIXED, EngineDoor, without=OPEN)
+    again = replay(History.read(first.dump()), EngineDoor)
+    assert [name for name, _ in again.steps] == [name for name, _ in first.steps]
+    assert again.complaints == first.complaints
+
+
+def test_the_checker_imports_nothing_of_pumice() -> None:
+    kit = Path(__file__).parents[2] / "kit"
+    allowed = {f"kit.{name}" for name in ("checker", "card_rules", "kube_rules", "auditor")} | {"kit"}
+    for name in ("checker.py", "card_rules.py", "kube_rules.py", "auditor.py"):
+        for found in ast.walk(ast.parse((kit / name).read_text())):
+            modules = [alias.name for alias in found.names] if isinstance(found, ast.Import) else \
+                [found.module or ""] if isinstance(found, ast.ImportFrom) else []
+            assert not [m for m in modules if m.startswith("pumice") or (m.startswith("kit") and m not in allowed)], name
