@@ -20,7 +20,7 @@ from kit.history.engine_door import EngineDoor
 from kit.history.runner import Drive, History, at_once, draw, replay, shrunk
 
 FIXED = 20_260
-"""The first seed of what gates a change; at a desk the first seed is drawn."""
+"""The first seed of what gates a change; at a allocator the first seed is drawn."""
 OPEN = ("several terms", "a pod is resized", "a pod is nominated", "an owner empties the assignment of a running pod")
 """Kinds of steps and traits of pods under which the promises are not held yet."""
 
