@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pumice.families.card_policies import POLICIES
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import nearest
@@ -26,7 +27,6 @@ LAST_RESORT = 1000.0
 _BEHIND_ALL = 1e12
 """More than all plugins together can give: a last resort comes after every other node, whatever its weight."""
 
-POLICIES = ("binpack", "spread")
 MIG_POLICIES = ("listed", "tightest", "expected")
 _PREFIX = "deviceshare."
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pumice.families.amounts import meant_mib, percent_of
+from pumice.families.card_policies import POLICIES
 from pumice.families.lint.finding import Finding
 from pumice.families.lint.objects import asked, unserved
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -25,8 +26,8 @@ Path = tuple[str | int, ...]
 VALUES = {
     names.VGPU_MODE: ("hami-core", "mig"),
     names.PODGROUP_POLICY: ("spread",),
-    names.NODE_POLICY: ("binpack", "spread"),
-    names.CARD_POLICY: ("binpack", "spread"),
+    names.NODE_POLICY: tuple(POLICIES),
+    names.CARD_POLICY: tuple(POLICIES),
 }
 USER_KEYS = (*VALUES, names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE, names.USE_GPU_UUID, names.NOUSE_GPU_UUID)
 GROUP_KEYS = (names.GROUP_NAME, names.GROUP_NAME_VOLCANO, names.GROUP_MIN_MEMBER, names.QUEUE_NAME)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pumice.families.amounts import out_of_range
+from pumice.families.card_policies import POLICIES
 from pumice.model.refusal import Refusal
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
@@ -80,7 +81,7 @@ def constraints_of(pod: Pod, policy: str) -> dict[str, object]:
 
 
 def _policy(value: str | None, default: str) -> str:
-    return value if value in ("binpack", "spread") else default
+    return value if value is not None and value in POLICIES else default
 
 
 def containers_of(pod: Pod, config: NvidiaConfig, *, partial: bool) -> tuple[ContainerAsk, ...] | Refusal:

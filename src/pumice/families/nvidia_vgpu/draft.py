@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pumice.families.card_policies import POLICIES
 from pumice.families.nvidia_vgpu.ask import ContainerAsk
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.policies import POLICIES
 from pumice.families.nvidia_vgpu.rows import Row
 from pumice.model.cards import Mode, Piece, Usage
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pumice.families.card_policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.draft import Chosen, Draft, charge, draft_of, ordered, passes
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.rows import Row, Rows, rows_of
 from pumice.families.nvidia_vgpu.search import STEPS, OutOfSteps, Search, largest_first
 from pumice.families.nvidia_vgpu.slots import MigChooser, cost_of, slots_for

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.families.card_policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
-from pumice.families.nvidia_vgpu.policies import POLICIES, TIE
 from pumice.families.nvidia_vgpu.rows import needed, type_allowed
 from pumice.families.protocol import Columns
 from pumice.families.settings import LAST_RESORT

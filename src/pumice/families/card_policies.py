@@ -1,6 +1,7 @@
 """Card policies, a row each: in what order cards are taken on a node (section 9) and what a choice is worth between nodes.
 
-The functions are plain arithmetic, so that they serve numbers (fit.py) and arrays of cards (vector.py) alike.
+The functions are plain arithmetic, so that they serve numbers and arrays of cards alike. Whoever reads or checks a policy's name
+reads this table: settings, asks, lint.
 """
 
 from __future__ import annotations
