@@ -270,3 +270,84 @@ def test_the_queue_of_higher_priority_goes_first() -> None:
     world.add(pod("a", cpu="2", queue="a"), pod("b", cpu="2", queue="b"))
     world.settle()
     assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
+
+
+# -- whole devices (11.5) --------------------------------------------------------------------------------------------
+
+GPU = "nvidia.com/gpu"
+
+
+def sharing(gpus: int, *pods: Json, weights: tuple[int, int] = (1, 1)) -> World:
+    world = World(conf("gang", "proportion", "predicates"))
+    world.add(node("n1", extra={GPU: str(gpus)}), queue("a", weight=weights[0]), queue("b", weight=weights[1]), *pods)
+    world.settle()
+    return world
+
+
+def whole(name: str, at: str, gpus: int = 1, **more: Any) -> Json:
+    return pod(name, queue=at, limits={GPU: str(gpus)}, **more)
+
+
+def test_one_gpu_and_two_queues_somebody_has_it_and_they_take_turns() -> None:
+    world = sharing(1, *(whole(f"{at}{i}", at) for at in "ab" for i in range(3)))
+    turns = []
+    for _ in range(6):
+        (runs,) = [name for name, where in world.placements().items() if where]
+        turns.append(runs[0])
+        world.delete_pod(runs)
+        world.settle()
+    assert turns in (list("ababab"), list("bababa"))
+
+
+def test_of_what_whole_pods_leave_over_the_queue_whose_share_lacks_more_gets_it_first() -> None:
+    world = sharing(1, whole("light", "a"), whole("heavy", "b"), weights=(1, 3))
+    assert (world.node_of("light"), world.node_of("heavy")) == ("", "n1")
+
+
+def test_two_queues_whose_pods_want_more_than_their_share_do_not_block_each_other() -> None:
+    world = sharing(8, whole("a", "a", 8), whole("b", "b", 8))
+    assert sorted((world.node_of("a"), world.node_of("b"))) == ["", "n1"]
+
+
+def test_two_gangs_larger_than_their_shares_do_not_block_each_other() -> None:
+    gangs = [obj for at in "ab" for obj in (group(at, minimum=2, queue=at), *(whole(f"{at}{i}", at, group=at) for i in range(2)))]
+    world = sharing(2, *gangs)
+    assert sorted({name[0] for name, where in world.placements().items() if where}) in (["a"], ["b"])
+    assert sum(bool(where) for where in world.placements().values()) == 2
+
+
+@pytest.mark.parametrize("idle", [
+    {"gated": True}, {"nodeSelector": {"zone": "nowhere"}}, {"group": "absent"}, {"group": "short"},
+])  # fmt: skip
+def test_who_cannot_start_whatever_is_released_withholds_nothing_from_others(idle: Json) -> None:
+    """Four GPUs; queue a wants four that it cannot have."""
+    world = sharing(4, group("short", minimum=9, queue="a"), *(whole(f"a{i}", "a", **idle) for i in range(4)))
+    world.add(*(whole(f"b{i}", "b") for i in range(4)))
+    world.settle()
+    assert [world.node_of(f"b{i}") for i in range(4)] == ["n1"] * 4
+
+
+def test_what_a_queue_can_claim_within_its_share_is_lent_to_nobody_without_reclaim() -> None:
+    """b's pods are within its share and wait for two GPUs of one node: a has its four and gets no fifth."""
+    world = World(conf("gang", "proportion", "predicates"))
+    world.add(*(node(f"n{i}", extra={GPU: "2"}) for i in range(4)), queue("a"), queue("b"))
+    world.add(*(whole(f"a{i}", "a", nodeSelector={"kubernetes.io/hostname": f"n{i}"}) for i in range(4)))
+    world.settle()
+    world.add(*(whole(f"b{i}", "b", 2) for i in range(2)), *(whole(f"late{i}", "a") for i in range(4)))
+    world.settle()
+    assert not any(world.node_of(name) for name in ("b0", "b1", "late0", "late1", "late2", "late3"))
+    assert world.condition("late0")["message"] == "queue a is overused"
+    world.delete_pod("b0")
+    world.settle()
+    assert sum(bool(world.node_of(f"late{i}")) for i in range(4)) == 2
+    world.delete_pod("b1")
+    world.settle()
+    assert all(world.node_of(f"late{i}") for i in range(4))
+
+
+def test_a_pod_that_no_node_could_hold_asks_for_its_share_again_when_a_node_can() -> None:
+    world = sharing(1, whole("a", "a", 2), whole("b", "b"))
+    assert (world.node_of("a"), world.node_of("b")) == ("", "n1")
+    world.add(node("n2", extra={GPU: "2"}))
+    world.settle()
+    assert world.node_of("a") == "n2"

@@ -100,6 +100,14 @@ class Plugin:
         """Whether the queue may be charged so much more."""
         return True
 
+    def lends(self, queue: QueueState, amounts: Vector) -> bool:
+        """Whether the queue may be charged so much more although that is beyond its share, for it would lie idle else."""
+        return self.allocatable(queue, amounts)
+
+    def excess(self, queue: QueueState, amounts: Vector) -> float:
+        """How far so much more would bring the queue over its share, as a part of the cluster."""
+        return 0.0
+
     def short_of(self, queue: QueueState, amounts: Vector) -> str:
         """What a queue lacks that is not ``allocatable``, with the numbers, for people."""
         return ""
@@ -153,6 +161,9 @@ class Framework:
         self._due = self._flat("job_due", "")
         self._overused = self._flat("overused", "Overused")
         self._allocatable = self._flat("allocatable", "Allocatable")
+        payers: list[Plugin] = [allocatable.__self__ for allocatable in self._allocatable]  # type: ignore[attr-defined]
+        self._lends = [plugin.lends for plugin in payers]
+        self._excess = self._flat("excess", "Allocatable")
         self._short_of = self._flat("short_of", "Allocatable")
         self._verdicts = self._flat("verdicts", "Predicate")
         self._constrains = [verdicts.__self__.constrains for verdicts in self._verdicts]  # type: ignore[attr-defined]
@@ -227,9 +238,14 @@ class Framework:
     def overused(self, queue: QueueState) -> bool:
         return any(over(queue) for over in self._overused)
 
-    def allocatable(self, queue: QueueState, task: Task, amounts: Vector | None = None) -> bool:
-        amounts = task.cls.amounts if amounts is None else amounts
+    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
         return all(may(queue, amounts) for may in self._allocatable)
+
+    def lends(self, queue: QueueState, amounts: Vector) -> bool:
+        return all(may(queue, amounts) for may in self._lends)
+
+    def excess(self, queue: QueueState, amounts: Vector) -> float:
+        return max((excess(queue, amounts) for excess in self._excess), default=0.0)
 
     def short_of(self, queue: QueueState, task: Task, amounts: Vector | None = None) -> str:
         amounts = task.cls.amounts if amounts is None else amounts

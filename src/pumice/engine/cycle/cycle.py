@@ -75,6 +75,8 @@ class Cycle:
     tried: dict[Job, None] = field(default_factory=dict)
     blocked: dict[Job, str] = field(default_factory=dict)
     """Jobs that their queue or the enqueue check refused, with the words for it."""
+    short_of_share: dict[Job, None] = field(default_factory=dict)
+    """Jobs for whose pods there is room, but not within the share of their queue."""
     invalid: dict[Job, None] = field(default_factory=dict)
     """Jobs that lack pods: only a change of the job itself can help."""
     discarded: dict[Job, None] = field(default_factory=dict)
@@ -83,10 +85,13 @@ class Cycle:
     """Jobs some of whose pods got their reason in this cycle."""
     standing: list[Statement] = field(default_factory=list)
     """Gangs that stand in part on what is being released: what they took is kept from others until the cycle ends."""
+    actions: frozenset[str] = frozenset()
+    """Those that run in it."""
     _started: float = 0.0
     _whys: dict[PodClass, tuple[int, str]] = field(default_factory=dict)
 
     def run(self, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
+        self.actions = frozenset(name for name, _ in actions)
         self._started = begin = self.tick()
         self.placer.evaluation.tick, self.placer.evaluation.stages = self.tick, self.measures.stages
         self._open()

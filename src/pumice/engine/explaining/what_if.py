@@ -122,7 +122,7 @@ class Payer:
         """By which of its own limits the queue cannot take the pod as it is, whatever its cards; empty where it can."""
         queue, amounts = self.queue, self.task.amounts
         self._open()
-        if self.engine.framework.allocatable(queue, self.task):
+        if self.engine.framework.allocatable(queue, self.task.cls.amounts):
             return ""
         wanted = {name: value + queue.allocated.get(name, 0) for name, value in amounts.items()}
         numbers = ", ".join(
@@ -152,4 +152,4 @@ class Payer:
     def _pays(self, cls: PodClass, choice: Choice) -> bool:
         framework = self.engine.framework
         amounts = self.engine.state.charged(cls, choice.grants) or cls.amounts
-        return not framework.overused(self.queue) and framework.allocatable(self.queue, self.task, amounts)
+        return not framework.overused(self.queue) and framework.allocatable(self.queue, amounts)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pumice.engine.framework import PERMIT, REJECT, Plugin
-from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.resources import (
     CPU,
     HUGE,
@@ -24,6 +25,10 @@ from pumice.wire.scheduler_conf import Arguments
 
 if TYPE_CHECKING:
     from pumice.engine.cycle.cycle import Cycle
+
+
+WAITERS_ASKED = 300
+"""Of each queue so many waiting jobs are asked what they could use of its share, in order of arrival."""
 
 
 @dataclass(slots=True)
@@ -45,6 +50,9 @@ class Proportion(Plugin):
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self.parts: dict[QueueState, Part] = {}
+        self._total: Vector = {}
+        self._reclaims = False
+        self._claims: _Claims | None = None
 
     def open(self, cycle: Cycle) -> None:
         state = cycle.state
@@ -57,6 +65,7 @@ class Proportion(Plugin):
         for queue, part in self.parts.items():
             add(part.request, state.expected_of(queue).items())
         share_out(self.parts, total)
+        self._total, self._reclaims, self._claims = total, "reclaim" in cycle.actions, None
 
     def queue_key(self, queue: QueueState) -> tuple[int, float]:
         return (-queue.priority, self.share(queue))
@@ -76,6 +85,38 @@ class Proportion(Plugin):
             return True
         allocated, deserved = queue.allocated, part.deserved
         return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in amounts.items() if n != PODS)
+
+    def lends(self, queue: QueueState, amounts: Vector) -> bool:
+        """Where reclaim runs, all that is idle: it can be had back. Else what the others cannot claim within their shares."""
+        part = self.parts.get(queue)
+        if part is None or not queue.open:
+            return queue.open
+        if any(queue.allocated.get(n, 0) + v > part.cap.get(n, 0) for n, v in amounts.items() if n != PODS):
+            return False
+        if self._reclaims:
+            return True
+        if self._claims is None:
+            self._claims = _claims(self.parts, self._total)
+        return self._claims.leave(queue, amounts)
+
+    def excess(self, queue: QueueState, amounts: Vector) -> float:
+        part = self.parts.get(queue)
+        if part is None:
+            return 0.0
+        over = (
+            (queue.allocated.get(n, 0) + v - part.deserved.get(n, 0)) / self._total[n]
+            for n, v in amounts.items()
+            if self._total.get(n, 0) > 0
+        )
+        return max(over, default=0.0)
+
+    def placed(self, task: Task) -> None:
+        if self._claims is not None:
+            add(self._claims.taken, task.amounts.items())
+
+    def removed(self, task: Task) -> None:
+        if self._claims is not None:
+            subtract(self._claims.taken, task.amounts.items())
 
     def short_of(self, queue: QueueState, amounts: Vector) -> str:
         if not queue.open:
@@ -131,6 +172,57 @@ def _part(queue: QueueState, total: Vector, guaranteed: Vector) -> Part:
         subtract(request, queue.aside.items())
     request.pop(PODS, None)
     return Part(cap, request)
+
+
+@dataclass(slots=True)
+class _Claims:
+    """What is left of the cluster when every queue within its share has what was found for it, and who may still want of it."""
+
+    idle: Vector
+    of: dict[QueueState, Vector]
+    total: Vector
+    taken: Vector = field(default_factory=dict)
+    """Lent since."""
+
+    def leave(self, queue: QueueState, amounts: Vector) -> bool:
+        """Whether so much may be lent to the queue without touching what others can claim."""
+        own = self.of.get(queue, {})
+        return all(
+            self.taken.get(n, 0) + v <= self.idle.get(n, 0) - self.total.get(n, 0) + own.get(n, 0)
+            for n, v in amounts.items()
+            if n != PODS
+        )
+
+
+def _claims(parts: dict[QueueState, Part], total: Vector) -> _Claims:
+    idle, claimed = dict(total), dict[str, int]()
+    of: dict[QueueState, Vector] = {}
+    for queue, part in parts.items():
+        subtract(idle, queue.allocated.items())
+        claim = _claim(queue, exceeded(part.deserved, queue.allocated))
+        if claim:
+            of[queue] = claim
+            add(claimed, claim.items())
+    return _Claims(idle, of, claimed)
+
+
+def _claim(queue: QueueState, room: Vector) -> Vector:
+    """What a queue can use of the room left in its share: whole pods and gangs that wait for a node. A queue whose smallest
+    one is larger than that room has no use for it."""
+    claim: Vector = {}
+    if not room or not queue.open:
+        return claim
+    seen = set()
+    for job in islice(queue.waiters, WAITERS_ASKED):
+        unit = {} if job.stalled else job.unit()
+        if id(unit) in seen or not unit:
+            continue
+        if job.min_available <= 1:
+            seen.add(id(unit))  # shared by all pods of a class
+        times = min((room.get(n, 0) // v for n, v in unit.items() if v > 0 and n != PODS), default=0)
+        if times:
+            raise_to(claim, {n: v * times for n, v in unit.items() if n != PODS})
+    return claim
 
 
 def share_out(parts: dict[QueueState, Part], total: Vector) -> None:

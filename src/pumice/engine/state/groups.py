@@ -27,6 +27,10 @@ class Groups(Waiting):
     """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
     queues: dict[str, QueueState] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
+    lendings: int = 0
+    """How often something was lent to a queue beyond its share."""
+    lending_due: bool = False
+    """There was no time to lend to those who wait for it."""
     problems: dict[str, str] = field(default_factory=dict)
     bearers: Bearers = field(default_factory=Bearers)
     """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""

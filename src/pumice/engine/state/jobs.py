@@ -124,16 +124,18 @@ class Job(Struct, eq=False):
             if sign > 0:
                 if not self.pending:
                     self.pending = {}
+                    self.queue.waiters[self] = None
                 self.pending[task.uid] = task
             elif self.pending.pop(task.uid, None) is not None and not self.pending:
                 self.pending = NOTHING
+                self.queue.waiters.pop(self, None)
 
     def _ask(self, task: Task, sign: int) -> None:
         """What a pending pod wants is asked for by its queue, or stands aside."""
         if task.aside or self.stalled:
             (add if sign > 0 else subtract)(self.queue.aside, task.cls.demand)
-        else:
-            self.queue.ask(task.cls, sign)
+        elif task.cls.quota_known_late:
+            self.queue.expect(task.cls, sign)
 
     def weigh(self) -> None:
         """Look again whether it could start if there were room."""
@@ -179,14 +181,18 @@ class Job(Struct, eq=False):
         self._sums(subtract)
         self.queue.jobs.discard(self)
         self.queue.active.pop(self, None)
+        self.queue.waiters.pop(self, None)
         self.queue = queue
         queue.jobs.add(self)
+        if self.pending:
+            queue.waiters[self] = None
         self._sums(add)
 
     def detach(self) -> None:
         self._sums(subtract)
         self.queue.jobs.discard(self)
         self.queue.active.pop(self, None)
+        self.queue.waiters.pop(self, None)
 
     def _sums(self, change: object) -> None:
         if self not in self.queue.jobs and change is subtract:
@@ -252,6 +258,20 @@ class Job(Struct, eq=False):
 
     def is_pipelined(self) -> bool:
         return not self.is_starving()
+
+    def unit(self) -> Vector:
+        """What its queue is charged when it goes on: its gang as far as it lacks members, else one pod."""
+        lacking = max(1, self.min_available - self.ready_count)
+        total: Vector = {}
+        for task in self.pending.values():
+            if not task.aside:
+                if lacking == 1 and not total:
+                    return task.amounts
+                add(total, task.amounts.items())
+                lacking -= 1
+                if not lacking:
+                    break
+        return total
 
     def is_starving(self) -> bool:
         return self.counts[Status.PIPELINED] + self.ready_count < self.min_available

@@ -44,8 +44,10 @@ class QueueState:
     aside: Vector = field(default_factory=dict)
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
     lack members."""
-    demands: dict[PodClass, int] = field(default_factory=dict)
-    """The other pending pods, by class."""
+    waiters: dict[Job, None] = field(default_factory=dict)
+    """Jobs with pending pods, in order of arrival."""
+    lent: int = 0
+    """When something was last lent to it beyond its share, as a count of all lendings."""
     inqueue: Vector = field(default_factory=dict)
     elastic: Vector = field(default_factory=dict)
     quota_known_late: dict[PodClass, int] = field(default_factory=dict)
@@ -70,18 +72,8 @@ class QueueState:
     def missing_text(self) -> str:
         return f"queue {self.name} does not exist"
 
-    def ask(self, cls: PodClass, number: int) -> None:
-        """So many pods of a class that may start more or less."""
-        left = self.demands.get(cls, 0) + number
-        if left:
-            self.demands[cls] = left
-        else:
-            self.demands.pop(cls, None)
-        if cls.quota_known_late:
-            self.expect(cls, number)
-
     def expect(self, cls: PodClass, number: int) -> None:
-        """The same of a vague class."""
+        """So many pending pods of a vague class that may start more or less."""
         left = self.quota_known_late.get(cls, 0) + number
         if left:
             self.quota_known_late[cls] = left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,23 @@ Heap = list[tuple[Any, int, Job]]
 
 
 def allocate(cycle: Cycle) -> None:
+    """Everybody within its queue's share; then, of what nobody can take so, queues beyond their share (``lend``)."""
+    failed_roles: dict[Job, set[str]] = {}
+    _within_shares(cycle, failed_roles)
+    state = cycle.state
+    if cycle.out_of_time():
+        state.lending_due |= bool(cycle.short_of_share)
+        return
+    if state.lending_due:  # cycles ago, when there was no time for it
+        state.lending_due = False
+        state.wake_waiting()
+    lend(cycle, failed_roles)
+
+
+def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     framework = cycle.framework
     waiting: dict[QueueState, Heap] = {}
     untried: dict[Job, list[Task]] = {}
-    failed_roles: dict[Job, set[str]] = {}
     serial = 0
     for queue in cycle.queues():
         heap: Heap = []
@@ -35,40 +49,88 @@ def allocate(cycle: Cycle) -> None:
         heapq.heapify(heap)
         if heap:
             waiting[queue] = heap
+    order = [(framework.queue_key(queue), queue) for queue in waiting]  # a queue's key changes by its own pods alone
+    heapq.heapify(order)
     least = LEAST_JOBS
-    while waiting and (least > 0 or not cycle.out_of_time()):
+    while order and (least > 0 or not cycle.out_of_time()):
         least -= 1
-        queue = next(iter(waiting)) if len(waiting) == 1 else min(waiting, key=framework.queue_key)
+        _, queue = heapq.heappop(order)
         heap = waiting[queue]
         if framework.overused(queue):
             for _, _, job in heap:
                 if job not in untried and _takes_part(cycle, job):
                     _overused(cycle, job)
-            del waiting[queue]
             continue
         _, _, job = heapq.heappop(heap)
-        if not heap:
-            del waiting[queue]
         tasks = untried.get(job)
-        if tasks is None:
-            if not _takes_part(cycle, job):
-                continue
+        if tasks is None and _takes_part(cycle, job):
             tasks = untried[job] = _pending(cycle, job)
             cycle.tried[job] = None
-        statement = Statement(cycle, job)
-        _place(cycle, statement, tasks, failed_roles.setdefault(job, set()))
-        if not statement.steps:
-            continue
-        if framework.job_ready(job):
-            statement.commit()
-            if tasks:
+        if tasks:
+            statement = Statement(cycle, job)
+            _place(cycle, statement, tasks, failed_roles.setdefault(job, set()))
+            if _conclude(cycle, statement) and tasks:
                 serial += 1
                 heapq.heappush(heap, (framework.job_key(job), serial, job))
-                waiting[queue] = heap
-        elif framework.job_pipelined(job):
-            statement.stand()
-        else:
-            statement.discard()
+        if heap:
+            heapq.heappush(order, (framework.queue_key(queue), queue))
+
+
+def _conclude(cycle: Cycle, statement: Statement) -> bool:
+    """Commit what stands, keep what will stand, take back the rest. True: it is committed."""
+    if not statement.steps:
+        return False
+    if cycle.framework.job_ready(statement.job):
+        statement.commit()
+        return True
+    if cycle.framework.job_pipelined(statement.job):
+        statement.stand()
+    else:
+        statement.discard()
+    return False
+
+
+def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
+    """Shares are parts of everything, pods and gangs are whole: what no queue can take within its share would lie idle for
+    ever. It is lent pod by pod (gang by gang), to the queue that comes least over its share by it first, of equal ones to the
+    one that was lent something longest ago, as far as the plugins lend (``Plugin.lends``)."""
+    framework, state = cycle.framework, cycle.state
+    waiting: dict[QueueState, Heap] = {}
+    standing = {statement.job for statement in cycle.standing}
+    for serial, job in enumerate(cycle.short_of_share):
+        if job.pending and job not in standing:
+            waiting.setdefault(job.queue, []).append((framework.job_key(job), serial, job))
+    order: list[tuple[Any, QueueState]] = []
+
+    def line_up(queue: QueueState) -> None:
+        excess = framework.excess(queue, waiting[queue][0][-1].unit())
+        heapq.heappush(order, ((-queue.priority, excess, queue.lent, framework.queue_key(queue)), queue))
+
+    for queue, heap in waiting.items():
+        heapq.heapify(heap)
+        line_up(queue)
+    while order:
+        if cycle.out_of_time():
+            state.lending_due = True
+            return
+        _, queue = heapq.heappop(order)
+        entry = heapq.heappop(waiting[queue])
+        job = entry[-1]
+        if framework.lends(queue, job.unit()):
+            refusal, job.refusal = job.refusal, ""
+            statement = Statement(cycle, job)
+            _place(cycle, statement, _pending(cycle, job), failed_roles.setdefault(job, set()), beyond=True)
+            if statement.steps and framework.job_ready(job):
+                statement.commit()
+                state.lendings += 1
+                queue.lent = state.lendings
+                if job.pending:
+                    heapq.heappush(waiting[queue], (framework.job_key(job), *entry[1:]))
+            else:
+                statement.discard()
+                job.refusal = refusal
+        if waiting[queue]:
+            line_up(queue)
 
 
 def _takes_part(cycle: Cycle, job: Job) -> bool:
@@ -120,24 +182,31 @@ def _refuse(cycle: Cycle, job: Job, text: str) -> None:
 def _overused(cycle: Cycle, job: Job) -> None:
     """Its queue has all that it deserves. A pod that fits nowhere is told that: a queue deserves nothing of what no node has."""
     _refuse(cycle, job, f"queue {job.queue.name} is overused")
-    for task in () if cycle.out_of_time() else _pending(cycle, job):
+    if cycle.out_of_time():
+        cycle.short_of_share[job] = None
+        return
+    for task in _pending(cycle, job):
         if cycle.placer.choose(task.cls) is None:
             cycle.refused(task)
         else:
             task.error, task.puzzling = "", False
+            cycle.short_of_share[job] = None
 
 
-def _place(cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: set[str]) -> None:
+def _place(
+    cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
+) -> None:
     """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded, and other pods
-    of its role are not tried in this cycle."""
+    of its role are not tried in this cycle. ``beyond`` its queue's share no more is placed than the job needs to go on."""
     framework, placer, job = cycle.framework, cycle.placer, statement.job
+    may = framework.lends if beyond else framework.allocatable
     was_ready = framework.job_ready(job)
     extra = 0
     while tasks:
         task = tasks.pop()
         if task.best_effort and framework.job_ready(job):
             continue
-        if not framework.allocatable(job.queue, task):
+        if not may(job.queue, task.cls.amounts):
             # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
             if cycle.placer.choose(task.cls) is None:
                 cycle.refused(task, amid_gang=bool(statement.steps))
@@ -148,7 +217,7 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: 
             task.puzzling = False
             task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
             continue
-        price = _Price(cycle, task) if task.cls.quota_known_late else None
+        price = _Price(cycle, task, may) if task.cls.quota_known_late else None
         accept = None if price is None else price.accepted
         choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
         choice = choice or placer.choose(task.cls, accept=accept)
@@ -169,7 +238,7 @@ def _place(cycle: Cycle, statement: Statement, tasks: list[Task], failed_roles: 
             continue
         if framework.job_ready(job):
             extra += 1
-            if not was_ready or extra >= CHUNK:
+            if not was_ready or beyond or extra >= CHUNK:
                 return
 
 
@@ -179,6 +248,7 @@ class _Price:
 
     cycle: Cycle
     task: Task
+    may: Callable[[QueueState, Vector], bool]
     declined: Vector | None = None
 
     def accepted(self, choice: Choice) -> bool:
@@ -186,7 +256,7 @@ class _Price:
         amounts = self.cycle.state.charged(self.task.cls, choice.grants)
         if amounts is None:
             return True  # what the class says was looked at before
-        if self.cycle.framework.allocatable(self.task.job.queue, self.task, amounts):
+        if self.may(self.task.job.queue, amounts):
             return True
         self.declined = amounts
         return False
@@ -199,6 +269,7 @@ def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     text = f"queue {job.queue.name} has no room left for it" + (f" ({short})" if short else "")
     task.error, task.puzzling = text, False
     cycle.blocked[job] = f"queue {job.queue.name} has no room left"
+    cycle.short_of_share[job] = None
 
 
 def _go_on(job: Job, failed: set[str], rest: list[Task]) -> bool:
