@@ -20,7 +20,7 @@ from pumice.node.answer import STRATEGIES, ResponseOptions
 from pumice.node.gpushare import STRATEGIES as SHARE_STRATEGIES
 from pumice.node.gpushare import Legacy
 from pumice.node.sharing import Flags
-from pumice.wire import names, variables
+from pumice.wire import variables
 
 log = logging.getLogger("pumice.cli")
 KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
@@ -94,7 +94,6 @@ def nvidia(
     gdrcopy_enabled: Annotated[bool, typer.Option(envvar="GDRCOPY_ENABLED", help="NVIDIA_GDRCOPY=enabled.")] = False,
     gds_enabled: Annotated[bool, typer.Option(envvar="GDS_ENABLED", help="NVIDIA_GDS=enabled.")] = False,
     mofed_enabled: Annotated[bool, typer.Option(envvar="MOFED_ENABLED", help="NVIDIA_MOFED=enabled.")] = False,
-    cdi_annotation_prefix: Annotated[str, typer.Option(envvar="CDI_ANNOTATION_PREFIX")] = names.CDI_PREFIX,
     disable_control_strict: Annotated[
         bool, typer.Option(help="Only CUDA_DISABLE_CONTROL=true leaves the library out, not any value.")
     ] = False,
@@ -130,7 +129,6 @@ def nvidia(
             gds=gds_enabled,
             mofed=mofed_enabled,
             strict_disable=disable_control_strict,
-            cdi_prefix=cdi_annotation_prefix,
         ),
         wait_for_driver=not fail_on_init_error,
         disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
@@ -200,9 +198,14 @@ def _plugin_dir(socket: Path) -> Path:
 def _strategies(given: list[str] | None) -> tuple[str, ...]:
     words = tuple(word.strip() for text in given or ["envvar"] for word in text.split(",") if word.strip())
     for word in words:
+        if word.startswith("cdi-"):
+            raise BadInput(
+                f"--device-list-strategy {word}: nobody writes the CDI specification that this names devices of, so no container "
+                f"would start; use {' or '.join(STRATEGIES)}"
+            )
         if word not in STRATEGIES:
             raise BadInput(f"--device-list-strategy {word!r}: use {', '.join(STRATEGIES)}")
-    return words
+    return words or ("envvar",)
 
 
 def _check_config_file(path: Path) -> None:

@@ -12,17 +12,17 @@ from pumice.node.effects import MakeDirectory
 from pumice.node.inventory import SharedCard
 from pumice.node.matching import Work
 from pumice.node.sharing import Sharing
-from pumice.wire import names, variables
+from pumice.wire import variables
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 PRELOAD: Final = "/etc/ld.so.preload"
 CACHE: Final = "/tmp/vgpu"
 LOCK: Final = "/tmp/vgpulock"
-CDI_KIND: Final = names.CDI_KIND
 VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
-STRATEGIES: Final = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
+STRATEGIES: Final = ("envvar", "volume-mounts")
+"""How cards are named to the container. Upstream's ``cdi-*`` name devices of a specification file, which nobody writes yet."""
 DISABLE: Final = variables.DISABLE_CONTROL
 
 
@@ -47,8 +47,6 @@ class Answer:
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    cdi: tuple[str, ...] = ()
     directories: tuple[MakeDirectory, ...] = ()
 
 
@@ -72,7 +70,6 @@ class ResponseOptions:
     mofed: bool = False
     log_level: str = ""
     strict_disable: bool = False
-    cdi_prefix: str = names.CDI_PREFIX
 
     def directory(self, pod_uid: str, container: str) -> str:
         """The host directory of one container's shared region."""
@@ -103,7 +100,7 @@ def build(
     """
     devices = sorted(work.devices, key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
-    env, mounts, annotations, cdi = _visible(chosen, response_options, dice)
+    env, mounts = _visible(chosen, response_options)
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(work.devices[0].cores)
     env[variables.SHARED_CACHE] = f"{CACHE}/{_uuid4(dice)}.cache"
@@ -127,36 +124,26 @@ def build(
         env=env,
         mounts=tuple(mounts),
         nodes=_nodes(chosen, response_options) if response_options.device_specs or sharing.pass_device_specs else (),
-        annotations=annotations,
-        cdi=tuple(cdi),
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
     )
 
 
-def _visible(
-    cards: Sequence[SharedCard], response_options: ResponseOptions, dice: random.Random
-) -> tuple[dict[str, str], list[Mount], dict[str, str], list[str]]:
+def _visible(cards: Sequence[SharedCard], response_options: ResponseOptions) -> tuple[dict[str, str], list[Mount]]:
     ids = [str(card.index) if response_options.by_index else card.uuid for card in cards]
-    qualified = [f"{CDI_KIND}={card.uuid}" for card in cards]
     env: dict[str, str] = {}
     mounts: list[Mount] = []
-    annotations: dict[str, str] = {}
     if "envvar" in response_options.strategies:
         env[variables.NVIDIA_VISIBLE_DEVICES] = ",".join(ids)
-    elif "volume-mounts" in response_options.strategies:
+    else:
         env[variables.NVIDIA_VISIBLE_DEVICES] = VOLUME_ROOT
         mounts = [Mount(f"{VOLUME_ROOT}/{card}", "/dev/null") for card in ids]
-    else:  # an image may have NVIDIA_VISIBLE_DEVICES=all baked in, which would show every card
-        env[variables.NVIDIA_VISIBLE_DEVICES] = "void"
-    if "cdi-annotations" in response_options.strategies:
-        annotations[f"{response_options.cdi_prefix}nvidia-device-plugin_{_uuid4(dice)}"] = ",".join(qualified)
     switches = {
         variables.NVIDIA_GDRCOPY: response_options.gdrcopy,
         variables.NVIDIA_GDS: response_options.gds,
         variables.NVIDIA_MOFED: response_options.mofed,
     }
     env |= {name: "enabled" for name, on in switches.items() if on}
-    return env, mounts, annotations, qualified if "cdi-cri" in response_options.strategies else []
+    return env, mounts
 
 
 def _nodes(cards: Sequence[SharedCard], response_options: ResponseOptions) -> tuple[DeviceNode, ...]:

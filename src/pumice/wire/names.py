@@ -78,9 +78,6 @@ REVOCABLE_ZONE: Final = "volcano.sh/revocable-zone"
 JDB_MIN_AVAILABLE: Final = "volcano.sh/jdb-min-available"
 JDB_MAX_UNAVAILABLE: Final = "volcano.sh/jdb-max-unavailable"
 
-# Container devices (CDI)
-CDI_PREFIX: Final = "cdi.k8s.io/"
-CDI_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 
 # Groups and queues
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"

@@ -315,12 +315,7 @@ def test_the_user_can_switch_the_library_off():
     assert [m.container_path for m in strict.mounts][-1] == "/etc/ld.so.preload"
 
 
-def test_cdi_and_volume_mounts_hide_the_cards_from_images_that_ask_for_all():
-    cri = serve(allocator(strategies=("cdi-cri",)), [pod("p", gives(A))], ["x"]).answer
-    assert cri.cdi == (f"k8s.device-plugin.nvidia.com/gpu={A}",)
-    assert cri.env["NVIDIA_VISIBLE_DEVICES"] == "void"
-    notes = serve(allocator(strategies=("cdi-annotations",)), [pod("p", gives(A))], ["x"]).answer.annotations
-    assert [key.startswith("cdi.k8s.io/nvidia-device-plugin_") for key in notes] == [True]
+def test_volume_mounts_hide_the_cards_from_images_that_ask_for_all():
     volumes = serve(allocator(strategies=("volume-mounts",)), [pod("p", gives(A))], ["x"]).answer
     assert volumes.env["NVIDIA_VISIBLE_DEVICES"] == "/var/run/nvidia-container-devices"
     assert volumes.mounts[0].container_path == f"/var/run/nvidia-container-devices/{A}"

@@ -134,6 +134,4 @@ def message(answer: Answer) -> Any:
             pb.DeviceSpec(container_path=n.container_path, host_path=n.host_path, permissions=n.permissions)
             for n in answer.nodes
         ],
-        annotations=dict(answer.annotations),
-        cdi_devices=[pb.CDIDevice(name=name) for name in answer.cdi],
     )
