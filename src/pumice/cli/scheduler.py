@@ -88,7 +88,6 @@ def main(
         evict_bare_pods=evict_bare_pods,
         events=events,
         status_writes=status_writes,
-        kubeconfig=str(kubeconfig or ""),
     )
     asyncio.run(_serve(settings, kubeconfig))
 

@@ -150,8 +150,7 @@ class Cluster:
         self.facts["scheduler"] = f"{address}:{port}"
         # Nobody else would place the pods that name no scheduler.
         names = (SCHEDULER_NAME, "default-scheduler")
-        kubeconfig = str(self.data.kubeconfig)
-        settings = scheduler.Settings(listen=f"{address}:{port}", scheduler_names=names, kubeconfig=kubeconfig)
+        settings = scheduler.Settings(listen=f"{address}:{port}", scheduler_names=names)
         self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
                                                         stop=self._stop))  # fmt: skip
         pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}",

@@ -18,7 +18,6 @@ from kit.manifests import manifest
 
 from pumice.apps.controller.daemon import Controller
 from pumice.apps.scheduler.informers import Informers
-from pumice.cli import casefile
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
 from pumice.wire import names, volcano
@@ -44,7 +43,6 @@ def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
 
 HELD_IN_VARIABLES = {
     ("apps.scheduler.informers", "watch"): kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap),
-    ("cli.casefile", "collect"): [resource for resource, _ in casefile.SLICES.values()],
     ("apps.controller.daemon", "_watch"): kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
@@ -53,12 +51,12 @@ HELD_IN_VARIABLES = {
 """The kinds behind a call whose first argument is a variable, by module and function."""
 
 DAEMONS = [
-    ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon", "cli.casefile"]),
+    ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon"]),
     ("volcano.yml", "volcano-controllers", ["apps.controller.daemon", "apps.controller.commands"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.device_plugin", "apps.monitor.daemon"]),
     ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
 ]
-"""Manifest, service account, modules. ``cli.casefile``: /explain asks ``pumice explain`` about pods that are new to it."""
+"""Manifest, service account, modules."""
 
 
 def modules_of(daemons: list[str]) -> list[ModuleType]:
@@ -141,9 +139,9 @@ def test_configmaps_are_read_and_written_and_leases_written_by_name_only():
     named = {(*rule["resources"], *sorted(rule["verbs"]), *rule.get("resourceNames", [])) for rule in rules
              if {"configmaps", "leases"} & set(rule["resources"])}  # fmt: skip
     assert named == {
-        ("configmaps", "get", "list", "watch", names.SCHEDULER_CONFIGMAP),
-        ("configmaps", "get", "list", "watch", names.DEVICE_CONFIGMAP),
-        ("configmaps", "get", "patch", f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}"),
+        ("configmaps", "list", "watch", names.SCHEDULER_CONFIGMAP),
+        ("configmaps", "list", "watch", names.DEVICE_CONFIGMAP),
+        ("configmaps", "patch", f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}"),
         ("configmaps", "get", names.DEVICE_CONFIGMAP),
         ("leases", "get", "update", names.SCHEDULER_NAME),
         ("leases", "get", "update", "vc-controller-manager"),

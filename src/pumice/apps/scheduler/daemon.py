@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.apps.service.daemon_pages import pages
-from pumice.apps.service.http import host_and_port, served
+from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
+from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.tasks import run_until
 from pumice.engine.effects import Bind, Event
 from pumice.engine.engine import Engine
@@ -93,8 +95,6 @@ class Settings:
     events: bool = True
     status_writes: bool = True
     volumes: bool = True
-    kubeconfig: str = ""
-    """For the child processes that answer /explain."""
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
@@ -162,10 +162,12 @@ class Scheduler:
     async def run(self) -> None:
         self.configuration.read_file(first=True)
         async with contextlib.AsyncExitStack() as servers:
-            explain = ExplainPage(self.settings.kubeconfig, self.settings.scheduler_names, known=self._explained)
-            routes = {**pages(self._metrics_page, self._waiting_for, self.configuration.problems), "/explain": explain.answer}
+            explain = ExplainPage(self._knows, self._explained)
             for address in filter(None, dict.fromkeys((self.settings.listen, self.settings.healthz))):
                 host, port = host_and_port(address)
+                guard = None if is_loopback(host) else Reviewed(self.cluster)
+                asked: Handler = partial(explain.answer, guard=guard)
+                routes = {**pages(self._metrics_page, self._waiting_for, self.configuration.problems), "/explain": asked}
                 self.port = await servers.enter_async_context(served(routes, host, port, "scheduler"))
             try:
                 await run_until(self.stop, *self._tasks())
@@ -173,6 +175,10 @@ class Scheduler:
                 await self._finish()
         if self._lost_lease:
             raise Unavailable("the lease was lost; another scheduler leads now")
+
+    def _knows(self, namespace: str, name: str) -> bool:
+        key = f"{namespace}/{name}"
+        return any(task.key == key for task in self.engine.state.tasks.values())
 
     def _explained(self, namespace: str, name: str) -> bytes:
         """Runs in a forked child: what it does to the engine is nobody else's."""
