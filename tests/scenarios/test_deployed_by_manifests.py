@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from pathlib import Path
 
 from kit.local_cluster import PODS, house, vgpu_pod
@@ -9,6 +11,15 @@ from kit.manifests import manifest, resource_of
 
 
 def test_the_manifests_bring_up_scheduler_controller_and_node_daemons_that_serve_a_pod(tmp_path: Path) -> None:
+    """Although somebody on this machine has their usual ports: each listens on its pod's own address, where its probes ask."""
+    with contextlib.ExitStack() as neighbours:
+        for port in (8080, 8081, 9394, 9395):
+            with contextlib.suppress(OSError):  # somebody has it indeed
+                neighbours.enter_context(socket.create_server(("127.0.0.1", port)))
+        bring_up(tmp_path)
+
+
+def bring_up(tmp_path: Path) -> None:
     with house(tmp_path / "d", "--bare") as cluster:
 
         async def deploy(kube):
@@ -18,7 +29,8 @@ def test_the_manifests_bring_up_scheduler_controller_and_node_daemons_that_serve
 
         async def all_running(kube):
             pods = (await kube.list(PODS))["items"]
-            return len(pods) == 4 and all(p["status"].get("phase") == "Running" for p in pods) and pods
+            ready = [c["status"] for p in pods for c in p["status"].get("conditions", ()) if c["type"] == "Ready"]
+            return ready == ["True"] * 4 and pods
 
         cluster.ask(deploy)
         pods = {p["metadata"]["name"]: p for p in cluster.wait(all_running, 60)}

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pumice.adapters.kube import Access, KubeClient, in_cluster, load_kubeconfig
+from pumice.apps.service.http import any_address
 from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 from pumice.wire import variables
@@ -61,4 +62,4 @@ def bind_address(text: str, flag: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise BadInput(f"{flag} {text!r}: write ADDRESS:PORT, for example 0.0.0.0:9394 or :9394")
-    return host.strip("[]") or "0.0.0.0", int(port)
+    return host.strip("[]") or any_address(), int(port)

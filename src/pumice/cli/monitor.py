@@ -24,7 +24,7 @@ def monitor(
     containers_dir: Annotated[
         Path | None, typer.Option(help="Folder of the containers' regions; default: vgpu/containers in the hook path.")
     ] = None,
-    metrics_bind_address: Annotated[str, typer.Option(help="ADDRESS:PORT to serve on.")] = "0.0.0.0:9394",
+    metrics_bind_address: Annotated[str, typer.Option(help="ADDRESS:PORT to serve on.")] = ":9394",
     legacy_metrics: Annotated[bool, typer.Option(help="Also the families with values in their labels.")] = True,
     device_config_namespace: Annotated[
         str, typer.Option(envvar="DEVICE_CONFIG_NAMESPACE", help="Where to look first for the device ConfigMap.")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from pumice.model.errors import BadInput
+from pumice.wire.variables import BIND_ADDRESS
 
 log = logging.getLogger("pumice.http")
 
@@ -18,8 +20,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def served(routes: Mapping[str, Handler], address: str, port: int, name: str) -> AsyncIterator[int]:
-    """Serve GET on ``routes`` while the block runs; gives the port. A port in use is replaced by a free one, which is
-    logged. Raises BadInput when the address is not this machine's."""
+    """Serve GET on ``routes`` while the block runs; gives the port. Raises BadInput when the port is taken: whoever was told of
+    it (a probe, a Service, a scrape) would ask somebody else; and when the address is not this machine's."""
     app = web.Application()
     for path, handler in routes.items():
         app.router.add_get(path, handler)
@@ -29,10 +31,9 @@ async def served(routes: Mapping[str, Handler], address: str, port: int, name: s
         try:
             await web.TCPSite(runner, address, port).start()
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise BadInput(f"{name}: cannot listen on {address}:{port}: {error.strerror or error}") from error
-            log.warning("%s: port %d on %s is in use; taking a free one", name, port, address)
-            await web.TCPSite(runner, address, 0).start()
+            taken = error.errno == errno.EADDRINUSE
+            cause = "the port is in use; name another, or port 0 for any" if taken else error.strerror or error
+            raise BadInput(f"{name}: cannot listen on {address}:{port}: {cause}") from error
         bound = int(runner.addresses[0][1])
         log.info("%s listening on http://%s:%d", name, address, bound)
         yield bound
@@ -41,8 +42,14 @@ async def served(routes: Mapping[str, Handler], address: str, port: int, name: s
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """``:8080`` or ``127.0.0.1:8080``. Raises BadInput."""
+    """``:8080`` (see ``any_address``) or ``127.0.0.1:8080``. Raises BadInput."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise BadInput(f"{address!r} is no address; write for example 127.0.0.1:8080 or :8080")
-    return host or "0.0.0.0", int(port)
+    return host or any_address(), int(port)
+
+
+def any_address() -> str:
+    """Where a daemon listens that was told no address: everywhere, or where PUMICE_BIND_ADDRESS says. Pods that share their
+    machine's network (all of them under ``pumice up``) keep to their own address by it, and so out of each other's way."""
+    return os.environ.get(BIND_ADDRESS) or "0.0.0.0"

@@ -46,7 +46,7 @@ class Assembly:
         settings, meta = self.settings, pod["metadata"]
         maps, secrets = await self._references(container)
         env = build_environment(
-            container, pod, facts=self.downward, base=command.base_environment(settings, pod, container),
+            container, pod, facts=self.downward, base=command.base_environment(settings, pod, container, self.facts.pod_ip),
             plugins=[answer.envs for answer in answers], maps=maps, secrets=secrets)
         mounts = [*self.volumes.mounts(container)]
         mounts += self._answered(answers, {mount.target for mount in mounts})

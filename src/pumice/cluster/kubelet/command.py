@@ -24,7 +24,7 @@ def is_own_image(image: str, names: Sequence[str]) -> bool:
     return f"{head}{slash}{tail}" in names or tail in names or image in names
 
 
-def base_environment(settings: KubeletSettings, pod: Json, container: Json) -> dict[str, str]:
+def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_ip: str) -> dict[str, str]:
     """What every container finds, below everything the pod or a plugin says."""
     home = "/root" if os.geteuid() == 0 else os.path.expanduser("~")
     out = {"PATH": PATH, "HOSTNAME": hostname(pod), "HOME": home, **settings.container_env}
@@ -36,6 +36,7 @@ def base_environment(settings: KubeletSettings, pod: Json, container: Json) -> d
     if is_own_image(container.get("image") or "", settings.pumice_images):
         out["PATH"] = f"{Path(sys.executable).parent}:{PATH}"
         out["NODE_NAME"] = settings.node
+        out["PUMICE_BIND_ADDRESS"] = pod_ip  # all pods share the machine's network: each listens on its own address
         if settings.kubeconfig:
             out["KUBECONFIG"] = str(settings.kubeconfig)
     return out
