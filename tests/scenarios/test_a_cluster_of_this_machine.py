@@ -55,6 +55,18 @@ def test_a_card_that_is_full_stays_full_over_a_restart(tmp_path: Path) -> None:
         assert "memory" in message
 
 
+def test_beside_a_node_in_mig_mode_ordinary_pods_run_on_the_other(tmp_path: Path) -> None:
+    mixed = tmp_path / "cluster.yaml"
+    mixed.write_text("nodes:\n- {name: a-mig, cards: 1, model: A100-SXM4-40GB, mig: true}\n- {name: b, cards: 1}\n")
+    with house(tmp_path / "d", "--config", str(mixed)) as cluster:
+        cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("ordinary", 3000)))
+        cluster.wait(lambda kube: _running(kube, "ordinary"))
+        slice_pod = vgpu_pod("slice", 3000)
+        slice_pod["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "mig"}
+        cluster.ask(lambda kube: kube.create(PODS, slice_pod))
+        cluster.wait(lambda kube: _told(kube, "slice", "2 nodes are unavailable"))
+
+
 @pytest.mark.parametrize(
     ("pod", "told"),
     [

@@ -249,14 +249,14 @@ class Cluster:
             task.result()
 
     async def _cards_known(self, kube: KubeClient) -> None:
-        """Wait until each node with cards shows them as allocatable."""
+        """Wait until each node with cards shows them, be they served or not."""
         missing = {node.name for node in self.spec.nodes if node.has_cards and not self.spec.bare}
         if not missing:
             return
         async for event in kube.watch(NODES):
             if event.type in ("ADDED", "MODIFIED"):
                 node = decode(Node, event.raw)
-                if any(str(node.status.allocatable.get(name, 0)) != "0" for name in (VGPU_NUMBER, GPU_NUMBER)):
+                if any(str(node.status.capacity.get(name, 0)) != "0" for name in (VGPU_NUMBER, GPU_NUMBER)):
                     missing.discard(node.metadata.name)
             if not missing:
                 return
