@@ -96,11 +96,11 @@ def test_d33_a_promise_on_what_is_being_released_writes_nothing() -> None:
 
 def test_d35_an_unreadable_lock_expires_and_nobody_removes_a_lock_that_is_not_theirs() -> None:
     now = 1_000_000.0
-    assert not may_take(LockView("rubbish", now - 10), now)
-    assert may_take(LockView("rubbish", now - 301), now)
-    assert may_take(LockView(render_lock(now - 1200), now), now)
-    assert not may_take(LockView(render_lock(now - 299), now), now)
-    assert not may_take(LockView(render_lock(now + 1200), now), now)
+    assert not may_take(LockView("rubbish", now - 10), now, now)
+    assert may_take(LockView("rubbish", now - 301), now, now)
+    assert may_take(LockView(render_lock(now - 1200), now), now, now)
+    assert not may_take(LockView(render_lock(now - 299), now), now, now)
+    assert not may_take(LockView(render_lock(now + 1200), now), now, now)
     assert parse_lock("2026-08-20T10:07:21+08:00_pod-a") == parse_lock("2026-08-20T02:07:21Z")
     assert may_release(render_lock(now), render_lock(now))
     assert not may_release(render_lock(now + 5), render_lock(now))

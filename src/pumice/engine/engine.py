@@ -90,13 +90,15 @@ class Engine:
     # -- cycles -------------------------------------------------------------------------------------------------
 
     def cycle(
-        self, now: float, dice: Random | None = None, *, budget: float = float("inf"),
+        self, now: float, dice: Random | None = None, *, wall: float | None = None, budget: float = float("inf"),
         tick: Callable[[], float] = perf_counter,
     ) -> Plan:  # fmt: skip
-        """Run one cycle at that time. ``budget`` bounds its length in seconds of ``tick``; what is left over stays
-        active for the next one."""
+        """Run one cycle at that time, on a clock that is never set: whatever waits, waits by it. ``wall`` is the time of day, for
+        what the API server dates; without it both are one. ``budget`` bounds the cycle's length in seconds of ``tick``; what is
+        left over stays active for the next one."""
         uuid = str(UUID(int=(dice or Random(int(now * 1e6))).getrandbits(128), version=4))
-        return Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick).run(self.actions)
+        cycle = Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick, now if wall is None else wall)
+        return cycle.run(self.actions)
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""

@@ -15,7 +15,8 @@ HELD_FOR = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LockView:
-    """What was found on the node: the raw value (None: no lock) and since when we have seen exactly this value."""
+    """What was found on the node: the raw value (None: no lock) and since when, by a clock that is never set, we have seen
+    exactly this value."""
 
     value: str | None
     seen_since: float
@@ -34,12 +35,13 @@ def parse_lock(text: str) -> float | None:
         return None
 
 
-def may_take(view: LockView, now: float) -> bool:
-    """Whether the lock is free: absent, more than five minutes old, or unreadable for that long (D-35)."""
+def may_take(view: LockView, now: float, steady: float) -> bool:
+    """Whether the lock is free: absent, more than five minutes old by its own date, or there before our eyes for that long,
+    whatever it says (D-35). ``steady`` is the clock of ``seen_since``."""
     if view.value is None:
         return True
     since = parse_lock(view.value)
-    return now - (view.seen_since if since is None else since) > HELD_FOR
+    return steady - view.seen_since > HELD_FOR or (since is not None and now - since > HELD_FOR)
 
 
 def may_release(found: str | None, written: str) -> bool:

@@ -47,11 +47,11 @@ class BindResults:
             self._bound(effect)
         elif outcome is Outcome.FAILED:
             text = f"failed to bind to node {effect.node}: {error}"
-            engine.bind_failed(effect.uid, self.clock.now())
+            engine.bind_failed(effect.uid, self.clock.monotonic())
             self.metrics.failed()
             self.writer.put(PodCondition(effect.uid, effect.namespace, effect.name, "SchedulerError", text))
         elif outcome is Outcome.GONE:
-            engine.bind_failed(effect.uid, self.clock.now() + 1)  # the watch will say that it is gone
+            engine.bind_failed(effect.uid, self.clock.monotonic() + 1)  # the watch will say that it is gone
         if effect.gang and outcome in (Outcome.FAILED, Outcome.GONE):
             self._give_up_gang(effect, error)
         self.metrics.moves += 1
@@ -88,7 +88,7 @@ class BindResults:
         self._broken_gangs[attempt] = cause
         if len(self._broken_gangs) > REMEMBERED_GANGS:
             self._broken_gangs.pop(next(iter(self._broken_gangs)))
-        pause = self.engine.hold_back(job, f"{BROKEN_GANG}: {cause}", self.clock.now())
+        pause = self.engine.hold_back(job, f"{BROKEN_GANG}: {cause}", self.clock.monotonic())
         self._say(job, "Warning", "FailedScheduling", f"{BROKEN_GANG}: {cause}; it is tried again in {pause:g} s")
         # Of a gang that stood before, what ran goes on.
         self._evict_all(job, self._members.get(attempt, []) if job.stood else job.tasks)

@@ -182,7 +182,7 @@ class Scheduler:
 
     def _explained(self, namespace: str, name: str) -> bytes:
         """Runs in a forked child: what it does to the engine is nobody else's."""
-        found = explain_known(self.engine, namespace, name, now=self.clock.now())
+        found = explain_known(self.engine, namespace, name, now=self.clock.monotonic())
         return as_json(found) + b"\n" if found is not None else b""
 
     def _tasks(self) -> list[Coroutine[Any, Any, None]]:
@@ -241,7 +241,7 @@ class Scheduler:
 
     async def _next(self) -> None:
         """Wait for something to do, then for the window."""
-        now = self.clock.now()
+        now = self.clock.monotonic()
         if not self._wake.is_set() and not self.engine.has_work(now):
             wake = self.engine.next_wake()
             pause = self.settings.period if wake is None else min(self.settings.period, max(0.0, wake - now))
@@ -275,11 +275,11 @@ class Scheduler:
             waker.cancel()
 
     def _cycle(self) -> None:
-        now = self.clock.now()
+        now = self.clock.monotonic()
         self._tell_notes()
         if not self.engine.has_work(now):
             return
-        plan = self.engine.cycle(now, self.dice, budget=self.settings.budget)
+        plan = self.engine.cycle(now, self.dice, wall=self.clock.now(), budget=self.settings.budget)
         self.metrics.observe(plan)
         self._tell_problems()
         for effect in plan.effects:

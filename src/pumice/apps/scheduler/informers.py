@@ -135,7 +135,7 @@ class Informers:
         else:
             state = self.engine.state
             known = len(state.tasks)
-            state.put_pod(pod, self.clock.now())
+            state.put_pod(pod, self.clock.monotonic())
             if len(state.tasks) > known and not pod.spec.node_name and self.synced.is_set():
                 self.seen(state.tasks[pod.metadata.uid])
 

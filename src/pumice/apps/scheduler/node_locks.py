@@ -92,8 +92,8 @@ class NodeLocks:
         now, found = self.clock.now(), _annotation(node, key)
         view = self.seen.get((name, key))
         if view is None or view.value != found:
-            view = self.seen[name, key] = LockView(found, now)
-        if not may_take(view, now):
+            view = self.seen[name, key] = LockView(found, self.clock.monotonic())
+        if not may_take(view, now, self.clock.monotonic()):
             return None
         value = render_lock(now)
         await self._write(node, key, value)  # a conflict means that somebody was quicker: look again

@@ -70,6 +70,8 @@ class Cycle:
     uuid: str
     budget: float = float("inf")
     tick: Callable[[], float] = perf_counter
+    wall: float = 0.0
+    """The time of day, for what people and the API server date; ``now`` is never set back."""
     effects: list[Effect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
     tried: dict[Job, None] = field(default_factory=dict)
@@ -383,7 +385,7 @@ class Statement:
             annotations: dict[str, str] = {}
             for grant in choice.grants:
                 family = state.ledger.books[grant.family].family
-                annotations.update(family.annotations(grant, int(cycle.now * 1e9)))
+                annotations.update(family.annotations(grant, int(cycle.wall * 1e9)))
             claims = volumes_for(state, task.cls, choice.node) if task.cls.constraints.claims else {}
             state.volumes.promise(claims)
             cycle.effects.append(
@@ -391,9 +393,9 @@ class Statement:
                      tuple(claims.items()), cycle.uuid)
             )  # fmt: skip
             cycle.measures.placed += 1
-            cycle.measures.assumed.append(max(0.0, cycle.now - task.created))
+            cycle.measures.assumed.append(max(0.0, cycle.wall - task.created))
         if not self.job.scheduled_at:
-            self.job.scheduled_at = cycle.now
-            cycle.measures.jobs.append(max(0.0, cycle.now - self.job.created))
+            self.job.scheduled_at = cycle.wall
+            cycle.measures.jobs.append(max(0.0, cycle.wall - self.job.created))
         state.dirty[self.job] = None
         self.steps.clear()

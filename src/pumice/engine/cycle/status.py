@@ -164,7 +164,7 @@ def is_told(cycle: Cycle, job: Job) -> bool:
 
 
 def condition(type_: str, reason: str, message: str, cycle: Cycle) -> PodGroupCondition:
-    return PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.now), reason, message)
+    return PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.wall), reason, message)
 
 
 def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:

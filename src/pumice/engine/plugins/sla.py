@@ -25,20 +25,24 @@ class Sla(Plugin):
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
-        self._now = 0.0
+        self._now = self._wall = 0.0
         self._usual = seconds(text) if (text := arguments.text(WAITING_TIME)) else None
         if text and self._usual is None:
             arguments.complaints.append(f"plugin sla: {WAITING_TIME} is {text!r}, no duration such as 1h30m; none is used")
 
     def open(self, cycle: Cycle) -> None:
-        self._now = cycle.now
+        self._now, self._wall = cycle.now, cycle.wall
 
     def deadline(self, job: Job) -> float | None:
         """When the job has waited long enough; None: it may wait for ever."""
         notes = job.group.metadata.annotations if job.group is not None else {}
         own = next((found for key in ANNOTATIONS if key in notes and (found := seconds(notes[key])) is not None), None)
         limit = self._usual if own is None else own
-        return None if limit is None else job.created + limit
+        if limit is None:
+            return None
+        if job.waits_since is None:  # reckoned once: afterwards the time of day may be set as it likes
+            job.waits_since = self._now - max(0.0, self._wall - job.created)
+        return job.waits_since + limit
 
     def job_due(self, job: Job) -> float | None:
         return self.deadline(job)

@@ -222,7 +222,6 @@ class Groups(Waiting):
             job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
             job.priority = pod.spec.priority or 0
             job.sort_key = None
-            job.first_seen = now
             if job.implicit and owner is not None:
                 job.wait_until = now + OWNED_WAIT
         return job

@@ -69,7 +69,8 @@ class Job(Struct, eq=False):
     refusal: str = ""
     """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
     share: float = 0.0
-    first_seen: float = 0.0
+    waits_since: float | None = None
+    """When it was created, by the clock of the cycles; None until somebody asks."""
     inqueue: Vector = msgspec.field(default_factory=nothing)
     elastic: Vector = msgspec.field(default_factory=nothing)
     announced: tuple[str, str] = ("", "")
@@ -322,7 +323,9 @@ def read_group(job: Job, group: PodGroup, priority: int) -> None:
     job.group = group
     job.sort_key = None
     job.uid = group.metadata.uid
-    job.created = seconds(group.metadata.creation_timestamp)
+    created = seconds(group.metadata.creation_timestamp)
+    if created != job.created:
+        job.created, job.waits_since = created, None
     job.min_available = max(0, spec.min_member)
     job.role_minimum = dict(spec.min_task_member)
     job.min_resources = None if spec.min_resources is None else vector(spec.min_resources)
@@ -339,7 +342,7 @@ def drop_group(job: Job) -> None:
     job.group = None
     job.sort_key = None
     job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
-    job.whole = False
+    job.whole, job.waits_since = False, None
     job.settle()
     job.weigh()
 
