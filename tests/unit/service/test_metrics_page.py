@@ -77,7 +77,8 @@ async def busy_page() -> str:
         running.cluster.fault = lambda verb, path: (
             ApiError(403, "Forbidden", "not you") if path.endswith("/bad-0/binding") else None
         )
-        await create(running.cluster, group("bad", minimum=2), *(pod(f"bad-{i}", mib=4000, group="bad", owner="job") for i in range(2)))
+        bad = [pod(f"bad-{i}", mib=4000, group="bad", owner="job") for i in range(2)]
+        await create(running.cluster, group("bad", minimum=2), *bad)
         await create(running.cluster, group("big", minimum=1), pod("big-0", mib=9000, group="big"))
         await running.clock.sleep(10)
         status, page = await running.page("/metrics")
