@@ -83,6 +83,7 @@ def charge(cards: Mapping[str, Card], text: str) -> list[str]:
             card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
             if slot:
                 card.slots.append(slot)
+            card.healthy &= card.mig == bool(slot)  # held in a way that it does not know any more: nobody else may have it
             named.append(uuid)
     return named
 

@@ -213,6 +213,8 @@ class Checker:
         for other in tables["Pod"].values():
             if done(other) or other["spec"].get("schedulerName") != self.ours:
                 continue
+            if self._group_key(other) and self._group_key(other) not in groups:
+                return False  # the queue that it was charged to was named by an object that is gone
             theirs = queue_of(other, groups.get(self._group_key(other)))
             busy.add(theirs)
             for what, value in self._charged(other, largest).items():

@@ -16,6 +16,8 @@ from kit.history.registry import KINDS, Op, View
 from pumice.cluster.first_objects import SCHEDULER_CONF
 
 STEPS = 30
+OPEN = ("a pod is resized", "an owner empties the assignment of a running pod")
+"""Kinds of steps and traits of pods under which some promise is not held yet."""
 CONFS = {
     "new cluster": SCHEDULER_CONF,
     "no gangs": SCHEDULER_CONF.replace("  - name: gang\n", ""),

@@ -1,0 +1,122 @@
+"""The checker cries when the scheduler is broken: each test breaks it in one way and lets random histories find that out.
+
+A checker that never complains proves nothing; what is broken here is what the promises of the histories rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from kit.checker import Checker
+from kit.history.engine_door import EngineDoor
+from kit.history.runner import OPEN, draw
+from kit.objects import pod
+
+from pumice.engine.framework import Framework
+from pumice.engine.placing.evaluation import Evaluation
+from pumice.engine.plugins import predicates
+from pumice.engine.state.ledger import Ledger
+from pumice.engine.state.nodes import NodeTable
+from pumice.engine.state.waiting import Waiting
+
+Break = Callable[[pytest.MonkeyPatch], None]
+MOST = 400
+
+
+def first_complaint(promise: str) -> int | None:
+    """The first seed whose history breaks that promise."""
+    for seed in range(MOST):
+        if any(c.promise == promise for c in draw(seed, EngineDoor, without=OPEN).complaints):
+            return seed
+    return None
+
+
+def no_taints(patch: pytest.MonkeyPatch) -> None:
+    honest = predicates.untolerated
+    patch.setattr(predicates, "untolerated", lambda *args: tuple(np.zeros_like(mask) for mask in honest(*args)))
+
+
+def no_node_affinity(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(predicates, "node_affinity_met", lambda state, _: np.ones(state.ledger.table.capacity, bool))
+
+
+def no_anti_affinity(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(predicates, "anti_affinity_broken", lambda state, _: None)
+
+
+def nobody_is_unwelcome(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(predicates, "unwelcome", lambda state, _: None)
+
+
+def no_affinity(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(predicates, "affinity_unmet", lambda state, _: np.zeros(state.ledger.table.capacity, bool))
+
+
+def no_spread(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(predicates, "spread_broken", lambda state, _: (np.zeros(state.ledger.table.capacity, bool),) * 2)
+
+
+def no_ports(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(predicates, "_clash", lambda left, right: False)
+
+
+def room_everywhere(patch: pytest.MonkeyPatch) -> None:
+    honest = Evaluation.idle
+    patch.setattr(Evaluation, "idle", lambda *args, **more: np.ones_like(honest(*args, **more)))
+    patch.setattr(Evaluation, "few", lambda self, cls, rows: {})
+
+
+def cards_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "_cards", lambda self, holding, sign: None)
+
+
+def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Waiting, "wake", lambda self, cls: None)
+
+
+def gains_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    honest = NodeTable.charge
+    patch.setattr(NodeTable, "charge", lambda self, row, items, sign, *, gain: honest(self, row, items, sign, gain=False))
+
+
+def releases_wake_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Waiting, "wake_waiting", lambda self: None)
+
+
+def every_gang_is_ready(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Framework, "job_ready", lambda self, job: True)
+
+
+def gates_are_open(patch: pytest.MonkeyPatch) -> None:
+    allocate = import_module("pumice.engine.cycle.actions.allocate")  # the package has a function of that name
+    honest = allocate._pending
+
+    def all_of_them(cycle: Any, job: Any) -> Any:
+        for task in job.pending.values():
+            task.gated = False
+        return honest(cycle, job)
+
+    patch.setattr(allocate, "_pending", all_of_them)
+
+
+@pytest.mark.parametrize(("broken", "promise"), [
+    (no_taints, "forbidden"), (no_node_affinity, "forbidden"), (no_anti_affinity, "forbidden"),
+    (nobody_is_unwelcome, "forbidden"), (no_affinity, "forbidden"), (no_spread, "forbidden"), (no_ports, "forbidden"),
+    (gates_are_open, "forbidden"), (room_everywhere, "over"), (cards_are_forgotten, "over"), (nobody_is_woken, "asleep"),
+    (gains_are_not_told, "asleep"), (releases_wake_nobody, "asleep"), (every_gang_is_ready, "gang"),
+], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
+def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
+    assert first_complaint(promise) is not None
+
+
+def test_a_pod_that_nobody_makes_anew_must_not_be_deleted() -> None:
+    checker, bare = Checker(), pod("a")
+    checker.deleted({**bare, "metadata": {**bare["metadata"], "ownerReferences": [{"kind": "ReplicaSet", "controller": True}]}})
+    assert not checker.complaints
+    checker.deleted(bare)
+    assert [c.promise for c in checker.complaints] == ["deleted"]
