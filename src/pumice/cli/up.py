@@ -73,6 +73,7 @@ def real_cards() -> bool:
 async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     # A child forked for an explanation never speaks gRPC; its fork handlers would only say on the terminal that they did nothing.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    from pumice.cli.status import scheduler_problem
     from pumice.cluster.up import Cluster
 
     stop = asyncio.Event()
@@ -85,14 +86,15 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
         cluster = Cluster(spec, data)
         try:
             await cluster.start(stop)
-            print(welcome(cluster.facts, data, time.monotonic() - began), flush=True)
+            problem = await asyncio.to_thread(scheduler_problem, cluster.facts)
+            print(welcome(cluster.facts, data, time.monotonic() - began, problem), flush=True)
             await stop.wait()
         finally:
             await cluster.stop()
     return 0
 
 
-def welcome(facts: dict[str, object], data: DataDir, seconds: float) -> str:
+def welcome(facts: dict[str, object], data: DataDir, seconds: float, problem: str = "") -> str:
     if "scheduler" in facts:
         what_to_try = [
             ("kubectl apply -f examples/vgpu-user-guide/hami-pod.yaml", "3000 MiB and half of one card"),
@@ -104,6 +106,7 @@ def welcome(facts: dict[str, object], data: DataDir, seconds: float) -> str:
     longest = max(len(line) for line, words in what_to_try if words)
     return "\n".join((
         f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",
+        *([f"  but the scheduler: {problem}"] if " configuration" in problem else []),
         f"  export KUBECONFIG={data.kubeconfig}",
         "  kubectl get nodes -o wide",
         *(f"  {line:<{longest}}   # {words}" if words else f"  {line}" for line, words in what_to_try),

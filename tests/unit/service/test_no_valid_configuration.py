@@ -15,6 +15,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.casefile import collect
+from pumice.cli.status import scheduler_problem
 from pumice.model.errors import BadInput
 from pumice.wire import volcano
 from pumice.wire.names import DEVICE_CONFIGMAP, LAST_GOOD, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
@@ -61,9 +62,13 @@ def test_a_typo_before_the_start_leaves_every_pod_waiting_until_it_is_mended_and
             (event,) = [e for e in (await running.cluster.list(volcano.EVENTS))["items"] if e["reason"] == "ConfigurationRefused"]
             assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("ConfigMap", SCHEDULER_CONFIGMAP)
             assert "unknown action 'alocate'" in event["message"]
+            facts = {"scheduler": f"127.0.0.1:{running.scheduler.port}"}
+            told = await asyncio.to_thread(scheduler_problem, facts)
+            assert told.startswith("it places nothing, waiting for: a valid configuration (")
             await write_conf(running, CONF)
             await running.bind_all("gpu", "plain")
             await running.clock.sleep(2)
+            assert await asyncio.to_thread(scheduler_problem, facts) == ""
             assert (await running.page("/readyz")) == (200, "ok")
             assert await running.events("ConfigurationTaken") == ["configuration is in force again"]
             assert 'pumice_configuration_refused{what="configuration"} 0' in (await running.page("/metrics"))[1]
@@ -121,6 +126,8 @@ def test_one_that_breaks_later_leaves_the_last_good_one_in_force_and_says_so_on_
             code, text = await running.page("/readyz")
             assert (code, text.splitlines()[0]) == (200, "ok")
             assert "configuration refused, the last good one goes on: configmap" in text
+            told = await asyncio.to_thread(scheduler_problem, {"scheduler": f"127.0.0.1:{running.scheduler.port}"})
+            assert told.startswith("configuration refused, the last good one goes on")
             await create(running.cluster, pod("gpu", mib=4000))
             await running.bind_all("gpu")
 
