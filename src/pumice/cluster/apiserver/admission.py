@@ -32,6 +32,9 @@ def on_create(backend: Backend, kind: Kind, value: Json) -> None:
             raise invalid("", "Service", value["metadata"].get("name", ""), problems)
     elif kind.id == ("scheduling.k8s.io", "PriorityClass"):
         _one_default(backend, value)
+    elif kind.id[0] == "admissionregistration.k8s.io" and "AdmissionPolicy" in kind.id[1]:
+        why = "this API server evaluates no admission policies yet (it knows no CEL), and keeps none that nobody would obey"
+        raise forbidden(kind.group, kind.plural, value["metadata"].get("name", ""), why)
 
 
 def on_delete(kind: Kind, name: str) -> None:
