@@ -94,6 +94,12 @@ class PodCondition(Struct, rename="camel", gc=False):
     message: str = ""
 
 
+class ContainerStatus(Struct, rename="camel", gc=False):
+    name: str = ""
+    resources: Resources | None = None
+    allocated_resources: Quantities = {}
+
+
 class PodStatus(Struct, rename="camel", gc=False):
     phase: str = ""
     conditions: list[PodCondition] = []
@@ -101,6 +107,10 @@ class PodStatus(Struct, rename="camel", gc=False):
     start_time: str | None = None
     reason: str = ""
     message: str = ""
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    resources: Resources | None = None
+    allocated_resources: Quantities = {}
 
 
 class Pod(Struct, rename="camel", gc=False):

@@ -16,6 +16,7 @@ from pumice.engine.state.constraints import Constraints, host_ports, pod_claims,
 from pumice.engine.state.device_table import NO_MARKS
 from pumice.engine.state.images import Images, images_of
 from pumice.engine.state.ledger import Features
+from pumice.engine.state.resizing import while_resized
 from pumice.engine.state.resources import Request, Vector, pod_request, shared
 from pumice.families.protocol import Ask, Family, Marks
 from pumice.families.unowned import unowned
@@ -118,6 +119,7 @@ class Classes:
 
     def kind(self, pod: Pod) -> Kind:
         """The kind of a pod; equal pods share one value."""
+        pod = while_resized(pod)
         meta, spec = pod.metadata, pod.spec
         containers = _containers_key(spec)
         ports = host_ports(spec.containers, spec.init_containers)
