@@ -145,7 +145,7 @@ def _queue_amounts(queue: QueueState, plugin: Proportion | None) -> dict[str, Ve
     for name, value in queue.pending.items():
         request[name] = request.get(name, 0) + value
     found = {"allocated": queue.allocated, "request": request, "inqueue": queue.inqueue, "capacity": queue.capability}
-    part = plugin.parts.get(queue) if plugin is not None else None
+    part = plugin.shares.part(queue) if plugin is not None else None
     if part is not None:
         found.update(deserved=part.deserved, real_capacity=part.cap)
     return found

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.engine.plugins.proportion import _part, share_out
-from pumice.engine.state.jobs import QueueState
+from pumice.engine.plugins.shares import Shares
+from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.resources import Vector
 
 Asked = tuple[int, int]
@@ -17,13 +17,13 @@ Asked = tuple[int, int]
 def divide(total: int, *queues: QueueState, **requests: int) -> dict[str, int]:
     """Deserved cpu by queue name."""
     whole: Vector = {"cpu": total}
-    guaranteed = {"cpu": sum(q.guarantee.get("cpu", 0) for q in queues)}
-    parts = {}
     for queue in queues:
-        queue.pending = {"cpu": requests[queue.name]}
-        parts[queue] = _part(queue, whole, guaranteed)
-    share_out(parts, whole)
-    return {queue.name: part.deserved.get("cpu", 0) for queue, part in parts.items()}
+        queue.pending, queue.version = {"cpu": requests[queue.name]}, queue.version + 1
+        queue.jobs = {Job("default/a", "default", "a", queue)}
+    shares = Shares()
+    shares.divide(queues, whole, lambda queue: {}, 0)
+    parts = {queue.name: shares.part(queue) for queue in queues}
+    return {name: part.deserved.get("cpu", 0) for name, part in parts.items() if part is not None}
 
 
 def queue(name: str, weight: int = 1, guarantee: int = 0, capability: int = 0) -> QueueState:

@@ -177,7 +177,7 @@ class Cycle:
         if self.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
             self.placer.reconsider(self.placer.fallen)
         if not self.out_of_time():
-            for queue in state.queues.values():
+            for queue in self.queues():
                 for job in [job for job in queue.active if job not in self.tried]:
                     state.wait(job, self.now + RETRY)  # no action of this configuration looks at it
         state.dirty.clear()

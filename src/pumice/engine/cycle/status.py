@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pumice.engine.effects import Effect, Event, GroupStatus, PodCondition, QueueAllocated
 from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status, Task
-from pumice.engine.state.resources import Vector, add, render
+from pumice.engine.state.resources import render
 from pumice.wire.volcano import (
     COMPLETED,
     INQUEUE,
@@ -170,19 +170,15 @@ def condition(type_: str, reason: str, message: str, cycle: Cycle) -> PodGroupCo
 def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:
     """status.allocated of the queues that changed and of their ancestors (spec 13.6)."""
     state = cycle.state
-    touched = {name for name in names if name in state.queues}
-    for name in list(touched):
-        touched.update(parent.name for parent in state.ancestors(state.queues[name]))
+    touched = {queue.name for queue in state.rollup.update(state.queues, state.ancestors)}
+    for name in names & state.queues.keys():
+        touched.update(queue.name for queue in (state.queues[name], *state.ancestors(state.queues[name])))
     found: list[Effect] = []
     for name in sorted(touched):
         queue = state.queues[name]
         if not queue.present:
             continue
-        total: Vector = {}
-        for other in state.queues.values():
-            if other is queue or queue in state.ancestors(other):
-                add(total, other.allocated.items())
-        total = {n: v for n, v in total.items() if v}
+        total = state.rollup.of(queue)
         if total != queue.written:
             queue.written = total
             found.append(QueueAllocated(name, render(total)))

@@ -99,6 +99,7 @@ class Payer:
         left = [task for uid in gone if (task := state.tasks.get(uid)) and task.job and task.job.queue is queue]
         self._exchange(self.task.cls, cls)
         subtract(queue.aside, counted_out)
+        queue.version += 1
         for task in left:
             subtract(queue.allocated, task.amounts.items())
         opened = False
@@ -115,6 +116,7 @@ class Payer:
         finally:
             self._exchange(cls, self.task.cls)
             add(queue.aside, counted_out)
+            queue.version += 1
             for task in left:
                 add(queue.allocated, task.amounts.items())
 

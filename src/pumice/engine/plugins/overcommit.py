@@ -32,7 +32,8 @@ class Overcommit(Plugin):
         self._idle = {n: int(total * factor) - int(used[table.dims[n]]) for n, total in table.total.items()}
         self._promised = {}
         for queue in cycle.state.queues.values():
-            add(self._promised, queue.inqueue.items())
+            if queue.inqueue:
+                add(self._promised, queue.inqueue.items())
 
     def job_enqueueable(self, job: Job) -> int:
         if job.min_resources is None:

@@ -7,11 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from pumice.engine.framework import PERMIT, REJECT, Plugin
+from pumice.engine.plugins.shares import Shares
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.resources import (
-    CPU,
-    HUGE,
-    MEMORY,
     PODS,
     Vector,
     add,
@@ -31,25 +29,12 @@ WAITERS_ASKED = 300
 """Of each queue so many waiting jobs are asked what they could use of its share, in order of arrival."""
 
 
-@dataclass(slots=True)
-class Part:
-    """One queue's part of the cluster in this cycle."""
-
-    cap: Vector
-    request: Vector
-    deserved: Vector = field(default_factory=dict)
-    met: bool = False
-
-    def within_cap(self, amounts: Vector) -> Vector:
-        return {n: min(v, self.cap.get(n, HUGE)) for n, v in amounts.items()}
-
-
 class Proportion(Plugin):
     name = "proportion"
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
-        self.parts: dict[QueueState, Part] = {}
+        self.shares = Shares()
         self._total: Vector = {}
         self._reclaims = False
         self._claims: _Claims | None = None
@@ -57,14 +42,8 @@ class Proportion(Plugin):
     def open(self, cycle: Cycle) -> None:
         state = cycle.state
         total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
-        queues = [q for q in state.queues.values() if q.present and q.jobs]
-        guaranteed: Vector = {}
-        for queue in state.queues.values():
-            add(guaranteed, queue.guarantee.items())
-        self.parts = {queue: _part(queue, total, guaranteed) for queue in queues}
-        for queue, part in self.parts.items():
-            add(part.request, state.expected_of(queue).items())
-        share_out(self.parts, total)
+        kinds = sum(book.card_kinds_version for book in state.ledger.books.values())
+        self.shares.divide(state.queues.values(), total, state.expected_of, kinds)
         self._total, self._reclaims, self._claims = total, "reclaim" in cycle.actions, None
 
     def queue_key(self, queue: QueueState) -> tuple[int, float]:
@@ -72,7 +51,7 @@ class Proportion(Plugin):
 
     def overused(self, queue: QueueState) -> bool:
         """Everything that the queue deserves is in use."""
-        part = self.parts.get(queue)
+        part = self.shares.part(queue)
         if part is None or not part.deserved:
             return False
         return all(v <= queue.allocated.get(n, 0) for n, v in part.deserved.items())
@@ -80,7 +59,7 @@ class Proportion(Plugin):
     def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
         if not queue.open:
             return False
-        part = self.parts.get(queue)
+        part = self.shares.part(queue)
         if part is None:
             return True
         allocated, deserved = queue.allocated, part.deserved
@@ -88,7 +67,7 @@ class Proportion(Plugin):
 
     def lends(self, queue: QueueState, amounts: Vector) -> bool:
         """Where reclaim runs, all that is idle: it can be had back. Else what the others cannot claim within their shares."""
-        part = self.parts.get(queue)
+        part = self.shares.part(queue)
         if part is None or not queue.open:
             return queue.open
         if any(queue.allocated.get(n, 0) + v > part.cap.get(n, 0) for n, v in amounts.items() if n != PODS):
@@ -96,11 +75,11 @@ class Proportion(Plugin):
         if self._reclaims:
             return True
         if self._claims is None:
-            self._claims = _claims(self.parts, self._total)
+            self._claims = _claims(self.shares, self._total)
         return self._claims.leave(queue, amounts)
 
     def excess(self, queue: QueueState, amounts: Vector) -> float:
-        part = self.parts.get(queue)
+        part = self.shares.part(queue)
         if part is None:
             return 0.0
         over = (
@@ -121,7 +100,7 @@ class Proportion(Plugin):
     def short_of(self, queue: QueueState, amounts: Vector) -> str:
         if not queue.open:
             return queue.closed_text
-        part = self.parts.get(queue)
+        part = self.shares.part(queue)
         if part is None:
             return ""
         wanted = {n: v + queue.allocated.get(n, 0) for n, v in amounts.items()}
@@ -136,7 +115,7 @@ class Proportion(Plugin):
         if not queue.open:
             job.refusal = queue.closed_text
             return REJECT
-        part = self.parts.get(queue)
+        part = self.shares.part(queue)
         if job.min_resources is None or part is None:
             return PERMIT
         wanted = {
@@ -152,26 +131,10 @@ class Proportion(Plugin):
         return REJECT
 
     def share(self, queue: QueueState) -> float:
-        part = self.parts.get(queue)
+        part = self.shares.part(queue)
         if part is None:
             return 0.0
         return max((_ratio(queue.allocated.get(n, 0), v) for n, v in part.deserved.items()), default=0.0)
-
-
-def _part(queue: QueueState, total: Vector, guaranteed: Vector) -> Part:
-    cap = exceeded(total, guaranteed)
-    for name in total:
-        cap.setdefault(name, 0)
-    add(cap, queue.guarantee.items())
-    for name, limit in queue.capability.items():
-        if name in cap and (limit > 0 or name not in (CPU, MEMORY)):  # what no node has, no limit gives
-            cap[name] = min(cap[name], limit)
-    request = dict(queue.allocated)
-    if queue.open:
-        add(request, queue.pending.items())
-        subtract(request, queue.aside.items())
-    request.pop(PODS, None)
-    return Part(cap, request)
 
 
 @dataclass(slots=True)
@@ -194,12 +157,13 @@ class _Claims:
         )
 
 
-def _claims(parts: dict[QueueState, Part], total: Vector) -> _Claims:
+def _claims(shares: Shares, total: Vector) -> _Claims:
     idle, claimed = dict(total), dict[str, int]()
     of: dict[QueueState, Vector] = {}
-    for queue, part in parts.items():
+    for queue in shares.queues():
         subtract(idle, queue.allocated.items())
-        claim = _claim(queue, exceeded(part.deserved, queue.allocated))
+        part = shares.part(queue) if queue.waiters else None
+        claim = _claim(queue, exceeded(part.deserved, queue.allocated)) if part is not None else None
         if claim:
             of[queue] = claim
             add(claimed, claim.items())
@@ -223,37 +187,6 @@ def _claim(queue: QueueState, room: Vector) -> Vector:
         if times:
             raise_to(claim, {n: v * times for n, v in unit.items() if n != PODS})
     return claim
-
-
-def share_out(parts: dict[QueueState, Part], total: Vector) -> None:
-    """Water-filling by weight until everything is given or everybody has what it asked for."""
-    remaining = dict(total)
-    while True:
-        open_parts = {queue: part for queue, part in parts.items() if not part.met}
-        weight = sum(queue.weight for queue in open_parts)
-        if not weight:
-            return
-        before = dict(remaining)
-        more: Vector = {}
-        less: Vector = {}
-        for queue, part in open_parts.items():
-            old = part.deserved
-            new = dict(old)
-            offer = {n: v * queue.weight // weight for n, v in remaining.items()}
-            add(new, offer.items())
-            new = part.within_cap(new)
-            new = {n: min(v, part.request.get(n, 0)) for n, v in new.items()}
-            raise_to(new, queue.guarantee)
-            part.deserved = new
-            # Who was offered nothing is not met: its part of so little was less than a thousandth, and may grow when others are.
-            if all(v <= new.get(n, 0) for n, v in part.request.items()) or (new == old and any(offer.values())):
-                part.met = True
-            add(more, exceeded(new, old).items())
-            add(less, exceeded(old, new).items())
-        add(remaining, less.items())
-        remaining = exceeded(remaining, more)
-        if not remaining or (remaining == before and not any(part.met for part in open_parts.values())):
-            return
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pumice.engine.state.bearers import Bearers
 from pumice.engine.state.jobs import Job, QueueState, drop_group, read_group
+from pumice.engine.state.rollup import Rollup
 from pumice.engine.state.waiting import Waiting
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Meta, Pod
@@ -27,6 +28,7 @@ class Groups(Waiting):
     """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
     queues: dict[str, QueueState] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
+    rollup: Rollup = field(default_factory=Rollup)
     lendings: int = 0
     """How often something was lent to a queue beyond its share."""
     lending_due: bool = False
@@ -230,6 +232,7 @@ class Groups(Waiting):
         state = self.queue(queue or self.default_queue)
         job = self.jobs[key] = Job(key, namespace, name, state)
         state.jobs.add(job)
+        state.version += 1
         return job
 
     def _drop_if_empty(self, job: Job) -> None:

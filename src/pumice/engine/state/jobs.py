@@ -117,6 +117,7 @@ class Job(Struct, eq=False):
         if status in ALLOCATED_STATUSES:
             self._charge(task.amounts, sign)
         elif status is Status.PENDING:
+            self.queue.version += 1
             change(self.queue.pending, task.cls.demand)
             self.runnable += 0 if task.aside else sign
             self._ask(task, sign)
@@ -133,6 +134,7 @@ class Job(Struct, eq=False):
 
     def _ask(self, task: Task, sign: int) -> None:
         """What a pending pod wants is asked for by its queue, or stands aside."""
+        self.queue.version += 1
         if task.aside or self.stalled:
             (add if sign > 0 else subtract)(self.queue.aside, task.cls.demand)
         elif task.cls.quota_known_late:
@@ -161,6 +163,7 @@ class Job(Struct, eq=False):
         self.weigh()
 
     def _charge(self, amounts: Vector, sign: int) -> None:
+        self.queue.version += 1
         self.allocated = changed(self.allocated, amounts, sign)
         (add if sign > 0 else subtract)(self.queue.allocated, amounts.items())
 
@@ -180,17 +183,20 @@ class Job(Struct, eq=False):
         if queue is self.queue and self in queue.jobs:
             return
         self._sums(subtract)
+        self.queue.version += 1
         self.queue.jobs.discard(self)
         self.queue.active.pop(self, None)
         self.queue.waiters.pop(self, None)
         self.queue = queue
         queue.jobs.add(self)
+        queue.version += 1
         if self.pending:
             queue.waiters[self] = None
         self._sums(add)
 
     def detach(self) -> None:
         self._sums(subtract)
+        self.queue.version += 1
         self.queue.jobs.discard(self)
         self.queue.active.pop(self, None)
         self.queue.waiters.pop(self, None)

@@ -21,6 +21,8 @@ class QueueState:
     """One queue. ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
 
     name: str
+    version: int = 0
+    """Raised by whatever changes what it holds, asks for or may have."""
     present: bool = False
     weight: int = 1
     priority: int = 0
@@ -89,6 +91,7 @@ class QueueState:
 
     def forget(self) -> None:
         """Its object is gone: nothing that it said holds any more, for the jobs that are left in it least of all."""
+        self.version += 1
         self.present, self.meaning, self.written = False, None, None
         self.parent, self.state, self.problem = "", "", ""
         self.capability, self.guarantee = {}, {}
@@ -96,6 +99,7 @@ class QueueState:
 
     def read(self, queue: Queue) -> None:
         self.present = True
+        self.version += 1
         spec = queue.spec
         self.weight = max(1, spec.weight)
         self.priority = spec.priority

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.effects import Event
 from pumice.engine.state.jobs import Job
@@ -12,29 +10,24 @@ from pumice.wire.volcano import SCHEDULING_API
 
 def enqueue(cycle: Cycle) -> None:
     framework = cycle.framework
-    queues = sorted(cycle.queues(), key=framework.queue_key)
-    heaps = {}
-    for queue in queues:
-        jobs = [(framework.job_key(job), job.key, job) for job in cycle.candidates(queue) if job.is_pending()]
-        heapq.heapify(jobs)
-        if jobs:
-            heaps[queue] = jobs
-    while heaps:
-        queue = next(iter(heaps)) if len(heaps) == 1 else min(heaps, key=framework.queue_key)
-        job = heapq.heappop(heaps[queue])[-1]
-        if not heaps[queue]:
-            del heaps[queue]
-        before, job.refusal = job.refusal, ""
-        if _may_start(cycle, job):
-            framework.job_enqueued(job)
-            job.promise()
-            cycle.state.dirty[job] = None
-            continue
-        cycle.blocked[job] = job.refusal
-        cycle.tried[job] = None
-        if job.group is not None and job.refusal != before:
-            about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
-            cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal))  # spec 11.5, 11.7
+    for queue in sorted(cycle.queues(), key=framework.queue_key):  # what is promised changes no queue's place
+        jobs = [job for job in cycle.candidates(queue) if job.is_pending()]
+        for job in sorted(jobs, key=lambda job: (framework.job_key(job), job.key)):
+            _try(cycle, job)
+
+
+def _try(cycle: Cycle, job: Job) -> None:
+    before, job.refusal = job.refusal, ""
+    if _may_start(cycle, job):
+        cycle.framework.job_enqueued(job)
+        job.promise()
+        cycle.state.dirty[job] = None
+        return
+    cycle.blocked[job] = job.refusal
+    cycle.tried[job] = None
+    if job.group is not None and job.refusal != before:
+        about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
+        cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal))  # spec 11.5, 11.7
 
 
 def _may_start(cycle: Cycle, job: Job) -> bool:
