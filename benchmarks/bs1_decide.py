@@ -6,6 +6,7 @@ Nodes of 8 cards of 81,920 MiB and 10 shares; pods of one card in 20 request sha
 ``placing`` is the choice of node and cards and its booking; ``plan`` is a whole cycle from pending pods to Bindings with
 annotations, with every plugin of the guides, a gang of 10 among every 20 pods and four queues; ``reference`` is the plain
 rescan of every node by the same family. Each run checks that no card is over its memory, cores or shares and no gang partial.
+``queues`` is what a thousand queues cost (``many_queues``).
 ``realistic`` are whole cycles with pods that mind other pods and nodes that would rather be left alone (``realistic_pods``).
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 from kit.auditor import audit
 from kit.objects import group, node, pod, queue
 
-from benchmarks import realistic_pods
+from benchmarks import many_queues, realistic_pods
 from benchmarks.report import Goal, conclude, median
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
@@ -211,6 +212,8 @@ def main(argv: list[str] | None = None) -> int:
     result["realistic_5000_nodes"] = {
         case: repeated(min(runs, 3), realistic_pods.run, EVERYTHING, case, 5000) for case in realistic_pods.CASES
     }
+    found = [many_queues.run(EVERYTHING) for _ in range(min(runs, 3))]
+    result["queues_1000"] = {key: median([run[key] for run in found], 2) for key in found[0]}
     sizes = (100, 1000, 2500, 5000, 10000, 20000) if not options.quick else (1000, 5000)
     # At most half of what the nodes hold: a full cluster measures failed looks, not placing.
     few = min(runs, 3)
@@ -228,9 +231,14 @@ def main(argv: list[str] | None = None) -> int:
         Goal("times the plain rescan", result["ratio_to_rescan"], 100, least=True),
         Goal("exponent of the cost in nodes", result["exponent_of_cost_in_nodes"], 0.2),
     ]
-    for case, found in result["realistic_5000_nodes"].items():
-        goals.append(Goal(f"{case.replace('_', ' ')}", float(found["per_second"]["median"]), 2000, "pods/s", least=True))
-        goals.append(Goal(f"{case.replace('_', ' ')}: longest cycle", float(found["longest_cycle_ms"]["median"]), 100, "ms"))
+    queues = result["queues_1000"]
+    goals += [
+        Goal("1,000 queues: a cycle above one queue", float(queues["above_one_queue_ms"]["median"]), 2, "ms"),
+        Goal("1,000 pods of 1,000 queues in one cycle", float(queues["thousand_pods_ms"]["median"]), 1000, "ms"),
+    ]
+    for case, rates_of in result["realistic_5000_nodes"].items():
+        goals.append(Goal(f"{case.replace('_', ' ')}", float(rates_of["per_second"]["median"]), 2000, "pods/s", least=True))
+        goals.append(Goal(f"{case.replace('_', ' ')}: longest cycle", float(rates_of["longest_cycle_ms"]["median"]), 100, "ms"))
     return conclude("bs1_decide", result, goals, keep=options.save)
 
 

@@ -351,3 +351,24 @@ def test_a_pod_that_no_node_could_hold_asks_for_its_share_again_when_a_node_can(
     world.add(node("n2", extra={GPU: "2"}))
     world.settle()
     assert world.node_of("a") == "n2"
+
+
+def test_a_group_that_moves_to_another_queue_takes_what_it_holds_along_and_the_parents_count_it_once() -> None:
+    world = World()
+    world.add(node("n1", cpu="8"), queue("root"), queue("team", parent="root"))
+    world.add(queue("a", parent="team"), queue("b", parent="root"))
+    world.add(group("g", minimum=1, queue="a"), pod("p", cpu="2", group="g"), pod("other", cpu="1", queue="b"))
+    world.settle()
+
+    def held() -> dict[str, str]:
+        return {name: obj["status"].get("allocated", {}).get("cpu", "0") for name, obj in world.queues.items()}
+
+    assert held() == {"default": "0", "root": "3", "team": "2", "a": "2", "b": "1"}
+    world.groups["default/g"]["spec"]["queue"] = "b"
+    world.add(world.groups["default/g"])
+    world.settle()
+    assert held() == {"default": "0", "root": "3", "team": "0", "a": "0", "b": "3"}
+    world.queues["b"]["spec"]["parent"] = "team"
+    world.add(world.queues["b"])
+    world.settle()
+    assert held() == {"default": "0", "root": "3", "team": "3", "a": "0", "b": "3"}

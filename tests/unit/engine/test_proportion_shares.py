@@ -71,3 +71,27 @@ def test_two_queues_that_ask_for_everything_stand_as_their_weights(total: int, f
 
 def test_beside_a_queue_of_great_weight_and_little_demand_a_small_one_gets_what_is_left() -> None:
     assert divide(8000, queue("great", 10_000), queue("small"), great=1000, small=99000) == {"great": 1000, "small": 7000}
+
+
+Change = tuple[int, str, int]
+
+
+@given(st.integers(1, 100_000), st.integers(1, 5), st.lists(
+    st.tuples(st.integers(0, 4), st.sampled_from(("pending", "allocated", "guarantee", "capability", "weight", "jobs")),
+              st.integers(0, 60_000)), max_size=12))  # fmt: skip
+def test_a_division_that_is_kept_from_cycle_to_cycle_equals_one_made_anew(total: int, count: int, changes: list[Change]) -> None:
+    queues, kept = [queue(f"q{i}") for i in range(count)], Shares()
+    whole: Vector = {"cpu": total, "memory": total * 7}
+    for at, what, amount in [(i, "jobs", 1) for i in range(count)] + changes:
+        changed = queues[at % count]
+        changed.version += 1
+        if what == "jobs":
+            changed.jobs = {Job("default/a", "default", "a", changed)} if amount % 3 else set()
+        elif what == "weight":
+            changed.weight = 1 + amount % 9
+        else:
+            setattr(changed, what, {"cpu": amount, "memory": amount * 5 % 60_001})
+        fresh = Shares()
+        for shares in (kept, fresh):
+            shares.divide(queues, whole, lambda queue: {}, 0)
+        assert [kept.part(each) for each in queues] == [fresh.part(each) for each in queues]

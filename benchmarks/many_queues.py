@@ -1,0 +1,88 @@
+"""A thousand queues, for ``decide``: what they cost a cycle that places one pod, beyond one queue, and 1,000 pods in one cycle.
+
+Every pod is placed, the root of the queues is told of exactly what all of them hold, and no card is over.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from statistics import median
+from typing import Any
+
+from kit.auditor import audit
+from kit.objects import node, pod, queue
+
+from pumice.engine.effects import Bind, QueueAllocated
+from pumice.engine.engine import Engine
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.volcano import Queue
+
+Json = dict[str, Any]
+NODES, RUNNING = 200, 1000
+
+
+class Cluster:
+    """Queues below a root, with a thousand running pods among them."""
+
+    def __init__(self, conf: str, queues: int) -> None:
+        self.engine = Engine(parse_scheduler_conf(conf))
+        self.queues, self.pods = queues, list[Json]()
+        self.nodes = [node(f"n{i}", cards=8, mib=81920, cpu="96", memory="768Gi") for i in range(NODES)]
+        for obj in self.nodes:
+            self.engine.state.put_node(convert(Node, obj))
+        for name in ("root", *(f"q{i}" for i in range(queues))):
+            self.engine.state.put_queue(convert(Queue, queue(name, parent="" if name == "root" else "root")))
+        self.told = ""
+        for i in range(RUNNING):
+            self.arrive(f"running-{i}", i, mib=None, nodeName=f"n{i % NODES}")
+        self.cycle(0)
+
+    def arrive(self, name: str, number: int, mib: int | None = 4096, **spec: Any) -> None:
+        made = pod(name, mib=mib, cpu="100m", queue=f"q{number % self.queues}", **spec)
+        self.pods.append(made)
+        self.engine.state.put_pod(convert(Pod, made), 1.0)
+
+    def cycle(self, expected: int) -> float:
+        """Seconds of one cycle that must place so many pods."""
+        began = time.perf_counter()
+        effects = self.engine.cycle(2.0).effects
+        taken = time.perf_counter() - began
+        bindings = {effect.uid: effect for effect in effects if isinstance(effect, Bind)}
+        assert len(bindings) == expected, f"{len(bindings)} of {expected} placed"
+        for obj in self.pods[len(self.pods) - expected:]:
+            obj["spec"]["nodeName"] = bindings[obj["metadata"]["uid"]].node
+            obj["metadata"]["annotations"].update(bindings[obj["metadata"]["uid"]].annotations)
+        self.told = next((e.allocated["cpu"] for e in effects if isinstance(e, QueueAllocated) and e.name == "root"), self.told)
+        return taken
+
+    def check(self) -> None:
+        found = audit(self.nodes, self.pods, [])
+        assert not found, found[:5]
+        thousandths = int(self.told[:-1]) if self.told.endswith("m") else int(self.told) * 1000
+        assert thousandths == 100 * len(self.pods), (self.told, len(self.pods))
+
+
+def one_pod_a_cycle(conf: str, queues: int, cycles: int = 60) -> float:
+    """The usual length of a cycle, in milliseconds."""
+    cluster = Cluster(conf, queues)
+    taken = []
+    gc.collect()
+    gc.freeze()
+    for i in range(cycles):
+        cluster.arrive(f"p{i}", i * 7)
+        taken.append(cluster.cycle(1))
+    gc.unfreeze()
+    cluster.check()
+    return median(taken[cycles // 6:]) * 1000
+
+
+def run(conf: str) -> dict[str, float]:
+    """Milliseconds: what 1,000 queues add to a cycle that places one pod; a cycle that places a pod of each of them."""
+    cluster = Cluster(conf, 1000)
+    for i in range(1000):
+        cluster.arrive(f"p{i}", i)
+    at_once = cluster.cycle(1000) * 1000
+    cluster.check()
+    return {"above_one_queue_ms": one_pod_a_cycle(conf, 1000) - one_pod_a_cycle(conf, 1), "thousand_pods_ms": at_once}
