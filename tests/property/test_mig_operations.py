@@ -155,8 +155,7 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
             (checker.leave_anywhere if anywhere else checker.leave)(who)
             counts["left"] += 1
             continue
-        needs = [dice.choice((1, 3000, 5120, 9728, 10240, 15000, 20480, 24576, 40192))] * dice.choice((1, 1, 1, 2, 3))
-        pod = ask_for(f"p{number}", needs, dice)
+        pod, needs = random_pod(f"p{number}", dice)
         ask = family.ask(pod)
         assert isinstance(ask, Ask)
         nodes = list(MODELS)
@@ -191,11 +190,16 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
     return counts | ({"outside groups": checker.outside} if anywhere else {})
 
 
-def ask_for(name: str, needs: list[int], dice: random.Random) -> Pod:
-    """One container with several slots, or several containers with one each."""
+SIZES = (1, 3000, 5120, 9728, 10240, 15000, 20480, 24576, 40192)
+
+
+def random_pod(name: str, dice: random.Random) -> tuple[Pod, list[int]]:
+    """One container with several slots, or several containers with one each, of sizes of their own; and the sizes in order."""
+    needs = dice.choices(SIZES, k=dice.choice((1, 1, 1, 2, 3, 4)))
     if dice.random() < 0.5:
-        return pod_of(name, limits(len(needs), needs[0]))
-    return pod_of(name, *(limits(1, need) for need in needs))
+        needs = needs[:1] * len(needs)
+        return pod_of(name, limits(len(needs), needs[0])), needs
+    return pod_of(name, *(limits(1, need) for need in needs)), needs
 
 
 @pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
