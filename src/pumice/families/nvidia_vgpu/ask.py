@@ -33,6 +33,12 @@ class ContainerAsk:
         """Memory units on a HAMi-core card of ``total`` units; the percentage wins over the memory."""
         return self.memory if self.percent == UNSET else total * self.percent // 100
 
+    def at_least(self, other: ContainerAsk) -> bool:
+        """Whether a part of any card that serves this one would serve the other, too."""
+        if self.cores < other.cores or (self.percent == UNSET) != (other.percent == UNSET):
+            return False
+        return self.memory >= other.memory if self.percent == UNSET else self.percent >= other.percent
+
 
 @dataclass(frozen=True, slots=True)
 class VgpuAsk:

@@ -14,8 +14,8 @@ from pumice.families.nvidia_vgpu.draft import Chosen, Draft, charge, ordered, pa
 from pumice.families.nvidia_vgpu.mig import TANGLED
 from pumice.families.nvidia_vgpu.rows import Row
 
-STEPS = 4000
-"""Choices of a card that one search may try: some ten milliseconds at the very worst."""
+STEPS = 1000
+"""Choices of a card that one search may try: some milliseconds at the very worst."""
 
 MOST_PARTS = 64
 """Cards of one pod; beyond that nothing is searched."""
@@ -72,7 +72,8 @@ class Search:
         if state in self.failed:
             return False
         number = self.order[at]
-        if all(self._possible(later) for later in self.order[at:]):
+        rest = self.order[at:]
+        if all(self._possible(later, rest) for later in rest):
             rows = [row for row in ordered(self.containers[number], self.ask.card_policy, self.draft) if row.card in self.kinds]
             self.taken[number] = []
             if self._part(at, rows, 0):
@@ -118,20 +119,30 @@ class Search:
         if active != TANGLED:
             yield from sorted(geometry.choices(active, used, row.need_mib), key=lambda choice: geometry.memory(*choice))
 
-    def _possible(self, number: int) -> bool:
-        """Whether the container alone would find enough now; what others take never makes it more."""
-        container: ContainerAsk = self.ask.containers[number]
+    def _possible(self, number: int, rest: Sequence[int]) -> bool:
+        """Whether the cards have room for as many parts of this size as the container and the larger ones of the ``rest`` want:
+        what others take never makes it more."""
+        asks, container = self.ask.containers, self.ask.containers[number]
+        larger = [other for other in rest if asks[other].at_least(container)]
+        wanted = sum(asks[other].count for other in larger)
         room = 0
         for row in self.containers[number]:
             if row.card in self.kinds and passes(row, container.cores, self.draft):
-                geometry, active = row.geometry, self.draft.group[row.card]
-                if geometry is None:
-                    room += 1
-                elif active != TANGLED:
-                    room += geometry.room(active, self.draft.used[row.card], row.need_mib)
-                if room >= container.count:
+                room += self._room(row, container, len(larger))
+                if room >= wanted:
                     return True
         return False
+
+    def _room(self, row: Row, container: ContainerAsk, containers: int) -> int:
+        """At most how many parts of this size the card takes, of so many containers."""
+        draft, card = self.draft, row.card
+        if row.geometry is not None:
+            active = draft.group[card]
+            return 0 if active == TANGLED else row.geometry.room(active, draft.used[card], row.need_mib)
+        room = min(containers, row.limit - draft.shares[card])
+        if row.need:
+            room = min(room, (row.total - draft.memory[card]) // row.need)
+        return min(room, (100 - draft.cores[card]) // container.cores) if container.cores else room
 
     def _use(self, card: int) -> tuple[int, int, int, int, int]:
         draft = self.draft

@@ -46,14 +46,27 @@ def rank_nodes(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Cho
     return shares[0] | slots[0], np.where(shares[0], shares[1], slots[1])
 
 
-def _unsure(ask: VgpuAsk, columns: Columns, usable: Bools, alone: Bools, may: Bools) -> Bools:
-    """Nodes on which the walk fails although every container alone would fit and the memory left is enough: fit may yet find
-    a way (search.py)."""
-    unsure = alone & ~may
-    if unsure.any():
-        least = sum(c.count * c.memory for c in ask.containers if c.percent == UNSET)
-        unsure &= np.where(usable, columns.total - columns.memory, 0).sum(axis=1) >= least
-    return unsure
+def _larger(ask: VgpuAsk, container: ContainerAsk) -> tuple[int, int]:
+    """(containers that ask for at least as much of a card as this one, how many parts they ask for)."""
+    found = [other.count for other in ask.containers if other.at_least(container)]
+    return len(found), sum(found)
+
+
+def _room_for_shares(ask: VgpuAsk, columns: Columns, usable: Bools) -> Bools:
+    """Nodes whose cards have room for as many parts of each size as are wanted of it and of larger ones. Where the walk fails
+    all the same, fit may yet find a way (search.py)."""
+    enough = np.ones(len(usable), bool)
+    for container in ask.containers:
+        containers, parts = _larger(ask, container)
+        need = container.memory if container.percent == UNSET else columns.total * container.percent // 100
+        room = np.minimum(columns.share_limit - columns.shares, containers)
+        room = np.minimum(room, (columns.total - columns.memory) // np.maximum(need, 1))
+        if container.cores:
+            room = np.minimum(room, (100 - columns.cores) // container.cores)
+        room = np.where(usable & _cores_allow(container.cores, columns.cores, columns.shares), room, 0)
+        open_cards = (room > 0).sum(axis=1)
+        enough &= (np.maximum(room, 0).sum(axis=1) >= parts) & (open_cards >= container.count)
+    return enough
 
 
 def _usable(ask: VgpuAsk, columns: Columns) -> Bools:
@@ -72,17 +85,12 @@ def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
     node_policy, before = POLICIES.get(ask.node_policy), shares
     reverse = np.arange(width - 1, -1, -1)  # of equal cards the lowest index has the highest key
     row = np.arange(nodes)
-    may, alone, summed = np.ones(nodes, bool), np.ones(nodes, bool), np.zeros(nodes)
+    may, summed = np.ones(nodes, bool), np.zeros(nodes)
     picks, done = sum(c.count for c in ask.containers), 0
-    several = len(ask.containers) > 1
     for container in ask.containers:
         need = container.memory if container.percent == UNSET else total * container.percent // 100
         open_cards = usable & (shares < columns.share_limit) & (memory <= total - need)
         open_cards &= _cores_allow(container.cores, cores, shares)
-        if several:
-            first = usable & (before < columns.share_limit) & (columns.memory <= total - need)
-            first &= _cores_allow(container.cores, columns.cores, before)
-            alone &= first.sum(axis=1) >= container.count
         key = _order(ask.card_policy, memory, shares, reverse)
         np.putmask(key, ~open_cards, -1)
         for _ in range(container.count):
@@ -100,11 +108,11 @@ def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
                 cores[row, card] += container.cores
             if node_policy is not None:
                 summed += node_policy.worth(charged, np.maximum(total[row, card], 1), before[row, card])
-        if not (alone if several else may).any():
-            return nowhere
+        if not may.any():
+            break
     score = summed / max(1, picks) + _tie(ask.node_policy, columns)
-    if several and not may.all():
-        unsure = _unsure(ask, columns, usable, alone, may)
+    if len(ask.containers) > 1 and not may.all():
+        unsure = ~may & _room_for_shares(ask, columns, usable)
         score[unsure] = np.nan
         may |= unsure
     return may, score
@@ -122,8 +130,8 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
     policy = ask.node_policy or ("binpack" if choose is not None else "")
     node_policy = POLICIES.get(policy)
     row, reverse = np.arange(nodes), np.arange(width - 1, -1, -1)
-    now = began = _Cards(columns.memory, columns.cores, columns.shares, columns.state)
-    may, alone, summed = np.ones(nodes, bool), np.ones(nodes, bool), np.zeros(nodes)
+    now = _Cards(columns.memory, columns.cores, columns.shares, columns.state)
+    may, enough, summed = np.ones(nodes, bool), np.ones(nodes, bool), np.zeros(nodes)
     picks, done = sum(c.count for c in ask.containers), 0
     for container in ask.containers:
         tables = []
@@ -132,8 +140,13 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
             if need is None:
                 return None
             tables.append((here, need, _answers(geometry, need * geometry.factor, choose)))
-        if picks > 1:
-            alone &= _offers(tables, columns, began, container.cores).open.any(axis=1)
+        if picks > 1:  # where the walk fails all the same, fit may yet find a way (search.py)
+            room = np.zeros((nodes, width), np.int64)
+            for here, _, answers in tables:
+                local = np.where(here, columns.state % STATES, 0)
+                answers.prepare(local)
+                np.copyto(room, answers.room.take(local), where=here)
+            enough &= room.sum(axis=1) >= _larger(ask, container)[1]
         order = _order(ask.card_policy, now.memory, now.shares, reverse)
         taken = np.zeros((nodes, width), bool)
         for _ in range(container.count):
@@ -160,13 +173,13 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
                 at = row[found], card[found]
                 taken[at] = True
                 now = now.with_pick(at, charged[found], container.cores, offer.after[at])
-        if not (may.any() or (picks > 1 and alone.any())):
+        if not (may.any() or (picks > 1 and enough.any())):
             return np.zeros(nodes, bool), np.zeros(nodes)
     score = summed / max(1, picks) + _tie(policy, columns)
     if ask.mode is None:
         score -= LAST_RESORT
     if picks > 1 and not may.all():
-        unsure = _unsure(ask, columns, usable, alone, may)
+        unsure = ~may & enough
         score[unsure] = np.nan
         may |= unsure
     return may, score
@@ -237,6 +250,7 @@ class Answers:
         self.fits, self.known = np.zeros(geometry.states, bool), np.zeros(geometry.states, bool)
         self.charge, self.cost = np.zeros(geometry.states, np.int64), np.zeros(geometry.states)
         self.after = np.full(geometry.states, -2, np.int32)
+        self.room = np.zeros(geometry.states, np.int64)
 
     def prepare(self, states: NDArray[Any]) -> None:
         """Answer for all of these."""
@@ -245,6 +259,7 @@ class Answers:
         for number in np.flatnonzero(seen & ~self.known).tolist():
             self.known[number] = True
             active, used = self.geometry.state_of(number)
+            self.room[number] = self.geometry.room(active, used, self.need)
             if self.choose is None:
                 choice = self.geometry.first_fit(active, used, self.need)
                 offer = None if choice is None else (0.0, *choice)
