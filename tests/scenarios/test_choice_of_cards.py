@@ -232,3 +232,19 @@ def test_the_guides_configurations_fill_a_node_before_the_next(sharing: str) -> 
     world.settle()
     places = set(world.placements().values())
     assert (len({place.partition("/")[0] for place in places}), len(places)) == (3, 20)
+
+
+@pytest.mark.parametrize(("weight", "where"), [("", "b-full"), ("      deviceshare.ScheduleWeight: 10\n", "a-idle")])
+def test_a_pod_without_cards_leaves_nodes_with_idle_ones_to_others_while_the_policy_comes_first(weight: str, where: str) -> None:
+    """All else is equal, and the first name wins. With a weight pods without cards are placed as by Volcano."""
+    policy = "      deviceshare.SchedulePolicy: binpack\n"
+    world = World(ALL_PLUGINS.replace(policy, policy + weight))
+    world.add(*(node(name, cards=2, mib=8000, cpu="8") for name in ("a-idle", "b-full")))
+    world.add(pod("cards", cards=2, mib=8000, nodeSelector={"kubernetes.io/hostname": "b-full"}))
+    world.settle()
+    world.add(pod("first", cpu="6", memory="48Gi"))
+    world.settle()
+    assert world.node_of("first") == where
+    world.add(pod("second", cpu="6", memory="48Gi"))
+    world.settle()
+    assert world.node_of("second") == ({"a-idle", "b-full"} - {where}).pop(), "it fits nowhere else"

@@ -61,6 +61,11 @@ class Settings:
         """What a node's score is multiplied with; 0 means that devices have no say in the choice of node."""
         return LEXICOGRAPHIC_WEIGHT if self.weight is None else float(max(0, self.weight))
 
+    @property
+    def policy_first(self) -> bool:
+        """Whether a policy decides between nodes before every other plugin."""
+        return bool(self.policy) and self.weight is None
+
     def contribution(self, score: Score) -> Score:
         """What a family's node score (a number or an array) adds to the node's total: upstream's rounding with a given
         weight; unrounded without one, so that ties between nodes of equal card scores are broken too (fit.TIE)."""

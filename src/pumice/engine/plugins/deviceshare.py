@@ -3,19 +3,42 @@
 The families filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
 score counts between nodes is ``Settings.node_weight`` (decision 2); ``enableNodeOrder: false`` makes it 0. The filter has no
 switch: a card is only booked where it fits.
+
+Where a policy without a weight decides between nodes, pods that ask for no cards leave nodes with idle ones to those that do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pumice.engine.framework import Plugin
+from pumice.engine.state.nodes import Rows
 from pumice.wire.scheduler_conf import SchedulerConf
+
+if TYPE_CHECKING:
+    from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.state import State
+
+FREE_CARD = 100.0
+"""What an idle card takes from a node's score for pods that ask for none: as much as one of Kubernetes' node scores gives."""
 
 
 class DeviceShare(Plugin):
     name = "deviceshare"
+
+    def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
+        if cls.asks or not state.settings.policy_first or not state.ledger.books:
+            return None
+        free = sum(book.free(rows, state.ledger.table.capacity) for book in state.ledger.books.values())
+        return -FREE_CARD * np.asarray(free)
+
+    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
+        found = self.scores(state, cls, np.array([row], np.intp))
+        return 0.0 if found is None else float(found[0])
 
 
 def device_arguments(conf: SchedulerConf) -> Mapping[str, Any] | None:

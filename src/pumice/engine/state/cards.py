@@ -225,6 +225,16 @@ class DeviceTable:
         self._catch_up()
         return int(self.ids[row])
 
+    def free(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.float64]:
+        """Per row how many cards' worth of memory is left on open cards."""
+        self.fit_rows(capacity)
+        self._catch_up()
+        ids = self.ids[:capacity] if rows is None else self.ids[rows]
+        chosen: Any = slice(0, len(self._of_id)) if rows is None else ids
+        total, memory, open_cards = self.columns.total[chosen], self.columns.memory[chosen], self.columns.flags[chosen]
+        left = np.where(open_cards, np.maximum(total - memory, 0) / np.maximum(total, 1), 0.0).sum(axis=1)
+        return np.asarray(left[ids] if rows is None else left)
+
     def largest(self) -> int:
         """Memory of the largest card, in its units; 0 without cards."""
         self._catch_up()
