@@ -11,6 +11,8 @@ import pytest
 from kit.volcano_choices import OWN, RECORDING, Difference, Json, differences, recording
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "device-sharing.md"
+SWITCHES = {"number": "VGPUEnable", "gpu_number": "GPUNumberEnable", "gpu_memory": "GPUSharingEnable"}
+"""What a pod may ask for, and the switch that gives it cards."""
 here = pytest.mark.skipif(not RECORDING.exists(), reason=f"no recording of Volcano's choices at {RECORDING}")
 
 
@@ -27,6 +29,8 @@ def case_of(found: Difference, data: Json) -> str:
     step = data["clusters"][found.cluster]["script"][found.step]
     if found.kind == "configuration":
         return "end-of-document" if "\n...\n" in text else ""
+    if found.kind == "refused" and any(step.get(asked) and switch not in text for asked, switch in SWITCHES.items()):
+        return "no-family"
     if found.kind == "refused":
         return "older-switch" if "predicate.GPUSharingEnable" in text else ""
     if step.get("percent") and not found.configuration.endswith("+percentage"):
