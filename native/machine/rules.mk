@@ -9,9 +9,11 @@ M_CORE := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/core/*.c))
 M_CUDA := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/cuda/*.c))
 M_NVML := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/nvml/*.c))
 
+# The rooms of the two libraries define the entries of somebody else's headers, which are not here.
+M_STRICT_core := -Wmissing-prototypes
 $(MB)/obj/%.o: $(M)/src/%.c
 	@mkdir -p $(@D)
-	@echo CC $< && $(CC) $(M_CFLAGS) -I$(<D) -c $< -o $@
+	@echo CC $< && $(CC) $(M_CFLAGS) $(M_STRICT_$(notdir $(<D))) -I$(<D) -c $< -o $@
 
 $(MB)/libcuda.so.1: $(M_CORE) $(M_CUDA)
 	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread -ldl

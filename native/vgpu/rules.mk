@@ -7,7 +7,7 @@ VGPU_LIB := $(VGPU_OUT)/libvgpu.so
 VGPU_SRC := $(wildcard $(VGPU_DIR)/src/*/*.c)
 VGPU_OBJ := $(VGPU_SRC:$(VGPU_DIR)/src/%.c=$(VGPU_OUT)/obj/%.o)
 VGPU_CPPFLAGS := -D_GNU_SOURCE -I$(VGPU_DIR)/include -I$(VGPU_DIR)/src
-VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition -ftls-model=initial-exec
+VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Wmissing-prototypes -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition -ftls-model=initial-exec
 
 # What looks up symbols may run before a sanitizer's runtime is ready for it.
 VGPU_EARLY := symbols loader lookup real
@@ -18,7 +18,7 @@ VGPU_UNIT := $(patsubst $(VGPU_DIR)/tests/%.c,%,$(wildcard $(VGPU_DIR)/tests/tes
 VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/%,\
   $(filter-out %/interposer.c,$(wildcard $(VGPU_DIR)/tests/programs/*.c))) $(VGPU_OUT)/programs/interposer.so $(VGPU_OUT)/programs/halves.so
 
-$(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/rules.mk $(VGPU_DIR)/hooks.def $(VGPU_DIR)/src/driver/needs.def
+$(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/rules.mk $(VGPU_DIR)/hooks.def $(VGPU_DIR)/options.def $(VGPU_DIR)/src/driver/needs.def
 	@mkdir -p $(@D)
 	$(CC) $(VGPU_CFLAGS) $(if $(filter $(VGPU_EARLY),$(*F)),,$(SANITIZE)) $(VGPU_CPPFLAGS) -include core/old_glibc.h -MMD -MP -c $< -o $@
 
@@ -62,11 +62,11 @@ $(VGPU_OUT)/jumping/libcuda.so.1: $(M_CORE) $(M_CUDA) $(M_SYMBOLS) $(VGPU_DIR)/r
 $(VGPU_OUT)/programs/halves.so: $(VGPU_DIR)/tests/backends/halves.c $(VGPU_OBJ) $(VGPU_OUT)/exports.map
 	@mkdir -p $(@D)
 	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-soname,libvgpu.so $< \
-	  $(filter-out %/driver/backends.o,$(VGPU_OBJ)) -o $@ -ldl -lpthread
+	  $(filter-out %/services/backends.o,$(VGPU_OBJ)) -o $@ -ldl -lpthread
 
 $(VGPU_OUT)/programs/interposer.so: $(VGPU_DIR)/tests/programs/interposer.c
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) -shared $< -o $@
+	$(CC) $(filter-out -Wmissing-prototypes,$(VGPU_CFLAGS)) -shared $< -o $@
 
 .PHONY: vgpu vgpu-test vgpu-programs vgpu-install
 vgpu: $(VGPU_LIB)

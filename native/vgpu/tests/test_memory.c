@@ -5,7 +5,7 @@
  * VGPU_GRANTS sets how many grants are made (default 30,000; the benchmark runs ten million), VGPU_LARGEST the largest block.
  */
 #include "check.h"
-#include "core/region_map.h"
+#include "core/attach.h"
 #include "core/slots.h"
 #include "core/waits.h"
 #include "policy/memory.h"

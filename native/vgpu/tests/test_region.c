@@ -1,7 +1,7 @@
 /* Creating, joining, losing and repairing the shared region. */
 #include "check.h"
 #include "core/lock.h"
-#include "core/region_map.h"
+#include "core/attach.h"
 #include "core/slots.h"
 #include "policy/memory.h"
 #include "regions.h"

@@ -1,7 +1,7 @@
 /* Slots of living and dead processes: who holds what, who gives back, and what is left of who ended. */
 #include "check.h"
 #include "core/lock.h"
-#include "core/region_map.h"
+#include "core/attach.h"
 #include "core/slots.h"
 #include "policy/memory.h"
 #include "regions.h"

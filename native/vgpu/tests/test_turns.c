@@ -1,7 +1,9 @@
 /* Whose turn it is to decide: taken from the dead at once, never from the living, and every wait is counted. */
 #include "check.h"
+#include "core/attach.h"
 #include "core/slots.h"
 #include "core/turn.h"
+#include "core/turn_wait.h"
 #include "policy/memory.h"
 #include "regions.h"
 

@@ -137,7 +137,7 @@ struct ext_waits {
     uint64_t late; /* waits that were given up after 50 ms */
 };
 
-enum { EXT_TOLD = 8 };
+enum { EXT_WARNINGS = 8 };
 
 struct region_ext {
     uint32_t magic;
@@ -151,7 +151,7 @@ struct region_ext {
     uint64_t pulse;
     uint8_t pad0[40];
     uint8_t lock_bytes[16]; /* never written */
-    uint32_t told[EXT_TOLD]; /* what the container's configuration was last complained about, by subject; core/told.h */
+    uint32_t warned[EXT_WARNINGS]; /* what the container's configuration was last complained about, by subject; core/warn_once.h */
     uint32_t turns[REGION_DEVICES]; /* whose turn it is to decide about memory; core/turn.h */
     struct ext_waits waits;
     uint8_t pad1[48];
@@ -222,7 +222,7 @@ AT(ext_slot, busy_until_ns, 288);
 SIZE(ext_slot, 320);
 AT(region_ext, pulse, 16);
 AT(region_ext, lock_bytes, 64);
-AT(region_ext, told, 80);
+AT(region_ext, warned, 80);
 AT(region_ext, turns, 112);
 AT(region_ext, waits, 176);
 AT(region_ext, devices, 256);

@@ -8,18 +8,7 @@
 #ifndef VGPU_IMAGE_H
 #define VGPU_IMAGE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-struct image_need {
-    uint64_t variables; /* in global memory */
-    uint64_t code;      /* and constants; of PTX: at most about so much, once it is translated */
-    bool translated;    /* it is PTX */
-    bool known;         /* false: it says nothing */
-};
-
-#define IMAGE_SILENT ((struct image_need){.known = false})
+#include "book/image_need.h"
 
 /* capability: of the card, 10 * major + minor; of several images in one the driver takes the one that fits it best. */
 struct image_need image_need_in_memory(const void *image, int capability);

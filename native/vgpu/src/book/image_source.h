@@ -2,7 +2,7 @@
 #ifndef VGPU_IMAGE_SOURCE_H
 #define VGPU_IMAGE_SOURCE_H
 
-#include "book/image.h"
+#include "book/image_need.h"
 
 struct source {
     int fd;        /* of the file, or of /proc/self/mem where the system call is not to be had; -1 */

@@ -4,11 +4,8 @@
 #include "core/log.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-#define DEFAULT_CONTEXT_BYTES (300ull << 20) /* spec hami-core 10: what nothing measured is taken to be */
 
 typedef enum limit_verdict (*parser)(const char *text, uint64_t *value);
 
@@ -51,35 +48,43 @@ static void close_gaps(struct config *config, const bool *own)
         }
 }
 
-static void read_memory(struct config *config, lookup_fn lookup)
+/* The variable of all devices and, with the number behind it, that of each. */
+static bool read_each(struct config *config, lookup_fn lookup, parser parse, const char *variable, uint64_t *values, uint64_t general,
+                      bool *own)
 {
-    uint64_t general = 0;
-    bool general_present = false, own[REGION_DEVICES] = {false};
-    read_limit(config, lookup, parse_bytes, "CUDA_DEVICE_MEMORY_LIMIT", &general, &general_present);
+    bool general_present = false;
+    read_limit(config, lookup, parse, variable, &general, &general_present);
     for (int i = 0; i < REGION_DEVICES; i++) {
         char name[64];
-        snprintf(name, sizeof name, "CUDA_DEVICE_MEMORY_LIMIT_%d", i);
-        config->memory_limit[i] = general;
-        read_limit(config, lookup, parse_bytes, name, &config->memory_limit[i], &own[i]);
-        config->any_memory_variable |= own[i];
+        snprintf(name, sizeof name, "%s_%d", variable, i);
+        values[i] = general;
+        read_limit(config, lookup, parse, name, &values[i], &own[i]);
     }
-    config->any_memory_variable |= general_present;
+    return general_present;
+}
+
+static bool any(const bool *values)
+{
+    for (int i = 0; i < REGION_DEVICES; i++)
+        if (values[i])
+            return true;
+    return false;
+}
+
+static void read_memory(struct config *config, lookup_fn lookup, const char *variable, uint64_t general)
+{
+    bool own[REGION_DEVICES] = {false};
+    bool general_present = read_each(config, lookup, parse_bytes, variable, config->memory_limit, general, own);
+    config->any_memory_variable = general_present || any(own);
     if (!general_present)
         close_gaps(config, own);
 }
 
-static void read_cores(struct config *config, lookup_fn lookup)
+static void read_cores(struct config *config, lookup_fn lookup, const char *variable, uint64_t general)
 {
-    uint64_t general = 100;
-    bool present = false;
-    read_limit(config, lookup, parse_percent, "CUDA_DEVICE_SM_LIMIT", &general, &present);
-    for (int i = 0; i < REGION_DEVICES; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "CUDA_DEVICE_SM_LIMIT_%d", i);
-        config->sm_limit[i] = general;
-        read_limit(config, lookup, parse_percent, name, &config->sm_limit[i], &present);
-    }
-    config->any_sm_variable = present;
+    bool own[REGION_DEVICES] = {false};
+    bool general_present = read_each(config, lookup, parse_percent, variable, config->sm_limit, general, own);
+    config->any_sm_variable = general_present || any(own);
 }
 
 static bool truth(const char *text)
@@ -102,29 +107,25 @@ static uint64_t number_or(const char *text, uint64_t otherwise)
     return parse_bytes(text, &value) == LIMIT_GOOD ? value : otherwise;
 }
 
+static void read_text(const char *text, char *field, size_t bytes, const char *otherwise)
+{
+    snprintf(field, bytes, "%s", text != NULL ? text : otherwise);
+}
+
+#define READ_LIMIT_BYTES(field, name, otherwise) read_memory(config, lookup, name, otherwise)
+#define READ_LIMIT_PERCENT(field, name, otherwise) read_cores(config, lookup, name, otherwise)
+#define READ_TEXT(field, name, otherwise) read_text(lookup(name), config->field, sizeof config->field, otherwise)
+#define READ_POLICY(field, name, otherwise) config->field = read_policy(lookup(name))
+/* Volcano's monitor indexes an array of two by the priority, so nothing else may reach the region. */
+#define READ_PRIORITY(field, name, otherwise) config->field = number_or(lookup(name), otherwise) == 0 ? 0 : 1
+#define READ_SWITCH(field, name, otherwise) config->field = truth(lookup(name)) || (otherwise)
+#define READ_NUMBER(field, name, otherwise) config->field = (__typeof__(config->field))number_or(lookup(name), otherwise)
+
 void config_read(struct config *config, lookup_fn lookup)
 {
     memset(config, 0, sizeof *config);
-    config->log_level = (int)number_or(lookup("LIBCUDA_LOG_LEVEL"), LOG_LEVEL_WARNING);
+#define OPTION(kind, field, name, unit, otherwise, meaning) READ_##kind(field, #name, otherwise);
+#include "../../options.def"
+#undef OPTION
     log_set_level(config->log_level);
-    read_memory(config, lookup);
-    read_cores(config, lookup);
-    /* Volcano's monitor indexes an array of two by the priority, so nothing else may reach the region. */
-    config->priority = number_or(lookup("CUDA_TASK_PRIORITY"), 1) == 0 ? 0 : 1;
-    config->policy = read_policy(lookup("GPU_CORE_UTILIZATION_POLICY"));
-    config->oversubscribe = truth(lookup("CUDA_OVERSUBSCRIBE"));
-    config->arbiter = truth(lookup("PUMICE_VGPU_ARBITER"));
-    config->oom_killer = truth(lookup("ACTIVE_OOM_KILLER"));
-    config->reconcile_ms = number_or(lookup("PUMICE_VGPU_RECONCILE_MS"), 1000);
-    config->record_interval_s = number_or(lookup("RECORD_KERNEL_INTERVAL"), 1);
-    config->context_bytes = number_or(lookup("PUMICE_VGPU_CONTEXT_BYTES"), DEFAULT_CONTEXT_BYTES);
-    const char *path = lookup("CUDA_DEVICE_MEMORY_SHARED_CACHE");
-    if (path != NULL)
-        snprintf(config->region_path, sizeof config->region_path, "%s", path);
-    const char *cards = lookup("PUMICE_VGPU_CARDS");
-    if (cards != NULL)
-        snprintf(config->cards, sizeof config->cards, "%s", cards);
-    const char *directory = lookup("PUMICE_VGPU_LOCK_DIRECTORY");
-    snprintf(config->arbiter_directory, sizeof config->arbiter_directory, "%s",
-             directory != NULL ? directory : "/tmp/vgpulock");
 }

@@ -123,7 +123,7 @@ void region_format(struct region *region, const struct region_limits *limits, bo
 void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data)
 {
     ext->magic = 0;
-    memset(ext->told, 0, sizeof ext->told);
+    memset(ext->warned, 0, sizeof ext->warned);
     memset(ext->turns, 0, sizeof ext->turns);
     memset(&ext->waits, 0, sizeof ext->waits);
     memset(ext->devices, 0, sizeof ext->devices);

@@ -2,288 +2,22 @@
 
 #include "core/file_status.h"
 #include "core/lock.h"
-#include "core/log.h"
 #include "core/quiet.h"
-#include "core/region_format.h"
-#include "core/rescue.h"
-#include "core/slots.h"
-#include "core/told.h"
 #include "core/waits.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define DEFAULT_PATH "/tmp/cudevshr.cache"
 enum { FD_FLOOR = 200 }; /* programs pass low descriptors about and close them in loops */
 
-static int move_up(int fd)
+int region_fd_move_up(int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, FD_FLOOR);
     if (high < 0)
         return fd;
     close(fd);
     return high;
-}
-
-/* O_EXCL for creation: in a sticky directory a plain O_CREAT is refused on a file that another user made. */
-static int open_region(const char *path)
-{
-    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    for (int attempt = 0; attempt < 3; attempt++) {
-        int fd = open(path, flags);
-        if (fd >= 0 || errno != ENOENT)
-            return fd < 0 ? fd : move_up(fd);
-        fd = open(path, flags | O_CREAT | O_EXCL, 0666);
-        if (fd >= 0) {
-            fchmod(fd, 0666); /* the umask is the program's own; other users of the container must get in */
-            return move_up(fd);
-        }
-        if (errno != EEXIST)
-            return fd;
-    }
-    return -1;
-}
-
-/* Every page must have its block before it is mapped: a store into a hole of a full disk would kill the program. */
-static bool reserve_blocks(int fd, off_t bytes, off_t present)
-{
-    if (fallocate(fd, 0, 0, bytes) == 0)
-        return true;
-    if (errno != EOPNOTSUPP && errno != ENOSYS)
-        return false;
-    char zeros[4096] = {0};
-    for (off_t at = present; at < bytes;) {
-        size_t span = bytes - at < (off_t)sizeof zeros ? (size_t)(bytes - at) : sizeof zeros;
-        ssize_t wrote = pwrite(fd, zeros, span, at);
-        if (wrote <= 0)
-            return false;
-        at += wrote;
-    }
-    return true;
-}
-
-static bool map_file(struct region_map *map, size_t bytes)
-{
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, map->fd, 0);
-    if (base == MAP_FAILED)
-        return false;
-    map->region = base;
-    map->mapped_bytes = bytes;
-    map->shared = true;
-    if (bytes >= REGION_FILE_BYTES) {
-        map->ext = (struct region_ext *)((char *)base + REGION_EXT_OFFSET);
-        map->ext_shared = true;
-    }
-    return true;
-}
-
-static bool private_ext(struct region_map *map)
-{
-    void *base = mmap(NULL, REGION_EXT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return false;
-    map->ext = base;
-    map->ext_shared = false;
-    region_format_ext(map->ext, true, NULL, NULL);
-    return true;
-}
-
-static bool still_lives(int slot, void *data)
-{
-    return lock_held_elsewhere(*(int *)data, LOCK_ALIVE(slot), 1);
-}
-
-static struct region_limits limits_of(const struct config *config)
-{
-    struct region_limits limits;
-    memcpy(limits.memory, config->memory_limit, sizeof limits.memory);
-    memcpy(limits.sm, config->sm_limit, sizeof limits.sm);
-    limits.priority = config->priority;
-    return limits;
-}
-
-/* An older file's limits outlive it where the environment has nothing to say. */
-static struct region_limits limits_for(int fd, const struct region_probe *probe, const struct config *config)
-{
-    struct region_limits limits = limits_of(config);
-    uint64_t memory[REGION_DEVICES], sm[REGION_DEVICES];
-    if (region_read_limits(fd, probe, memory, sm)) {
-        if (!config->any_memory_variable)
-            memcpy(limits.memory, memory, sizeof memory);
-        if (!config->any_sm_variable)
-            memcpy(limits.sm, sm, sizeof sm);
-    }
-    return limits;
-}
-
-/* Neither new nor an older layout: what is there says that it is a region and is none. Zeros are a creation cut short. */
-static bool head_lies(int fd, const struct region_probe *probe)
-{
-    uint32_t first = 0;
-    return probe->layout < 0 && pread(fd, &first, sizeof first, 0) == (ssize_t)sizeof first && first != 0;
-}
-
-static const char *create_region(struct region_map *map, const struct region_probe *probe, const struct config *config)
-{
-    if (probe->kind == KIND_OLDER && region_older_is_live(map->fd, probe->layout))
-        return "it has an older layout and processes that still use it";
-    bool lied = head_lies(map->fd, probe);
-    struct region_limits limits = limits_for(map->fd, probe, config);
-    off_t bytes = probe->bytes > (off_t)REGION_FILE_BYTES ? probe->bytes : (off_t)REGION_FILE_BYTES;
-    if (!reserve_blocks(map->fd, bytes, probe->bytes))
-        return strerror(errno);
-    if (!map_file(map, REGION_FILE_BYTES))
-        return strerror(errno);
-    bool same_layout = probe->bytes >= (off_t)REGION_FILE_BYTES;
-    region_format_ext(map->ext, probe->bytes == 0, same_layout ? still_lives : NULL, &map->fd);
-    memcpy(map->ext->made_limit, limits.memory, sizeof limits.memory);
-    memcpy(map->ext->made_sm_limit, limits.sm, sizeof limits.sm);
-    region_format(map->region, &limits, probe->bytes == 0, same_layout ? still_lives : NULL, &map->fd);
-    if (lied)
-        log_error("region %s: its magic, version or size lies; it is made anew", map->path);
-    return NULL;
-}
-
-static const char *join_region(struct region_map *map, const struct region_probe *probe)
-{
-    size_t bytes = probe->kind == KIND_OURS ? REGION_FILE_BYTES : REGION_V1_BYTES;
-    if (!reserve_blocks(map->fd, (off_t)bytes, (off_t)bytes))
-        return strerror(errno);
-    if (!map_file(map, bytes) || (map->ext == NULL && !private_ext(map)))
-        return strerror(errno);
-    return NULL;
-}
-
-/* A mark that lies would hide live processes from every sum. */
-static void repair_mark(const struct region_map *map)
-{
-    int slot = REGION_SLOTS;
-    while (slot > 0 && slot_is_free(map, slot - 1))
-        slot--;
-    slots_raise_mark(map->region, slot);
-}
-
-/* A limit that somebody changed since the region was made, `pumice limit` or a monitor, is no conflict with the environment. */
-static bool is_conflict(const struct region_map *map, const struct config *config, int device)
-{
-    uint64_t holds = shared_get(&map->region->limit[device]), asked = config->memory_limit[device];
-    return config->any_memory_variable && holds != asked && !(map->ext_shared && map->ext->made_limit[device] == asked);
-}
-
-static void tell_differences(const struct region_map *map, const struct config *config)
-{
-    const struct region *region = map->region;
-    for (int i = 0; i < REGION_DEVICES; i++)
-        if (is_conflict(map, config, i)) {
-            tell_once(map, LOG_LEVEL_WARNING, TOLD_OTHER_LIMIT,
-                      "device %d: the region's memory limit of %llu bytes holds, not the %llu of the environment", i,
-                      (unsigned long long)region->limit[i], (unsigned long long)config->memory_limit[i]);
-            return;
-        }
-    for (int i = 0; i < REGION_DEVICES; i++)
-        if (config->any_sm_variable && region->sm_limit[i] != config->sm_limit[i]) {
-            log_info("device %d: the region's core limit of %llu %% holds", i, (unsigned long long)region->sm_limit[i]);
-            return;
-        }
-}
-
-/* The magic is written last and never again, so whoever reads it may join without a lock. */
-static bool is_ready(const struct region_probe *probe)
-{
-    return probe->kind == KIND_OURS || probe->kind == KIND_UPSTREAM;
-}
-
-/* Under the lock that an upstream process takes while it creates the region. Another one may have created it meanwhile. */
-static const char *make_ready(struct region_map *map, struct region_probe *probe, const struct config *config)
-{
-    if (lock_wait(map->fd, 0, LOCK_UPSTREAM_BYTES) != LOCK_TAKEN)
-        return "its lock cannot be had";
-    const char *problem = NULL;
-    *probe = region_probe(map->fd);
-    if (!is_ready(probe) && probe->kind != KIND_FOREIGN)
-        problem = create_region(map, probe, config);
-    lock_release(map->fd, 0, LOCK_UPSTREAM_BYTES);
-    return problem;
-}
-
-static const char *attach_opened(struct region_map *map, const struct config *config)
-{
-    struct region_probe probe = region_probe(map->fd);
-    const char *problem = is_ready(&probe) || probe.kind == KIND_FOREIGN ? NULL : make_ready(map, &probe, config);
-    if (problem == NULL && probe.kind == KIND_FOREIGN)
-        problem = "it is not a region";
-    if (problem == NULL && map->region == NULL)
-        problem = join_region(map, &probe);
-    if (problem == NULL) {
-        repair_mark(map);
-        tell_differences(map, config);
-    }
-    return problem;
-}
-
-/* NULL when attached, else the reason why not; then nothing is left open or mapped. */
-static const char *attach_file(struct region_map *map, const struct config *config)
-{
-    map->fd = open_region(map->path);
-    if (map->fd < 0)
-        return errno == ELOOP ? "it is a symbolic link" : strerror(errno);
-    struct stat status;
-    if (file_status(map->fd, &status) == 0) {
-        map->device = status.st_dev;
-        map->inode = status.st_ino;
-    }
-    const char *problem = attach_opened(map, config);
-    if (problem != NULL)
-        region_forget(map);
-    return problem;
-}
-
-static void attach_private(struct region_map *map, const struct config *config)
-{
-    struct region_limits limits = limits_of(config);
-    int fd = open(map->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd >= 0) {
-        struct region_probe probe = region_probe(fd);
-        limits = limits_for(fd, &probe, config);
-        close(fd);
-    }
-    void *base = mmap(NULL, REGION_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return; /* no memory at all: the callers see a NULL region and stay out of the way */
-    map->region = base;
-    map->ext = (struct region_ext *)((char *)base + REGION_EXT_OFFSET);
-    map->mapped_bytes = REGION_FILE_BYTES;
-    region_format_ext(map->ext, true, NULL, NULL);
-    region_format(map->region, &limits, true, NULL, NULL);
-}
-
-void region_attach(struct region_map *map, const struct config *config)
-{
-    memset(map, 0, sizeof *map);
-    map->fd = map->slot = -1;
-    snprintf(map->path, sizeof map->path, "%s", config->region_path);
-    if (map->path[0] == '\0' && !rescue_region_path(map->path, sizeof map->path))
-        snprintf(map->path, sizeof map->path, "%s", DEFAULT_PATH);
-
-    const char *problem = attach_file(map, config);
-    if (problem == NULL && slot_claim(map) < 0) {
-        problem = "all 1024 process slots are taken";
-        region_forget(map);
-    }
-    if (problem != NULL) {
-        log_error("region %s: %s; limits hold for this process alone", map->path, problem);
-        attach_private(map, config);
-        if (map->region != NULL)
-            slot_claim(map);
-    }
-    if (map->region != NULL)
-        waits_go_to(&map->ext->waits);
-    if (config->complaint[0] != '\0' && map->region != NULL)
-        tell_once(map, LOG_LEVEL_ERROR, TOLD_BAD_VARIABLE, "%s; the next source counts", config->complaint);
 }
 
 void region_forget(struct region_map *map)
@@ -311,7 +45,7 @@ int region_fd(struct region_map *map)
     /* The program closed our descriptor: whatever has its number now is not ours to close. */
     int fd = quiet_open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0)
-        fd = move_up(fd);
+        fd = region_fd_move_up(fd);
     if (fd < 0 || file_status(fd, &status) != 0 || status.st_dev != map->device || status.st_ino != map->inode) {
         if (fd >= 0)
             quiet_close(fd);

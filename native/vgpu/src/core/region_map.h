@@ -1,13 +1,7 @@
-/*
- * The shared region as this process has it: attached to the container's file, or private when the file cannot be used.
- *
- * Attaching never fails: a region that is unusable (read-only or full disk, foreign owner, symbolic link, other layout
- * with live processes) costs one error line, and the limits of the environment are enforced for this process alone.
- */
+/* The shared region as this process has it: attached to the container's file (core/attach.h), or private when the file cannot be used. */
 #ifndef VGPU_REGION_MAP_H
 #define VGPU_REGION_MAP_H
 
-#include "core/config.h"
 #include "vgpu/region.h"
 
 #include <stdbool.h>
@@ -27,13 +21,14 @@ struct region_map {
     char path[4096];
 };
 
-void region_attach(struct region_map *map, const struct config *config);
-
 /* In a forked child: let go of the parent's file description and mapping, without touching its slot. */
 void region_forget(struct region_map *map);
 
 /* A descriptor that surely still is the region's file, even if the program closed and reused ours; -1 when there is none. */
 int region_fd(struct region_map *map);
+
+/* The same file under a number that programs do not use: they pass low descriptors about and close them in loops. */
+int region_fd_move_up(int fd);
 
 /* Whether this process has books to keep. */
 static inline bool region_has_books(const struct region_map *map)

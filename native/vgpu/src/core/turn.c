@@ -1,24 +1,8 @@
 #include "core/turn.h"
 
-#include "core/slots.h"
-#include "core/waits.h"
-
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
-
-#define OWNER 0xffffu      /* slot + 1; 0: nobody */
-#define WAITED_FOR 0x10000u /* somebody may sleep on the word */
-enum { SPINS = 100 };
-#define NAP_NS 1000000l /* a waker may have been killed between giving the turn and waking */
-
-/* No cancellation point, and errno is the program's own: callers save it. */
-static void sleep_on(uint32_t *turn, uint32_t seen)
-{
-    struct timespec span = {0, NAP_NS};
-    syscall(SYS_futex, turn, FUTEX_WAIT, seen, &span, NULL, 0);
-}
 
 static void wake(uint32_t *turn, int count)
 {
@@ -27,15 +11,15 @@ static void wake(uint32_t *turn, int count)
 
 void turn_give(uint32_t *turn)
 {
-    if (__atomic_exchange_n(turn, 0, __ATOMIC_SEQ_CST) & WAITED_FOR)
+    if (__atomic_exchange_n(turn, 0, __ATOMIC_SEQ_CST) & TURN_WAITED_FOR)
         wake(turn, 1);
 }
 
-static bool take_from(uint32_t *turn, uint32_t owner, uint32_t next)
+bool turn_take_from(uint32_t *turn, uint32_t owner, uint32_t next)
 {
     uint32_t seen = shared_get(turn);
-    while ((seen & OWNER) == owner)
-        if (shared_swap_if(turn, &seen, next | (seen & WAITED_FOR)))
+    while ((seen & TURN_OWNER) == owner)
+        if (shared_swap_if(turn, &seen, next | (seen & TURN_WAITED_FOR)))
             return true;
     return false;
 }
@@ -43,52 +27,6 @@ static bool take_from(uint32_t *turn, uint32_t owner, uint32_t next)
 void turns_end_of(struct region_map *map, int slot)
 {
     for (int device = 0; device < REGION_DEVICES; device++)
-        if (take_from(&map->ext->turns[device], (uint32_t)slot + 1, 0))
+        if (turn_take_from(&map->ext->turns[device], (uint32_t)slot + 1, 0))
             wake(&map->ext->turns[device], 1);
-}
-
-/*
- * While we hold the owner's slot nobody can own the slot anew, so what the word says is about the one that
- * stopped. A number that is no slot's is damage, and nobody's turn.
- */
-static void end_turn_of_the_dead(struct region_map *map, uint32_t *turn, uint32_t owner)
-{
-    int slot = (int)owner - 1;
-    if (slot >= REGION_SLOTS) {
-        take_from(turn, owner, 0);
-    } else if (slot_hold(map, slot)) {
-        if (slot_has_stopped(map, slot))
-            take_from(turn, owner, 0);
-        slot_let_go(map, slot);
-    }
-}
-
-static bool wait_for_turn(struct region_map *map, uint32_t *turn, struct wait *wait)
-{
-    uint32_t own = (uint32_t)map->slot + 1;
-    do {
-        uint32_t seen = shared_get(turn);
-        if ((seen & OWNER) == 0) {
-            if (shared_swap_if(turn, &seen, own | WAITED_FOR)) /* others may sleep still */
-                return true;
-            continue;
-        }
-        end_turn_of_the_dead(map, turn, seen & OWNER);
-        if ((seen & WAITED_FOR) != 0 || shared_swap_if(turn, &seen, seen | WAITED_FOR))
-            sleep_on(turn, seen | WAITED_FOR);
-    } while (!wait_is_over(wait));
-    return false;
-}
-
-bool turn_take(struct region_map *map, uint32_t *turn, struct wait *wait)
-{
-    uint32_t own = (uint32_t)map->slot + 1;
-    for (int spin = 0; spin < SPINS; spin++) {
-        uint32_t nobody = 0;
-        if (shared_peek(turn) == 0 && shared_swap_if(turn, &nobody, own))
-            return true;
-    }
-    if (wait->begun_ns == 0)
-        *wait = wait_begin();
-    return wait_for_turn(map, turn, wait);
 }

@@ -51,6 +51,7 @@ extern int real_loaded[2];
 extern __thread int inside_driver __attribute__((tls_model("initial-exec")));
 
 void real_load(enum hook_library library);
+void real_after_fork(void);
 
 /* A missing symbol is a stub that answers "not found", so no hook ever jumps to NULL. */
 static inline const struct real *real_cuda(void)

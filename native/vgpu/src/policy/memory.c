@@ -4,6 +4,7 @@
 #include "core/quiet.h"
 #include "core/slots.h"
 #include "core/turn.h"
+#include "core/turn_wait.h"
 #include "core/waits.h"
 
 enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };

@@ -1,6 +1,6 @@
 /*
  * A second back end, for tests: it grants half of the memory limit and a quarter of the GPU's time, whatever the region says. It is
- * linked in place of driver/backends.c, which shows that nothing else knows who enforces.
+ * linked in place of services/backends.c, which shows that nothing else knows who enforces.
  */
 #include "core/log.h"
 #include "policy/backend.h"

@@ -1,0 +1,157 @@
+/* Linear memory: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged and cuMemFree. */
+#include "core/log.h"
+#include "services/guest.h"
+#include "services/launching.h"
+
+#define PITCH_GRAIN 512ull
+
+/* The device to book on; -1 when the call goes to the driver as it is. */
+static int booking_device(const struct real *real, const void *out, uint64_t bytes)
+{
+    return out != NULL && bytes != 0 && guest_serves() ? guest_current_device(real) : -1;
+}
+
+/*
+ * Opt-in: the container may hold more than the card has. The driver refused although the limit did not, so the block goes to
+ * managed memory that prefers the card.
+ */
+static CUresult allocate_beyond(const struct real *real, CUdeviceptr *pointer, size_t bytes)
+{
+    CUdevice device;
+    int able = 0;
+    if (INSIDE(real->cuCtxGetDevice(&device)) != CUDA_SUCCESS || real->cuDeviceGetAttribute == NULL ||
+        INSIDE(real->cuDeviceGetAttribute(&able, DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device)) != CUDA_SUCCESS || !able)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = INSIDE(real->cuMemAllocManaged(pointer, bytes, MANAGED_ATTACH_GLOBAL));
+    if (rc != CUDA_SUCCESS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (real->cuMemAdvise != NULL)
+        INSIDE(real->cuMemAdvise(*pointer, bytes, ADVISE_PREFERRED_LOCATION, device));
+    log_info("%zu bytes beyond the card's memory", bytes);
+    return rc;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
+{
+    const struct real *real = real_cuda();
+    int device = booking_device(real, pointer, bytes);
+    if (device < 0)
+        return INSIDE(real->cuMemAlloc_v2(pointer, bytes));
+    if (!guest_reserve(device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = INSIDE(real->cuMemAlloc_v2(pointer, bytes));
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && guest.config.oversubscribe)
+        rc = allocate_beyond(real, pointer, bytes);
+    return guest_settle(rc, RECORD_LINEAR, *pointer, device, bytes);
+}
+
+CUresult cuMemAlloc(unsigned *pointer, unsigned bytes)
+{
+    const struct real *real = real_cuda();
+    int device = booking_device(real, pointer, bytes);
+    if (device < 0)
+        return INSIDE(real->cuMemAlloc(pointer, bytes));
+    if (!guest_reserve(device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = INSIDE(real->cuMemAlloc(pointer, bytes));
+    return guest_settle(rc, RECORD_LINEAR, *pointer, device, bytes);
+}
+
+/* SIZE_MAX when the product does not fit: such a request is refused by its size. */
+static uint64_t pitched_bytes(uint64_t pitch, uint64_t height)
+{
+    uint64_t bytes;
+    return __builtin_mul_overflow(pitch, height, &bytes) ? UINT64_MAX : bytes;
+}
+
+static uint64_t expected_pitch(uint64_t width)
+{
+    return width > UINT64_MAX - PITCH_GRAIN ? UINT64_MAX : (width + PITCH_GRAIN - 1) / PITCH_GRAIN * PITCH_GRAIN;
+}
+
+/*
+ * The driver chose the pitch: what is booked becomes pitch x height. True when the difference fits as well.
+ */
+static bool adjust(int device, uint64_t booked, uint64_t actual)
+{
+    if (actual <= booked) {
+        guest_release(device, booked - actual);
+        return true;
+    }
+    return guest_reserve(device, actual - booked);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element)
+{
+    const struct real *real = real_cuda();
+    uint64_t expected = pitched_bytes(expected_pitch(width), height);
+    int device = pitch == NULL ? -1 : booking_device(real, pointer, expected);
+    if (device < 0)
+        return INSIDE(real->cuMemAllocPitch_v2(pointer, pitch, width, height, element));
+    if (!guest_reserve(device, expected))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = INSIDE(real->cuMemAllocPitch_v2(pointer, pitch, width, height, element));
+    if (rc == CUDA_SUCCESS) {
+        uint64_t actual = pitched_bytes(*pitch, height);
+        if (!adjust(device, expected, actual)) {
+            INSIDE(real->cuMemFree_v2(*pointer));
+            guest_release(device, expected);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        expected = actual;
+    }
+    return guest_settle(rc, RECORD_LINEAR, *pointer, device, expected);
+}
+
+CUresult cuMemAllocPitch(unsigned *pointer, unsigned *pitch, unsigned width, unsigned height, unsigned element)
+{
+    const struct real *real = real_cuda();
+    uint64_t expected = pitched_bytes(expected_pitch(width), height);
+    int device = pitch == NULL ? -1 : booking_device(real, pointer, expected);
+    if (device < 0)
+        return INSIDE(real->cuMemAllocPitch(pointer, pitch, width, height, element));
+    if (!guest_reserve(device, expected))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = INSIDE(real->cuMemAllocPitch(pointer, pitch, width, height, element));
+    if (rc == CUDA_SUCCESS) {
+        uint64_t actual = pitched_bytes(*pitch, height);
+        if (!adjust(device, expected, actual)) {
+            INSIDE(real->cuMemFree(*pointer));
+            guest_release(device, expected);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        expected = actual;
+    }
+    return guest_settle(rc, RECORD_LINEAR, *pointer, device, expected);
+}
+
+/* Counted in full: it can become resident at any moment. */
+CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
+{
+    const struct real *real = real_cuda();
+    int device = booking_device(real, pointer, bytes);
+    if (device < 0)
+        return INSIDE(real->cuMemAllocManaged(pointer, bytes, flags));
+    if (!guest_reserve(device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = INSIDE(real->cuMemAllocManaged(pointer, bytes, flags));
+    return guest_settle(rc, RECORD_LINEAR, *pointer, device, bytes);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+    const struct real *real = real_cuda();
+    if (pointer == 0 || !guest_serves())
+        return INSIDE(real->cuMemFree_v2(pointer));
+    struct parting parting = guest_part(RECORD_LINEAR, pointer);
+    return guest_parted(INSIDE(real->cuMemFree_v2(pointer)), &parting);
+}
+
+CUresult cuMemFree(unsigned pointer)
+{
+    const struct real *real = real_cuda();
+    if (pointer == 0 || !guest_serves())
+        return INSIDE(real->cuMemFree(pointer));
+    struct parting parting = guest_part(RECORD_LINEAR, pointer);
+    return guest_parted(INSIDE(real->cuMemFree(pointer)), &parting);
+}

@@ -1,0 +1,174 @@
+/* First use, and what the program is told about memory: one story from CUDA and NVML (spec hami-core 8.1 and 9.5). */
+#include "services/contexts.h"
+#include "services/guest.h"
+
+#include <errno.h>
+#include <string.h>
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- first use --------------------------------------------------------------------------------------------------- */
+
+CUresult cuInit(unsigned flags)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuInit(flags));
+    int saved = errno;
+    if (rc == CUDA_SUCCESS && guest_serves() && guest.device_count == 0)
+        devices_from_cuda();
+    errno = saved;
+    return rc;
+}
+
+static nvmlReturn after_nvml_init(nvmlReturn rc)
+{
+    int saved = errno;
+    if (rc == NVML_SUCCESS && guest_serves() && shared_peek(&guest.map.region->device_num) == 0)
+        devices_from_nvml();
+    errno = saved;
+    return rc;
+}
+
+nvmlReturn nvmlInit(void)
+{
+    const struct real *real = real_nvml();
+    return after_nvml_init(INSIDE(real->nvmlInit()));
+}
+
+nvmlReturn nvmlInit_v2(void)
+{
+    const struct real *real = real_nvml();
+    return after_nvml_init(INSIDE(real->nvmlInit_v2()));
+}
+
+nvmlReturn nvmlInitWithFlags(unsigned flags)
+{
+    const struct real *real = real_nvml();
+    return after_nvml_init(INSIDE(real->nvmlInitWithFlags(flags)));
+}
+
+/* ---- what CUDA tells --------------------------------------------------------------------------------------------- */
+
+/* The limit when there is one, else 0. */
+static uint64_t limit_of(int device)
+{
+    return device < 0 ? 0 : memory_limit(&guest.map, device);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuDeviceTotalMem_v2(bytes, ordinal));
+    uint64_t limit = rc == CUDA_SUCCESS && guest_serves() ? limit_of(guest_device(ordinal)) : 0;
+    if (limit != 0)
+        *bytes = lesser(*bytes, limit);
+    return rc;
+}
+
+CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice ordinal)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuDeviceTotalMem(bytes, ordinal));
+    uint64_t limit = rc == CUDA_SUCCESS && guest_serves() ? limit_of(guest_device(ordinal)) : 0;
+    if (limit != 0)
+        *bytes = (unsigned)lesser(*bytes, limit);
+    return rc;
+}
+
+/* total and free of the card become those of the container; never an error of our own. */
+static void share(int device, uint64_t *free_bytes, uint64_t *total)
+{
+    contexts_notice(device);
+    uint64_t limit = limit_of(device);
+    if (limit == 0)
+        return;
+    uint64_t shown = guest.config.oversubscribe ? limit : lesser(*total, limit);
+    uint64_t used = memory_used(&guest.map, device);
+    uint64_t left = used < shown ? shown - used : 0;
+    *free_bytes = guest.config.oversubscribe ? left : lesser(left, *free_bytes);
+    *total = shown;
+}
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuMemGetInfo_v2(free_bytes, total));
+    int device = rc == CUDA_SUCCESS && free_bytes != NULL && total != NULL && guest_serves() ? guest_current_device(real) : -1;
+    if (device < 0)
+        return rc;
+    uint64_t available = *free_bytes, all = *total;
+    share(device, &available, &all);
+    *free_bytes = available;
+    *total = all;
+    return rc;
+}
+
+CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuMemGetInfo(free_bytes, total));
+    int device = rc == CUDA_SUCCESS && free_bytes != NULL && total != NULL && guest_serves() ? guest_current_device(real) : -1;
+    if (device < 0)
+        return rc;
+    uint64_t available = *free_bytes, all = *total;
+    share(device, &available, &all);
+    *free_bytes = (unsigned)lesser(available, UINT32_MAX);
+    *total = (unsigned)lesser(all, UINT32_MAX);
+    return rc;
+}
+
+/* ---- what NVML tells --------------------------------------------------------------------------------------------- */
+
+/* A card beside the share shows itself as it is: the limit that the region holds ready for it is nobody's size. */
+static bool is_shared(const struct real *real, nvmlDevice handle)
+{
+    char uuid[REGION_UUID_BYTES];
+    return guest.config.cards[0] == '\0' || real->nvmlDeviceGetUUID == NULL ||
+           INSIDE(real->nvmlDeviceGetUUID(handle, uuid, sizeof uuid)) != NVML_SUCCESS || strstr(guest.config.cards, uuid) != NULL;
+}
+
+/* The limit of an NVML device that is one of the region's, with its index; 0 when the answer stays as it is. */
+static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice handle, const void *memory, int *device)
+{
+    if (rc != NVML_SUCCESS || memory == NULL || !guest_serves())
+        return 0;
+    if (shared_peek(&guest.map.region->device_num) == 0)
+        devices_from_nvml();
+    *device = guest_nvml_device(real, handle);
+    return is_shared(real, handle) ? limit_of(*device) : 0;
+}
+
+static void share_nvml(int device, uint64_t limit, uint64_t *total, uint64_t *free_bytes, uint64_t *used)
+{
+    uint64_t physical_free = *free_bytes;
+    *total = lesser(*total, limit);
+    *used = lesser(memory_used_shown(&guest.map, device), *total);
+    *free_bytes = lesser(*total - *used, physical_free);
+}
+
+nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice handle, struct nvml_memory *memory)
+{
+    const struct real *real = real_nvml();
+    nvmlReturn rc = INSIDE(real->nvmlDeviceGetMemoryInfo(handle, memory));
+    int device = -1;
+    uint64_t limit = nvml_limit(real, rc, handle, memory, &device);
+    if (limit != 0)
+        share_nvml(device, limit, &memory->total, &memory->free, &memory->used);
+    return rc;
+}
+
+nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice handle, struct nvml_memory_v2 *memory)
+{
+    const struct real *real = real_nvml();
+    nvmlReturn rc = INSIDE(real->nvmlDeviceGetMemoryInfo_v2(handle, memory));
+    int device = -1;
+    uint64_t limit = nvml_limit(real, rc, handle, memory, &device);
+    if (limit != 0) {
+        share_nvml(device, limit, &memory->total, &memory->free, &memory->used);
+        memory->reserved = 0;
+    }
+    return rc;
+}

@@ -1,0 +1,131 @@
+/*
+ * Who has work on a device: an event pair around a kernel that is longer than a time slice also measures the slices of
+ * others, so a process publishes until when it is busy, to its container in the region and to others in the node's file.
+ */
+#include "services/launching.h"
+
+#include "core/waits.h"
+#include "policy/arbiter.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define UNKNOWN_BUSY_NS 100000000ull /* what a launch of unknown length is taken to last, as seen by others */
+
+static uint64_t queue_end_ns;
+static struct arbiter arbiters[REGION_DEVICES];
+static uint8_t arbiter_state[REGION_DEVICES]; /* 0 untried, 1 open, 2 not available */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+void activity_after_fork(void)
+{
+    queue_end_ns = 0;
+    opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (int device = 0; device < REGION_DEVICES; device++)
+        arbiter_close(&arbiters[device]);
+    memset(arbiter_state, 0, sizeof arbiter_state);
+}
+
+/* The node's file for the device; NULL where there is none. Opened once, by the first launch under a limit. */
+static struct arbiter *node_file(int device)
+{
+    uint8_t state = __atomic_load_n(&arbiter_state[device], __ATOMIC_ACQUIRE);
+    if (__builtin_expect(state == 0, 0)) {
+        mutex_take(&opening);
+        if (arbiter_state[device] == 0) {
+            char uuid[REGION_UUID_BYTES];
+            memcpy(uuid, guest.map.region->uuids[device], sizeof uuid);
+            uuid[sizeof uuid - 1] = '\0';
+            uint64_t identity = ((uint64_t)guest.map.device << 48) ^ (uint64_t)guest.map.inode;
+            bool open = guest.map.ext_shared && arbiter_open(&arbiters[device], guest.config.arbiter_directory, uuid, identity,
+                                                             policy_clock.now());
+            __atomic_store_n(&arbiter_state[device], open ? 1 : 2, __ATOMIC_RELEASE);
+        }
+        state = arbiter_state[device];
+        pthread_mutex_unlock(&opening);
+    }
+    return state == 1 ? &arbiters[device] : NULL;
+}
+
+static uint32_t neighbours(int device, uint64_t since)
+{
+    uint32_t count = 0;
+    int slots = shared_peek(&guest.map.region->proc_num);
+    for (int slot = 0; slot < slots && slot < REGION_SLOTS; slot++) {
+        const struct ext_slot *other = &guest.map.ext->slots[slot];
+        count += slot != guest.map.slot && shared_peek(&other->busy_until_ns) > since &&
+                 (shared_peek(&other->busy_devices) >> device & 1) != 0;
+    }
+    return count;
+}
+
+uint32_t activity_sharers(int device, uint64_t now, uint64_t since)
+{
+    if (!guest.map.ext_shared)
+        return 1;
+    struct arbiter *node = node_file(device);
+    return 1 + neighbours(device, since) + (node != NULL ? arbiter_others(node, now, since) : 0);
+}
+
+uint64_t activity_clear_at(int device, uint64_t now)
+{
+    struct arbiter *node = guest.map.ext_shared ? node_file(device) : NULL;
+    uint64_t others = node != NULL ? arbiter_clear_at(node, now) : now, here = activity_neighbours_clear_at(device, now);
+    return others > here ? others : here;
+}
+
+uint64_t activity_neighbours_clear_at(int device, uint64_t now)
+{
+    uint64_t latest = now;
+    int slots = shared_peek(&guest.map.region->proc_num);
+    for (int slot = 0; guest.map.ext_shared && slot < slots && slot < REGION_SLOTS; slot++) {
+        const struct ext_slot *other = &guest.map.ext->slots[slot];
+        uint64_t until = shared_peek(&other->busy_until_ns);
+        if (slot != guest.map.slot && until > latest && (shared_peek(&other->busy_devices) >> device & 1) != 0)
+            latest = until;
+    }
+    return latest;
+}
+
+static void show(int device, uint64_t now, uint64_t until)
+{
+    struct ext_slot *own = &guest.map.ext->slots[guest.map.slot];
+    __atomic_store_n(&own->busy_until_ns, until, __ATOMIC_RELAXED);
+    uint32_t bit = 1u << device;
+    if ((shared_peek(&own->busy_devices) & bit) == 0)
+        __atomic_fetch_or(&own->busy_devices, bit, __ATOMIC_RELAXED);
+    struct arbiter *node = node_file(device);
+    if (node != NULL)
+        arbiter_publish(node, now, until, (uint32_t)shared_peek(&guest.map.region->sm_limit[device]), guest.config.arbiter);
+}
+
+void activity_publish(int device, uint64_t now, uint64_t queued_ns, uint64_t ahead_ns, bool unknown)
+{
+    if (!region_has_books(&guest.map))
+        return;
+    uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
+    if (end < now)
+        end = now;
+    /* With others on the device it takes turns with them and ends later. */
+    end += queued_ns * activity_sharers(device, now, now);
+    __atomic_store_n(&queue_end_ns, end, __ATOMIC_RELAXED);
+    show(device, now, unknown && end < now + UNKNOWN_BUSY_NS ? now + UNKNOWN_BUSY_NS : end + ahead_ns);
+}
+
+void activity_answered(int device, uint64_t now)
+{
+    uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
+    if (!region_has_books(&guest.map))
+        return;
+    end = end > now ? end : now;
+    __atomic_store_n(&guest.map.ext->slots[guest.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
+    struct arbiter *node = node_file(device);
+    if (node != NULL)
+        arbiter_answered(node, end);
+}
+
+uint64_t activity_ask(int device, uint64_t now, uint64_t limit)
+{
+    struct arbiter *node = guest.config.arbiter && region_has_books(&guest.map) ? node_file(device) : NULL;
+    return node == NULL ? 0 : arbiter_ask(node, now, (uint32_t)limit);
+}

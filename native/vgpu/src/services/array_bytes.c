@@ -1,0 +1,66 @@
+#include "services/array_bytes.h"
+
+#include <stdbool.h>
+
+#define ROW_GRAIN 512ull
+#define ARRAY_GRAIN 65536ull
+
+enum {
+    FORMAT_UINT8 = 0x01, FORMAT_UINT16 = 0x02, FORMAT_UINT32 = 0x03, FORMAT_SINT8 = 0x08, FORMAT_SINT16 = 0x09,
+    FORMAT_SINT32 = 0x0a, FORMAT_HALF = 0x10, FORMAT_FLOAT = 0x20, FORMAT_BC1 = 0x91, FORMAT_BC7_SRGB = 0x9e, FORMAT_NV12 = 0xb0,
+};
+
+static uint64_t product(uint64_t a, uint64_t b)
+{
+    uint64_t result;
+    return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
+}
+
+static uint64_t rounded(uint64_t value, uint64_t grain)
+{
+    return value > UINT64_MAX - grain ? UINT64_MAX : (value + grain - 1) / grain * grain;
+}
+
+/* Bytes of one row and the number of rows of a level. Unknown formats count as the widest, four bytes a channel. */
+static uint64_t level_bytes(const struct array3d_descriptor *array, uint64_t width, uint64_t height, uint64_t depth)
+{
+    uint64_t rows = height > 0 ? height : 1, row;
+    switch (array->format) {
+    case FORMAT_UINT8: case FORMAT_SINT8: row = product(width, array->channels); break;
+    case FORMAT_UINT16: case FORMAT_SINT16: case FORMAT_HALF: row = product(width, product(array->channels, 2)); break;
+    case FORMAT_NV12: row = width, rows = rows + (rows + 1) / 2; break;
+    default:
+        if (array->format >= FORMAT_BC1 && array->format <= FORMAT_BC7_SRGB) {
+            bool small = array->format <= FORMAT_BC1 + 1 || array->format == 0x97 || array->format == 0x98; /* BC1, BC4 */
+            row = product((width + 3) / 4, small ? 8 : 16);
+            rows = (rows + 3) / 4;
+        } else {
+            row = product(width, product(array->channels > 0 ? array->channels : 1, 4));
+        }
+    }
+    return product(product(rounded(row, ROW_GRAIN), rows), depth > 0 ? depth : 1);
+}
+
+static uint64_t half(uint64_t extent)
+{
+    return extent > 1 ? extent / 2 : extent;
+}
+
+/* depth of a layered or cubemap array is its number of layers or faces and does not shrink with the level. */
+uint64_t array_bytes(const struct array3d_descriptor *array, unsigned levels)
+{
+    if (array->flags & (ARRAY_SPARSE | ARRAY_DEFERRED))
+        return 0;
+    bool layers = (array->flags & (ARRAY_LAYERED | ARRAY_CUBEMAP)) != 0;
+    uint64_t width = array->width, height = array->height, depth = array->depth, sum = 0;
+    if ((array->flags & ARRAY_CUBEMAP) && depth < 6)
+        depth = 6;
+    for (unsigned level = 0; level < levels && level < 64; level++) {
+        uint64_t bytes = level_bytes(array, width, height, depth);
+        sum = sum > UINT64_MAX - bytes ? UINT64_MAX : sum + bytes;
+        if (width <= 1 && height <= 1 && (layers || depth <= 1))
+            break;
+        width = half(width), height = half(height), depth = layers ? depth : half(depth);
+    }
+    return sum == UINT64_MAX ? sum : rounded(sum, ARRAY_GRAIN);
+}

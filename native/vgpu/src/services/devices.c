@@ -1,0 +1,230 @@
+/*
+ * Which driver device is which index of the region (spec hami-core 5): by the identity of the hardware, never by position.
+ * The region's order is NVML's order in the container.
+ */
+#include "core/log.h"
+#include "core/waits.h"
+#include "core/warn_once.h"
+#include "services/guest.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { PCI_TEXT = 32 };
+
+static pthread_mutex_t naming = PTHREAD_MUTEX_INITIALIZER;
+static int nvml_started; /* 0 untried, 1 works, 2 does not */
+
+const struct real *guest_nvml(void)
+{
+    const struct real *real = real_nvml();
+    int state = __atomic_load_n(&nvml_started, __ATOMIC_ACQUIRE);
+    if (state == 0) {
+        /* Our own reference keeps NVML initialised whatever the program does with its own. */
+        bool works = INSIDE(real->nvmlInit_v2()) == NVML_SUCCESS && real->nvmlDeviceGetHandleByIndex_v2 != NULL &&
+                     real->nvmlDeviceGetCount_v2 != NULL && real->nvmlDeviceGetUUID != NULL;
+        state = works ? 1 : 2;
+        __atomic_store_n(&nvml_started, state, __ATOMIC_RELEASE);
+    }
+    return state == 1 ? real : NULL;
+}
+
+/* "GPU-…" or "MIG-…": the part behind the first dash identifies. */
+static const char *bare(const char *uuid)
+{
+    const char *dash = strchr(uuid, '-');
+    return dash != NULL ? dash + 1 : uuid;
+}
+
+static int index_by_uuid(const char *uuid)
+{
+    const struct region *region = guest.map.region;
+    for (int i = 0; i < REGION_DEVICES && (uint64_t)i < shared_peek(&region->device_num); i++) {
+        char held[REGION_UUID_BYTES];
+        memcpy(held, region->uuids[i], sizeof held);
+        held[sizeof held - 1] = '\0';
+        if (held[0] != '\0' && strcasecmp(bare(held), bare(uuid)) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* Everybody would write the same; the count comes last, so that a reader meets only complete names. */
+static void publish(char uuids[][REGION_UUID_BYTES], unsigned count)
+{
+    struct region *region = guest.map.region;
+    memcpy(region->uuids, uuids, sizeof region->uuids);
+    shared_set(&region->device_num, (uint64_t)count);
+}
+
+void devices_from_nvml(void)
+{
+    const struct real *real = guest_nvml();
+    unsigned count = 0;
+    if (real == NULL || INSIDE(real->nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS)
+        return;
+    if (count > REGION_DEVICES) {
+        warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_TOO_MANY, "%u devices: those from index %d on have no limits", count,
+                  REGION_DEVICES);
+        count = REGION_DEVICES;
+    }
+    mutex_take(&naming);
+    char uuids[REGION_DEVICES][REGION_UUID_BYTES];
+    memset(uuids, 0, sizeof uuids); /* monitors compare all 96 bytes */
+    for (unsigned i = 0; i < count; i++) {
+        nvmlDevice device;
+        if (INSIDE(real->nvmlDeviceGetHandleByIndex_v2(i, &device)) != NVML_SUCCESS ||
+            INSIDE(real->nvmlDeviceGetUUID(device, uuids[i], REGION_UUID_BYTES)) != NVML_SUCCESS)
+            uuids[i][0] = '\0';
+        size_t length = strnlen(uuids[i], REGION_UUID_BYTES - 1);
+        memset(uuids[i] + length, 0, REGION_UUID_BYTES - length);
+    }
+    if (shared_peek(&guest.map.region->device_num) != count || memcmp(guest.map.region->uuids, uuids, sizeof uuids) != 0)
+        publish(uuids, count);
+    pthread_mutex_unlock(&naming);
+}
+
+static bool cuda_uuid(const struct real *real, CUdevice device, char *text)
+{
+    struct cuda_uuid uuid;
+    CUresult rc = real->cuDeviceGetUuid_v2 != NULL ? INSIDE(real->cuDeviceGetUuid_v2(&uuid, device))
+                  : real->cuDeviceGetUuid != NULL  ? INSIDE(real->cuDeviceGetUuid(&uuid, device))
+                                                   : CUDA_ERROR_NOT_FOUND;
+    if (rc != CUDA_SUCCESS)
+        return false;
+    int used = snprintf(text, 8, "GPU-");
+    for (int i = 0; i < 16; i++)
+        used += sprintf(text + used, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid.bytes[i]);
+    return true;
+}
+
+/* NVML writes the domain with eight digits, the driver with four. */
+static bool same_bus(const char *a, const char *b)
+{
+    size_t x = strlen(a), y = strlen(b), tail = 12; /* 0000:07:00.0 */
+    return x >= tail && y >= tail && strcasecmp(a + x - tail, b + y - tail) == 0;
+}
+
+/* An instance of a partitioned card has a UUID that NVML lists under the card: the card's bus address leads to the index. */
+static int index_by_bus(const struct real *real, CUdevice device)
+{
+    char wanted[PCI_TEXT];
+    const struct real *nvml = guest_nvml();
+    if (nvml == NULL || nvml->nvmlDeviceGetPciInfo_v3 == NULL || real->cuDeviceGetPCIBusId == NULL ||
+        INSIDE(real->cuDeviceGetPCIBusId(wanted, sizeof wanted, device)) != CUDA_SUCCESS)
+        return -1;
+    for (unsigned i = 0; i < REGION_DEVICES; i++) {
+        nvmlDevice handle;
+        struct nvml_pci pci;
+        if (INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2(i, &handle)) != NVML_SUCCESS)
+            break;
+        if (INSIDE(nvml->nvmlDeviceGetPciInfo_v3(handle, &pci)) == NVML_SUCCESS && same_bus(pci.bus_id, wanted))
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Without NVML the devices that CUDA shows, in the order of their bus addresses, are all there is. */
+static void publish_cuda_devices(const struct real *real, int count)
+{
+    struct {
+        char bus[PCI_TEXT], uuid[REGION_UUID_BYTES];
+    } found[REGION_DEVICES], swap;
+    memset(found, 0, sizeof found);
+    int known = 0;
+    for (int i = 0; i < count && known < REGION_DEVICES; i++) {
+        if (real->cuDeviceGetPCIBusId == NULL || !cuda_uuid(real, i, found[known].uuid))
+            continue;
+        if (INSIDE(real->cuDeviceGetPCIBusId(found[known].bus, PCI_TEXT, i)) == CUDA_SUCCESS)
+            known++;
+    }
+    for (int i = 1; i < known; i++)
+        for (int j = i; j > 0 && strcmp(found[j].bus, found[j - 1].bus) < 0; j--)
+            swap = found[j], found[j] = found[j - 1], found[j - 1] = swap;
+    char uuids[REGION_DEVICES][REGION_UUID_BYTES];
+    memset(uuids, 0, sizeof uuids);
+    for (int i = 0; i < known; i++)
+        memcpy(uuids[i], found[i].uuid, strlen(found[i].uuid));
+    publish(uuids, (unsigned)known);
+}
+
+/* What the limits cannot mean on these cards, of the first card that shows it. Memory limits fail closed, and it is said. */
+static void tell_misfits(const struct real *real)
+{
+    bool gap = false, above = guest.config.oversubscribe;
+    for (int device = 0; device < REGION_DEVICES; device++) {
+        int ordinal = guest.ordinal_of[device];
+        uint64_t limit = memory_limit(&guest.map, device);
+        size_t card = 0;
+        if (ordinal < 0 || limit == 0)
+            continue;
+        if (!gap && guest.config.memory_gap[device] && limit == guest.config.memory_limit[device]) {
+            gap = true;
+            warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_NO_OWN_LIMIT,
+                      "device %d has no memory limit of its own: the smallest of the others holds, %llu bytes", device,
+                      (unsigned long long)limit);
+        }
+        if (!above && INSIDE(real->cuDeviceTotalMem_v2(&card, ordinal)) == CUDA_SUCCESS && limit > card) {
+            above = true;
+            warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_ABOVE_CARD,
+                      "device %d: a memory limit of %llu bytes is above the card's %llu, which hold", device,
+                      (unsigned long long)limit, (unsigned long long)card);
+        }
+    }
+}
+
+void devices_from_cuda(void)
+{
+    const struct real *real = real_cuda();
+    int count = 0;
+    if (real->cuDeviceGetCount == NULL || INSIDE(real->cuDeviceGetCount(&count)) != CUDA_SUCCESS)
+        return;
+    count = count < ORDINALS ? count : ORDINALS;
+    if (shared_peek(&guest.map.region->device_num) == 0)
+        devices_from_nvml();
+    if (shared_peek(&guest.map.region->device_num) == 0)
+        publish_cuda_devices(real, count);
+    memset(guest.ordinal_of, -1, sizeof guest.ordinal_of);
+    for (int ordinal = 0; ordinal < count; ordinal++) {
+        char uuid[REGION_UUID_BYTES];
+        int index = cuda_uuid(real, ordinal, uuid) ? index_by_uuid(uuid) : -1;
+        if (index < 0)
+            index = index_by_bus(real, ordinal);
+        if (index < 0)
+            log_warning("CUDA device %d is none of the region's: it has no limits", ordinal);
+        guest.index_of[ordinal] = (int16_t)index;
+        if (index >= 0)
+            guest.ordinal_of[index] = (int16_t)ordinal;
+    }
+    __atomic_store_n(&guest.device_count, count, __ATOMIC_RELEASE);
+    tell_misfits(real);
+}
+
+int guest_device(CUdevice device)
+{
+    int count = __atomic_load_n(&guest.device_count, __ATOMIC_ACQUIRE);
+    if (count == 0) {
+        /* The process was initialised on a path that we did not see, or it is the child of one that was. */
+        devices_from_cuda();
+        count = __atomic_load_n(&guest.device_count, __ATOMIC_ACQUIRE);
+    }
+    return device >= 0 && device < count ? guest.index_of[device] : -1;
+}
+
+int guest_current_device(const struct real *real)
+{
+    CUdevice device;
+    if (real->cuCtxGetDevice == NULL || INSIDE(real->cuCtxGetDevice(&device)) != CUDA_SUCCESS)
+        return -1;
+    return guest_device(device);
+}
+
+int guest_nvml_device(const struct real *real, nvmlDevice device)
+{
+    char uuid[REGION_UUID_BYTES];
+    if (real->nvmlDeviceGetUUID == NULL || INSIDE(real->nvmlDeviceGetUUID(device, uuid, sizeof uuid)) != NVML_SUCCESS)
+        return -1;
+    return index_by_uuid(uuid);
+}

@@ -1,0 +1,18 @@
+/*
+ * What graphs with allocation nodes take when they are uploaded or first launched; how much is read from the nodes when a graph is
+ * instantiated.
+ */
+#ifndef VGPU_GRAPH_MEMORY_H
+#define VGPU_GRAPH_MEMORY_H
+
+#include "driver/real.h"
+
+/* Notes what the executable graph may take; the driver's answer. */
+CUresult graph_instantiated(const struct real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph);
+void graph_forget(CUgraphExec exec);
+
+/* Books the memory that the graph may take; the device, or -1 when it takes none. *fits is false when it must not run. */
+int graph_begin(CUgraphExec exec, bool *fits);
+void graph_end(CUgraphExec exec, int device, CUresult rc);
+
+#endif

@@ -1,0 +1,146 @@
+#include "services/guest.h"
+
+#include "core/attach.h"
+#include "core/log.h"
+#include "core/slots.h"
+#include "core/waits.h"
+#include "services/contexts.h"
+#include "services/launching.h"
+#include "services/pools.h"
+#include "services/reconcile.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct guest guest;
+int guest_attached;
+
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+static int exit_registered, fork_registered;
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* The parent's slot, locks, records and events are not the child's: it starts as a process that never used the GPU. */
+static void forget_parent(void)
+{
+    int saved = errno;
+    attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    real_after_fork();
+    slots_after_fork();
+    records_after_fork();
+    pools_after_fork();
+    contexts_after_fork();
+    reconcile_after_fork(true);
+    launching_after_fork();
+    if (guest_attached)
+        region_forget(&guest.map);
+    guest_attached = 0;
+    errno = saved;
+}
+
+static void parent_goes_on(void)
+{
+    reconcile_after_fork(false);
+}
+
+static void leave_region(void)
+{
+    if (__atomic_load_n(&guest_attached, __ATOMIC_ACQUIRE) && guest.map.region != NULL)
+        slot_leave(&guest.map);
+}
+
+bool guest_attach(void)
+{
+    int saved = errno;
+    inside_driver++; /* what attaching looks up is not the program's business */
+    mutex_take(&attaching);
+    if (!guest_attached) {
+        config_read(&guest.config, environment);
+        region_attach(&guest.map, &guest.config);
+        guest.device_count = 0;
+        if (guest.map.region != NULL) {
+            if (!fork_registered++)
+                pthread_atfork(reconcile_before_fork, parent_goes_on, forget_parent);
+            if (!exit_registered++)
+                atexit(leave_region);
+            backend_choose(&guest.map, &guest.config);
+            log_info("attached to %s, slot %d%s", guest.map.path, guest.map.slot, guest.map.shared ? "" : " (private)");
+            __atomic_store_n(&guest_attached, 1, __ATOMIC_RELEASE);
+        }
+    }
+    pthread_mutex_unlock(&attaching);
+    inside_driver--;
+    errno = saved;
+    return guest_attached != 0;
+}
+
+/* Programs ask for more than there is in the ordinary course of things and go on: a line for whoever looks for it. */
+void guest_tell_refusal(int device, uint64_t bytes)
+{
+    log_info("out of memory: device %d, %llu bytes asked for, %llu of %llu in use", device, (unsigned long long)bytes,
+             (unsigned long long)memory_used(&guest.map, device), (unsigned long long)memory_limit(&guest.map, device));
+}
+
+bool guest_reserve(int device, uint64_t bytes)
+{
+    int saved = errno;
+    contexts_notice(device);
+    enum grant grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
+    if (grant == REFUSED && pools_settle(device, true))
+        grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
+    if (grant == REFUSED)
+        guest_tell_refusal(device, bytes);
+    errno = saved;
+    return grant == GRANTED;
+}
+
+void guest_release(int device, uint64_t bytes)
+{
+    backend->release(&guest.map, device, MEMORY_DATA, bytes);
+    reconcile_block_freed(device, bytes);
+}
+
+static uint64_t current_context(void)
+{
+    CUcontext context = NULL;
+    if (real_table.cuCtxGetCurrent == NULL || INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
+        return 0;
+    return (uint64_t)(uintptr_t)context;
+}
+
+CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes)
+{
+    if (rc != CUDA_SUCCESS) {
+        guest_release(device, bytes);
+        return rc;
+    }
+    struct record record = {.key = key, .bytes = bytes, .owner = current_context(), .device = (int16_t)device,
+                            .kind = (uint8_t)kind, .charged = 1, .references = 1};
+    if (!records_insert(&record))
+        log_error("no memory for a record of %llu bytes: they stay booked until the process ends", (unsigned long long)bytes);
+    return rc;
+}
+
+struct parting guest_part(enum record_kind kind, uint64_t key)
+{
+    struct parting parting;
+    /* Before the driver frees it: afterwards another thread may be given the same address at once. */
+    parting.known = records_remove(kind, key, &parting.record);
+    return parting;
+}
+
+CUresult guest_parted(CUresult rc, const struct parting *parting)
+{
+    if (!parting->known)
+        return rc;
+    if (rc == CUDA_SUCCESS)
+        guest_release(parting->record.device, parting->record.bytes);
+    else
+        records_insert(&parting->record);
+    return rc;
+}

@@ -1,0 +1,177 @@
+#include "services/launching.h"
+
+#include "services/waiting.h"
+#include "policy/budget.h"
+
+#include <errno.h>
+
+#define TICK_NS 20000000ull
+
+uint64_t launch_next_tick_ns;
+int launch_any_limit;
+
+void launching_after_fork(void)
+{
+    launch_next_tick_ns = 0;
+    launch_any_limit = 0;
+    gate_after_fork();
+    sampler_after_fork();
+    watch_after_fork();
+    activity_after_fork();
+    multistream_after_fork();
+    cost_forget_all();
+}
+
+void launching_context_ended(CUcontext context)
+{
+    sampler_context_ended(context);
+}
+
+static uint64_t machine_now(void)
+{
+    return real_table.pumice_machine_now_ns();
+}
+
+static void machine_sleep(uint64_t ns)
+{
+    INSIDE(real_table.pumice_machine_sleep_ns(ns));
+}
+
+/* A machine in virtual time brings its clock; everything else lives in real time. */
+static void choose_clock(void)
+{
+    const struct real *real = real_cuda();
+    if (real->pumice_machine_time_mode != NULL && real->pumice_machine_now_ns != NULL &&
+        real->pumice_machine_sleep_ns != NULL && INSIDE(real->pumice_machine_time_mode()) == 1)
+        policy_clock = (struct policy_clock){machine_now, machine_now, machine_sleep};
+}
+
+static int device_of_launch(void)
+{
+    int count = __atomic_load_n(&guest.device_count, __ATOMIC_RELAXED);
+    return count == 1 ? guest.index_of[0] : guest_current_device(&real_table);
+}
+
+void launch_tick(uint64_t now)
+{
+    static int clock_chosen;
+    int saved = errno;
+    if (!__atomic_exchange_n(&clock_chosen, 1, __ATOMIC_SEQ_CST)) {
+        choose_clock();
+        now = policy_clock.coarse();
+    }
+    int any = 0;
+    for (int device = 0; device < REGION_DEVICES; device++)
+        any |= backend->share(&guest.map, &guest.config, device) != 0;
+    __atomic_store_n(&launch_any_limit, any, __ATOMIC_RELAXED);
+    gate_record(&guest.map, guest.config.record_interval_s, now);
+    int index = any ? -1 : device_of_launch();
+    if (index >= 0) /* unlimited, but neighbours want to know when they were alone */
+        activity_publish(index, policy_clock.now(), 0, TICK_NS, false);
+    if (region_has_books(&guest.map))
+        __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
+    __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
+    errno = saved;
+}
+
+/*
+ * What takes a clock, an event or a look at others: for launches that are measured, that are long, or that take turns. Short
+ * ones tell others of those since the last sample and announce those until the next. False: the stream captures, so nothing runs now.
+ */
+static bool admit_carefully(struct launch *launch, const struct shape *shape, uint64_t limit, bool sampled, bool unknown)
+{
+    if (sampled && launch_capturing(launch->stream, launch->per_thread))
+        return false;
+    if (guest.config.arbiter)
+        await_window(launch->device, limit);
+    uint64_t now = policy_clock.now(), estimate = (uint64_t)launch->charged;
+    if (sampled) {
+        sampler_harvest(now);
+        now = await_quiet(launch->device, launch->cost, now);
+        launch->sample = sampler_begin(launch, now, unknown);
+    }
+    if (unknown)
+        budget_probe_renew(&guest.map.ext->devices[launch->device], launch->sample != NULL ? now + PROBE_NS : 0);
+    bool speaks_for_more = estimate < COST_LONG_NS && shape->kind == SHAPE_KERNEL && !guest.config.arbiter;
+    uint64_t before = speaks_for_more ? launch->others.charged_ns : 0; /* else each has told of itself */
+    activity_publish(launch->device, now, before + estimate, speaks_for_more ? estimate * COST_SAMPLE_RATE : 0, unknown);
+    watch_start();
+    return true;
+}
+
+/* One after the other: each waits until the work before it is paid for. False: it would have to wait and captures. */
+static bool admit_alone(struct launch *launch, int64_t estimate, uint64_t limit, bool first)
+{
+    struct ext_device *device = &guest.map.ext->devices[launch->device];
+    int64_t ticket = budget_charge(device, estimate);
+    launch->charged = estimate;
+    if (!budget_allows(device, ticket)) {
+        if (launch_capturing(launch->stream, launch->per_thread)) {
+            budget_correct(device, -estimate);
+            return false;
+        }
+        int64_t ahead = first ? 0 : burst_ahead(launch->device, launch->cost, limit, policy_clock.now());
+        await_turn(device, launch->device, ticket, first, ahead);
+    }
+    if (first)
+        await_neighbours(launch->device);
+    return true;
+}
+
+bool launch_admit(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread, uint64_t coarse)
+{
+    int index = device_of_launch();
+    uint64_t limit = index < 0 ? 0 : launch_limit_of(index);
+    if (limit == 0)
+        return false;
+
+    int saved = errno;
+    struct ext_device *device = &guest.map.ext->devices[index];
+    struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
+    bool first = false; /* the first of its kind, measured alone */
+    if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 && !cost->patience_lost) {
+        if (launch_capturing(stream, per_thread))
+            return false;
+        first = await_probe(device, cost);
+    } else if (cost_estimate(cost) >= COST_LONG_NS && budget_probe_runs(device, policy_clock.now()) &&
+               !launch_capturing(stream, per_thread)) {
+        yield_to_probe(device, (int64_t)cost_estimate(cost));
+    }
+    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost};
+
+    /* While there is credit no clock is needed: what was earned meanwhile is added when it runs out. */
+    int64_t estimate = (int64_t)cost_estimate(cost);
+    bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
+    if (multistream_applies(index, stream, per_thread, coarse) && !unknown) {
+        if (!multistream_admit(launch, (uint64_t)estimate))
+            return false;
+        launch->place.all_measured = estimate >= COST_LONG_NS;
+    } else if (!admit_alone(launch, estimate, limit, first)) {
+        return false; /* never sleep on a thread that captures; the graph pays when it runs */
+    }
+
+    bool sampled = launch->multistream ? cost_wants_sample_anywhere(cost)
+                                    : cost_wants_sample(cost, shape->kind, coarse, (uint64_t)estimate, &launch->others);
+    bool launches = true;
+    if (sampled || unknown || estimate >= COST_LONG_NS || guest.config.arbiter)
+        launches = admit_carefully(launch, shape, limit, sampled, unknown);
+    if (!launches)
+        budget_correct(device, -launch->charged);
+    errno = saved;
+    return launches;
+}
+
+CUresult launch_done(struct launch *launch, CUresult rc)
+{
+    if (rc == CUDA_SUCCESS) {
+        if (launch->sample != NULL)
+            sampler_launched(launch->sample, launch);
+        __atomic_fetch_add(&guest.map.ext->devices[launch->device].launches, 1, __ATOMIC_RELAXED);
+        watch_count(launch->device, launch->charged);
+        return rc;
+    }
+    if (launch->sample != NULL)
+        sampler_abandon(launch->sample);
+    budget_correct(&guest.map.ext->devices[launch->device], -launch->charged);
+    return rc;
+}

@@ -1,0 +1,165 @@
+#include "services/module_memory.h"
+
+#include "book/image.h"
+#include "services/guest.h"
+#include "services/pools.h"
+#include "services/reconcile.h"
+
+#include <errno.h>
+
+#define BLOCK (2ull << 20)         /* the driver takes memory from the card in blocks of this size */
+#define FUNCTION_MOST (32ull << 20) /* no function's code is larger: the rest was somebody else's */
+enum { LOADING_LAZY = 2 };
+
+/* The device of the current context when it has a memory limit; -1: nothing to measure. */
+static int measured_device(const struct real *real)
+{
+    int device = guest_serves() ? guest_current_device(real) : -1;
+    return device >= 0 && memory_limit(&guest.map, device) != 0 ? device : -1;
+}
+
+static uint64_t blocks(uint64_t bytes)
+{
+    return (bytes + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static int capability(const struct real *real, int device)
+{
+    int major = 0, minor = 0, ordinal = guest.ordinal_of[device];
+    if (real->cuDeviceGetAttribute == NULL || ordinal < 0 ||
+        INSIDE(real->cuDeviceGetAttribute(&major, DEVICE_ATTRIBUTE_CAPABILITY_MAJOR, ordinal)) != CUDA_SUCCESS ||
+        INSIDE(real->cuDeviceGetAttribute(&minor, DEVICE_ATTRIBUTE_CAPABILITY_MINOR, ordinal)) != CUDA_SUCCESS)
+        return 0;
+    return 10 * major + minor;
+}
+
+static bool loads_code_at_once(const struct real *real)
+{
+    int mode = LOADING_LAZY;
+    return real->cuModuleGetLoadingMode == NULL ||
+           (INSIDE(real->cuModuleGetLoadingMode(&mode)) == CUDA_SUCCESS && mode != LOADING_LAZY);
+}
+
+/* Of PTX the code is only bounded: that there is some takes a block. */
+static void expect(const struct real *real, struct module_loading *loading, const struct module_image *image)
+{
+    int of_card = capability(real, loading->device);
+    struct image_need need = image->path != NULL ? image_need_in_file(image->path, of_card) : image_need_in_memory(image->data, of_card);
+    loading->most = UINT64_MAX;
+    if (!need.known)
+        return;
+    uint64_t code = !loads_code_at_once(real) ? 0 : need.translated ? 1 : need.code;
+    loading->least = need.variables;
+    loading->expected = blocks(need.variables + code);
+    loading->most = blocks(need.variables) + blocks(need.code) + BLOCK;
+}
+
+/* False when there is no room for what the image says. */
+bool module_load_begin(const struct real *real, struct module_loading *loading, const struct module_image *image)
+{
+    int saved = errno;
+    *loading = (struct module_loading){.device = measured_device(real), .before = {.device = -1}};
+    bool room = true;
+    if (loading->device >= 0) {
+        reconcile_settle(loading->device, false); /* what slipped past earlier is not this module's */
+        expect(real, loading, image);
+        room = reconcile_expect(loading->device, loading->expected);
+        if (room)
+            loading->before = free_delta_in_context(loading->device);
+        else
+            guest_tell_refusal(loading->device, loading->expected);
+    }
+    errno = saved;
+    return room;
+}
+
+static uint64_t within(int64_t taken, uint64_t least, uint64_t most)
+{
+    uint64_t bytes = taken > 0 ? (uint64_t)taken : 0;
+    return bytes < least ? least : bytes < most ? bytes : most;
+}
+
+static bool claim(const struct module_loading *loading, uint64_t taken, uint64_t *bytes)
+{
+    return reconcile_claim(loading->device, loading->expected, taken, bytes) ||
+           (pools_settle(loading->device, true) && reconcile_claim(loading->device, loading->expected, taken, bytes));
+}
+
+static void keep(const struct real *real, void *handle, int device, uint64_t bytes)
+{
+    CUcontext context = NULL;
+    if (real->cuCtxGetCurrent != NULL)
+        INSIDE(real->cuCtxGetCurrent(&context));
+    struct record record = {.key = (uint64_t)(uintptr_t)handle, .bytes = bytes, .owner = (uint64_t)(uintptr_t)context,
+                            .device = (int16_t)device, .kind = RECORD_MODULE, .charged = 1, .references = 1};
+    if (bytes > 0)
+        records_insert(&record);
+}
+
+CUresult module_loaded(const struct real *real, CUresult rc, void **handle, const struct module_loading *loading, CUresult (*unload)(void *))
+{
+    if (loading->device < 0)
+        return rc;
+    int saved = errno;
+    uint64_t bytes;
+    if (rc != CUDA_SUCCESS) {
+        reconcile_expected(loading->device, loading->expected);
+    } else if (loading->expected > 0 || free_delta_less(&loading->before)) {
+        uint64_t taken = within(free_delta_taken(&loading->before), loading->least, loading->most);
+        if (claim(loading, taken, &bytes)) {
+            keep(real, *handle, loading->device, bytes);
+        } else {
+            INSIDE(unload(*handle));
+            reconcile_expected(loading->device, loading->expected);
+            guest_tell_refusal(loading->device, taken);
+            rc = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    errno = saved;
+    return rc;
+}
+
+CUresult module_unload(CUresult (*unload)(void *), void *handle)
+{
+    if (!guest_serves())
+        return INSIDE(unload(handle));
+    struct parting parting = guest_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
+    int device = parting.known ? parting.record.device : measured_device(real_cuda());
+    struct free_delta before = {.device = -1};
+    if (device >= 0 && reconcile_has_residue(device))
+        before = free_delta_in_context(device);
+    CUresult rc = INSIDE(unload(handle));
+    if (rc != CUDA_SUCCESS) {
+        if (parting.known)
+            records_insert(&parting.record);
+        return rc;
+    }
+    int saved = errno;
+    if (parting.known)
+        reconcile_return(parting.record.device, parting.record.bytes);
+    if (before.device >= 0) { /* code that was loaded later went with it */
+        int64_t more = free_delta_taken(&before);
+        reconcile_changed(device, more < 0 ? more : 0);
+    }
+    errno = saved;
+    return rc;
+}
+
+/* After an entry that may have loaded code which was put off. */
+CUresult module_looked_up(CUresult rc, const struct free_delta *before)
+{
+    int saved = errno;
+    if (rc == CUDA_SUCCESS && free_delta_less(before))
+        reconcile_changed(before->device, (int64_t)within(free_delta_taken(before), 0, FUNCTION_MOST));
+    errno = saved;
+    return rc;
+}
+
+/* A look-up that has been made before takes nothing: only a new answer is worth the questions. */
+struct free_delta module_look_up_begin(const struct real *real)
+{
+    int saved = errno;
+    struct free_delta before = free_delta_in_context(measured_device(real));
+    errno = saved;
+    return before;
+}

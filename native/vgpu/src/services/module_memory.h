@@ -1,0 +1,37 @@
+/*
+ * Modules and libraries (spec hami-core 7.8 and 9.1, type 1). What the image of a module says that it needs is reserved before
+ * the driver is asked, so a module that cannot fit is never loaded. What it took in truth is measured afterwards, by NVML's
+ * figure for the process or, where NVML does not tell, by what the card lost within the bounds of what the image can take; should the
+ * limit have no room for the rest, which can only be translated or unknown code, the module is unloaded and refused.
+ *
+ * Drivers load code lazily, when a function is first asked for. That cannot be undone, so it is charged whatever the limit says.
+ */
+#ifndef VGPU_MODULE_MEMORY_H
+#define VGPU_MODULE_MEMORY_H
+
+#include "driver/real.h"
+#include "services/free_delta.h"
+
+struct module_image { /* neither: a library, which takes what it needs where something of it is first asked for */
+    const void *data;
+    const char *path;
+};
+
+struct module_loading {
+    int device;
+    uint64_t expected, least, most;
+    struct free_delta before;
+};
+
+/* False when there is no room for what the image says. */
+bool module_load_begin(const struct real *real, struct module_loading *loading, const struct module_image *image);
+/* After the driver loaded it: the driver's answer, or out of memory where it took more than there is; then it is unloaded again. */
+CUresult module_loaded(const struct real *real, CUresult rc, void **handle, const struct module_loading *loading,
+                       CUresult (*unload)(void *));
+CUresult module_unload(CUresult (*unload)(void *), void *handle);
+
+/* Around an entry that may load code which was put off. */
+struct free_delta module_look_up_begin(const struct real *real);
+CUresult module_looked_up(CUresult rc, const struct free_delta *before);
+
+#endif

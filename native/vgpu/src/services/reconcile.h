@@ -1,0 +1,55 @@
+/*
+ * What this process holds on a device as NVML counts it, against what the hooks booked (spec hami-core 9.6).
+ *
+ * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private
+ * paths, the rounding of small blocks. It is booked as memory of modules, apart from data and contexts: what a module took when
+ * it was loaded belongs to the module and is given back with it, the rest is the residue and follows NVML, up and down.
+ * Where NVML does not tell this process's memory, because it shows other pids, the callers' own figure counts: what the card as a
+ * whole lost, within the bounds of what the call can have taken (services/free_delta.h).
+ *
+ * NVML is asked at loads of modules and by the library's own thread, never on the way of a launch or an allocation.
+ */
+#ifndef VGPU_RECONCILE_H
+#define VGPU_RECONCILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* NVML's bytes for this process on the device; 0 when NVML does not tell. */
+uint64_t reconcile_measured(int device);
+
+/* Brings the residue in line with NVML. Unless forced, only where something was booked since the last time. */
+void reconcile_settle(int device, bool forced);
+
+/* The same after something that changed it; where NVML does not tell, it changed by so much. */
+void reconcile_changed(int device, int64_t by);
+
+bool reconcile_has_residue(int device);
+
+/* Room for what is about to be taken, reserved before it is: false when the limit has none. Given back when it is over. */
+bool reconcile_expect(int device, uint64_t bytes);
+void reconcile_expected(int device, uint64_t bytes);
+
+/*
+ * What slipped past since the last time belongs to a module, for which so much was expected; where NVML does not tell, it took
+ * so much. False when the limit has no room for it, and what was expected stays reserved.
+ */
+bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *bytes);
+
+/* A module's claim is over. */
+void reconcile_return(int device, uint64_t bytes);
+
+/* A block of so many bytes is free again, and so is what the driver had rounded it up by. */
+void reconcile_block_freed(int device, uint64_t bytes);
+
+/* No context is left on the device, and nothing that lived in one. */
+void reconcile_forget(int device);
+
+/* Contexts are measured while nobody settles. The lock is never waited for longer than 50 ms; false: it was not to be had. */
+bool reconcile_lock(void);
+void reconcile_unlock(void);
+
+void reconcile_before_fork(void); /* no thread is inside NVML while the process forks */
+void reconcile_after_fork(bool child);
+
+#endif

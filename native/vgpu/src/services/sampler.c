@@ -1,0 +1,267 @@
+/* Measuring launches with pairs of timing events, harvested without ever blocking. */
+#include "services/launching.h"
+
+#include "core/log.h"
+#include "core/waits.h"
+#include "policy/budget.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { SAMPLES = 256, LOOKS = 32 }; /* in flight at once; how many of them are asked for in vain before the rest is left for later */
+
+enum sample_state { SAMPLE_IDLE, SAMPLE_OPEN, SAMPLE_RUNNING };
+
+struct sample {
+    enum sample_state state;
+    CUcontext context; /* the events belong to it; NULL: no events yet */
+    CUevent start, end;
+    struct cost *cost;
+    int64_t charged;
+    struct cost_others others;
+    bool multistream;
+    struct overlap_place place;
+    uint64_t launched_ns;
+    int device;
+    bool unknown;
+};
+
+/* A moment of the device's clock: that at which the event came. */
+struct moment {
+    CUcontext context;
+    CUevent event;
+    uint64_t at_ns;
+};
+
+static struct moment moments[REGION_DEVICES]; /* the latest */
+static pthread_mutex_t samples_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sample samples[SAMPLES];
+static uint32_t running;
+
+void sampler_after_fork(void)
+{
+    samples_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    memset(samples, 0, sizeof samples);
+    memset(moments, 0, sizeof moments);
+    running = 0;
+}
+
+/* Other threads may be capturing in global mode, where event calls of anybody would spoil their graph. */
+static int relax(void)
+{
+    int mode = CAPTURE_MODE_RELAXED;
+    if (real_table.cuThreadExchangeStreamCaptureMode != NULL)
+        INSIDE(real_table.cuThreadExchangeStreamCaptureMode(&mode));
+    return mode;
+}
+
+static void restore(int mode)
+{
+    if (real_table.cuThreadExchangeStreamCaptureMode != NULL)
+        INSIDE(real_table.cuThreadExchangeStreamCaptureMode(&mode));
+}
+
+static bool able(void)
+{
+    return real_table.cuEventCreate != NULL && real_table.cuEventRecord != NULL && real_table.cuEventQuery != NULL &&
+           real_table.cuEventElapsedTime != NULL && real_table.cuCtxGetCurrent != NULL;
+}
+
+static CUresult record(CUevent event, const struct launch *launch)
+{
+    if (launch->per_thread && real_table.cuEventRecord_ptsz != NULL)
+        return INSIDE(real_table.cuEventRecord_ptsz(event, launch->stream));
+    return INSIDE(real_table.cuEventRecord(event, launch->stream));
+}
+
+static bool make_events(struct sample *sample, CUcontext context)
+{
+    if (INSIDE(real_table.cuEventCreate(&sample->start, 0)) != CUDA_SUCCESS)
+        return false;
+    if (INSIDE(real_table.cuEventCreate(&sample->end, 0)) != CUDA_SUCCESS) {
+        if (real_table.cuEventDestroy_v2 != NULL)
+            INSIDE(real_table.cuEventDestroy_v2(sample->start));
+        return false;
+    }
+    sample->context = context;
+    return true;
+}
+
+/* An idle pair of the context, or a place for a new one. */
+static struct sample *idle_sample(CUcontext context)
+{
+    struct sample *empty = NULL;
+    for (int i = 0; i < SAMPLES; i++) {
+        if (samples[i].state != SAMPLE_IDLE)
+            continue;
+        if (samples[i].context == context)
+            return &samples[i];
+        if (samples[i].context == NULL && empty == NULL)
+            empty = &samples[i];
+    }
+    return empty != NULL && make_events(empty, context) ? empty : NULL;
+}
+
+static struct sample *open_sample(struct launch *launch)
+{
+    CUcontext context = NULL;
+    if (INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS || context == NULL)
+        return NULL;
+    struct sample *sample = idle_sample(context);
+    return sample != NULL && record(sample->start, launch) == CUDA_SUCCESS ? sample : NULL;
+}
+
+struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
+{
+    if (!able() || pthread_mutex_trylock(&samples_lock) != 0)
+        return NULL; /* not worth waiting for: another launch will be measured */
+    int mode = relax();
+    struct sample *sample = open_sample(launch);
+    if (sample != NULL) {
+        sample->state = SAMPLE_OPEN;
+        sample->cost = launch->cost;
+        sample->charged = launch->charged;
+        sample->others = launch->others;
+        sample->multistream = launch->multistream;
+        sample->place = launch->place;
+        sample->device = launch->device;
+        sample->launched_ns = now;
+        sample->unknown = unknown;
+        __atomic_add_fetch(&launch->cost->outstanding, 1, __ATOMIC_RELAXED);
+    }
+    restore(mode);
+    pthread_mutex_unlock(&samples_lock);
+    return sample;
+}
+
+static void close_sample(struct sample *sample)
+{
+    if (sample->unknown) {
+        budget_probe_renew(&guest.map.ext->devices[sample->device], 0);
+        activity_answered(sample->device, policy_clock.now());
+    }
+    if (sample->state == SAMPLE_RUNNING)
+        __atomic_sub_fetch(&running, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&sample->cost->outstanding, 1, __ATOMIC_RELAXED);
+    sample->state = SAMPLE_IDLE;
+}
+
+void sampler_abandon(struct sample *sample)
+{
+    mutex_take(&samples_lock);
+    close_sample(sample);
+    pthread_mutex_unlock(&samples_lock);
+}
+
+void sampler_launched(struct sample *sample, struct launch *launch)
+{
+    int mode = relax();
+    CUresult rc = record(sample->end, launch);
+    restore(mode);
+    mutex_take(&samples_lock);
+    if (sample->state == SAMPLE_OPEN && rc == CUDA_SUCCESS) {
+        sample->state = SAMPLE_RUNNING;
+        __atomic_add_fetch(&running, 1, __ATOMIC_RELAXED);
+    } else if (sample->state == SAMPLE_OPEN) {
+        close_sample(sample);
+    }
+    pthread_mutex_unlock(&samples_lock);
+}
+
+/*
+ * When the launch ended by the device's clock, which begins anywhere: so much after the latest end known. Its event then stands
+ * for that moment, and the one before is free for another launch. A second context of the device has the host's time only.
+ */
+static uint64_t end_by_device(struct sample *sample, uint64_t now)
+{
+    struct moment *latest = &moments[sample->device];
+    float milliseconds = 0;
+    if (latest->context == NULL) {
+        CUevent spare;
+        if (INSIDE(real_table.cuEventCreate(&spare, 0)) != CUDA_SUCCESS)
+            return now;
+        *latest = (struct moment){sample->context, sample->end, now};
+        sample->end = spare;
+        return now;
+    }
+    if (latest->context != sample->context ||
+        INSIDE(real_table.cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
+        return now;
+    uint64_t end = latest->at_ns + (uint64_t)(int64_t)((double)milliseconds * 1e6);
+    if (milliseconds > 0) {
+        CUevent before = latest->event;
+        *latest = (struct moment){sample->context, sample->end, end};
+        sample->end = before;
+    }
+    return end;
+}
+
+static void account(struct sample *sample, uint64_t duration, uint64_t now)
+{
+    struct ext_device *device = &guest.map.ext->devices[sample->device];
+    uint32_t sharers = activity_sharers(sample->device, now, sample->launched_ns);
+    log_debug("device %d: a launch of %llu ns beside %u others", sample->device, (unsigned long long)duration, sharers - 1);
+    struct cost_verdict verdict = cost_learn(sample->cost, duration, sharers, sample->others);
+    int64_t own = (int64_t)verdict.own_ns - sample->charged;
+    if (sample->multistream)
+        own = multistream_measured(sample->device, &sample->place, verdict.own_ns, end_by_device(sample, now));
+    int64_t more = own + verdict.others_ns;
+    budget_correct(device, more);
+    watch_count(sample->device, more);
+    __atomic_fetch_add(&device->busy_ns, duration, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&device->samples, 1, __ATOMIC_RELAXED);
+}
+
+/* No kernel lasts longer than the time since its launch, whatever the events say: a debt of hours would stop the program. */
+static uint64_t plausible(const struct sample *sample, double milliseconds, uint64_t now)
+{
+    uint64_t most = now > sample->launched_ns ? now - sample->launched_ns : 0;
+    return milliseconds * 1e6 < (double)most ? (uint64_t)(milliseconds * 1e6) : most;
+}
+
+/* False: not done yet. */
+static bool harvest_one(struct sample *sample, uint64_t now)
+{
+    float milliseconds = 0;
+    CUresult rc = INSIDE(real_table.cuEventQuery(sample->end));
+    if (rc == CUDA_ERROR_NOT_READY)
+        return false;
+    if (rc == CUDA_SUCCESS && INSIDE(real_table.cuEventElapsedTime(&milliseconds, sample->start, sample->end)) == CUDA_SUCCESS &&
+        milliseconds >= 0)
+        account(sample, plausible(sample, milliseconds, now), now);
+    close_sample(sample);
+    return true;
+}
+
+void sampler_harvest(uint64_t now)
+{
+    if (__atomic_load_n(&running, __ATOMIC_RELAXED) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
+        return;
+    static unsigned next;
+    unsigned first = next;
+    int mode = relax();
+    for (unsigned i = 0, vain = 0; i < SAMPLES && vain < LOOKS; i++) {
+        next = (first + i) % SAMPLES;
+        vain += samples[next].state == SAMPLE_RUNNING && !harvest_one(&samples[next], now);
+    }
+    restore(mode);
+    pthread_mutex_unlock(&samples_lock);
+}
+
+/* Its events went with it. */
+void sampler_context_ended(CUcontext context)
+{
+    mutex_take(&samples_lock);
+    for (int device = 0; device < REGION_DEVICES; device++)
+        if (moments[device].context == context)
+            moments[device] = (struct moment){0};
+    for (int i = 0; i < SAMPLES; i++) {
+        if (samples[i].context != context || context == NULL)
+            continue;
+        if (samples[i].state == SAMPLE_RUNNING)
+            close_sample(&samples[i]);
+        if (samples[i].state == SAMPLE_IDLE)
+            samples[i].context = NULL;
+    }
+    pthread_mutex_unlock(&samples_lock);
+}

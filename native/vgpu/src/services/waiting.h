@@ -1,0 +1,40 @@
+/* What a launch waits for under a core limit. Every wait is bounded or looks again after 50 ms; no lock is held while sleeping. */
+#ifndef VGPU_WAITING_H
+#define VGPU_WAITING_H
+
+#include "services/launching.h"
+
+#define PROBE_NS 400000000ull      /* how long the right to launch something unknown holds */
+
+uint64_t launch_limit_shared_evenly(uint64_t limit);
+
+/* The limit that holds, shared evenly where the file of another library leaves no room for a common budget; 0 = none. */
+static inline uint64_t launch_limit_of(int device)
+{
+    uint64_t limit = backend->share(&guest.map, &guest.config, device);
+    return limit == 0 || guest.map.ext_shared || !guest.map.shared ? limit : launch_limit_shared_evenly(limit);
+}
+
+/* A launch on a capturing stream becomes a node of a graph; it costs when the graph runs. */
+bool launch_capturing(CUstream stream, bool per_thread);
+
+uint64_t nap(uint64_t ns); /* how long it was meant to be: 50 ms at most */
+
+/* The right to launch what nobody knows; false: meanwhile it is known, or patience ended. */
+bool await_probe(struct ext_device *device, struct cost *cost);
+void yield_to_probe(struct ext_device *device, int64_t estimate);
+void await_neighbours(int index);
+
+/* Sleeps off the debt. first: the holder of the probe's right, which may begin on half a second's share of debt. ahead: saved up beyond it. */
+void await_turn(struct ext_device *device, int index, int64_t ticket, bool first, int64_t ahead);
+
+/*
+ * What a launch saves up so that others of its kind follow it closely. Launched one by one beside somebody who never rests, each waits
+ * for a slice first, and its own length is never seen; those behind another in one slice show it.
+ */
+int64_t burst_ahead(int index, const struct cost *cost, uint64_t limit, uint64_t now);
+
+void await_window(int index, uint64_t limit);
+uint64_t await_quiet(int index, const struct cost *cost, uint64_t now); /* the time afterwards */
+
+#endif
