@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from kit.history.registry import DAEMON, ENGINE, Op, View, kind, patch
+from kit.history.store import Store
 
 HELD = "volcano.sh/vgpu-ids-new"
 
@@ -35,6 +36,12 @@ def again(view: View, dice: Random) -> list[Op]:
     return [{"do": "again"}]
 
 
+@kind("the watch tells of something long past", 2, ENGINE)
+def stale(view: View, dice: Random) -> list[Op] | None:
+    found = view.pods()
+    return [{"do": "stale", "key": Store.key(dice.choice(found)), "unbound": dice.random() < 0.5}] if found else None
+
+
 @kind("Bindings are refused", 2, ENGINE)
 def refused(view: View, dice: Random) -> list[Op]:
     return [{"do": "refuse", "every": dice.randint(1, 3)}, {"do": "wait", "seconds": 0.25}, {"do": "refuse", "every": 0}]
@@ -42,7 +49,7 @@ def refused(view: View, dice: Random) -> list[Op]:
 
 @kind("an owner empties the assignment of a running pod", 1)
 def emptied(view: View, dice: Random) -> list[Op] | None:
-    found = [p for p in view.live(bound=True) if p["metadata"]["annotations"].get(HELD)]
+    found = [p for p in view.live(bound=True) if p["status"]["phase"] == "Running" and p["metadata"]["annotations"].get(HELD)]
     if not found:
         return None
     return [{**patch(dice.choice(found), {"metadata": {"annotations": {HELD: ""}}}), "if": "bound", "doubt": ""}]

@@ -140,6 +140,12 @@ class EngineDoor(Door):
                     for kind in ("Node", "Pod"):
                         for obj in list(self.store.tables[kind].values()):
                             self._tell("MODIFIED", obj)
+            case "stale":
+                pod = self.told["Pod"].get(op["key"])
+                if pod is not None:  # as it was at first, whatever has become of it since
+                    past = {"metadata": {"resourceVersion": "1", "labels": {"app": "old"}, "deletionTimestamp": None},
+                            "spec": {"nodeName": None} if op["unbound"] else {}, "status": {"phase": "Pending"}}  # fmt: skip
+                    self.handlers["Pod"](WatchEvent("MODIFIED", _encode(merged(pod, past))))
             case "refuse":
                 self.every = op["every"]
 

@@ -15,6 +15,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 import pytest
+from kit.history.books_door import BooksDoor, SlotDoor
 from kit.history.daemon_door import DaemonDoor, virtually
 from kit.history.engine_door import EngineDoor
 from kit.history.runner import OPEN, Drive, History, at_once, draw, replay, shrunk
@@ -54,6 +55,11 @@ def test_no_history_of_the_engine_breaks_a_promise() -> None:
 @pytest.mark.usefixtures("quiet")
 def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise() -> None:
     many(int(os.environ.get("PUMICE_HISTORIES", "150")), DaemonDoor, virtually, first_seed())
+
+
+@pytest.mark.parametrize("door", [BooksDoor, SlotDoor])
+def test_the_books_equal_those_of_an_engine_that_has_seen_the_objects_only(door: type[BooksDoor]) -> None:
+    many(int(os.environ.get("PUMICE_HISTORIES", "50")), door, at_once, first_seed())
 
 
 @pytest.mark.soak
