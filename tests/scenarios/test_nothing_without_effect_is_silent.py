@@ -198,6 +198,16 @@ def test_a_group_that_demands_it_is_held_back_and_its_pods_and_it_are_told(row: 
     assert world.node_of("a") == "n1"
 
 
+def test_a_tier_that_an_owner_demands_by_annotation_holds_the_group_too() -> None:
+    world = World()
+    demanded = group("g", minimum=1)
+    demanded["metadata"]["annotations"] = {"volcano.sh/network-topology-mode": "hard"}
+    world.add(node("n1"), demanded, pod("a", cpu="1", group="g"))
+    world.settle()
+    assert world.node_of("a") == ""
+    assert "spec.networkTopology.mode hard has no effect yet" in world.condition("a")["message"]
+
+
 TOLD_BY_EVENT = [row for row in OBJECTS if row.told is Told.EVENT or row.under]
 
 

@@ -108,7 +108,14 @@ def _affinity(*hardness: str) -> Callable[[Queue], bool]:
 
 
 def _topology(mode: str) -> Callable[[PodGroup], bool]:
-    return lambda group: group.spec.network_topology is not None and (group.spec.network_topology.mode or "hard") == mode
+    return lambda group: _topology_of(group) == mode
+
+
+def _topology_of(group: PodGroup) -> str:
+    """By the spec, where ``hard`` is meant by default, or by the annotation that its owner gave it."""
+    if group.spec.network_topology is not None:
+        return group.spec.network_topology.mode or "hard"
+    return group.metadata.annotations.get(TOPOLOGY_MODE, "")
 
 
 ROWS: Final[tuple[Row, ...]] = (
