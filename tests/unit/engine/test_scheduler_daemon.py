@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
-from kit.faulty_cluster import faulty_cluster
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.objects import group, node, pod
 from kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
@@ -158,6 +159,38 @@ def test_the_configuration_follows_its_configmap_and_a_broken_one_changes_nothin
             await running.bind_all("idle")
 
     run_virtually(story())
+
+
+@pytest.mark.parametrize("code", [0, 403, 500, 503])
+def test_a_default_queue_that_cannot_be_made_is_told_and_tried_until_it_can(
+    code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[str] = []
+    refused = [True]
+
+    def fault(verb: str, path: str) -> ApiError | None:
+        if verb == "POST" and path.endswith("/queues") and refused[0]:
+            tries.append(path)
+            return ApiError(code, "Refused", "no queues today")
+        return None
+
+    monkeypatch.setattr(FaultyCluster, "fault", staticmethod(fault))
+
+    async def story() -> None:
+        async with daemon(node("n1")) as running:
+            await create(running.cluster, pod("a", cpu="1"))
+            await running.clock.sleep(3)
+            assert "queue default does not exist and cannot be created: no queues today" in await running.condition("a")
+            await running.clock.sleep(600)
+            assert 30 < len(tries) < 100
+            refused[0] = False
+            await running.clock.sleep(40)
+            assert await running.bound("a")
+
+    with caplog.at_level(logging.WARNING):
+        run_virtually(story(), patience=0.0)
+    told = [record.getMessage() for record in caplog.records if "cannot create queue=default" in record.getMessage()]
+    assert 4 < len(told) < 12
 
 
 def test_without_volcanos_kinds_bare_pods_are_scheduled_all_the_same() -> None:

@@ -52,6 +52,8 @@ BUSY_BINDINGS = 16
 """With so many Bindings on their way a cycle may wait longer for company."""
 LAST_BINDINGS = 5.0
 """Seconds that Bindings on their way are given when the daemon stops."""
+QUEUE_RETRY = 30.0
+"""Longest pause between two attempts to make the default queue, in seconds."""
 LAST_WRITES = 1.0
 """And after them events, conditions and evictions."""
 
@@ -218,7 +220,7 @@ class Scheduler:
             gc.freeze()
         finally:
             gc.enable()
-        await self._ensure_queues()
+        unmade = await self._ensure_queues()
         if self.settings.leader_elect:
             await self._lead()
         state = self.engine.state
@@ -229,6 +231,7 @@ class Scheduler:
         async with asyncio.TaskGroup() as beside:
             if self.settings.status_writes:  # else no phase tells a gang that never stood from one that lost members
                 beside.create_task(self.results.finish_gangs(self.binder.find))
+            beside.create_task(self._make_queues_later(unmade))
             await self._decide()
 
     async def _decide(self) -> None:
@@ -311,25 +314,38 @@ class Scheduler:
 
     # -- start-up -----------------------------------------------------------------------------------------------
 
-    async def _ensure_queues(self) -> None:
-        """The root and default queue exist (spec 2.4). Without Queue objects in the cluster they are only in memory."""
+    async def _ensure_queues(self) -> dict[str, str]:
+        """The root and default queue exist (spec 2.4). Without Queue objects in the cluster they are only in memory. Returns
+        those that could not be made, and why; the pods that wait for them are told."""
+        refused: dict[str, str] = {}
         for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
-            if name in self.engine.state.queues and self.engine.state.queues[name].present:
+            known = self.engine.state.queue(name)
+            if known.present:
                 continue
-            body = default_queue(name, reclaimable=reclaimable)
-            for attempt in range(60):
-                try:
-                    made = await self.cluster.create(volcano.QUEUES, body)
-                    self.engine.state.put_queue(msgspec.convert(made, Queue, strict=False))
-                    break
-                except ApiError as error:
-                    if error.code == 409:
-                        break
-                    if error.code == 404:
-                        self.engine.state.put_queue(msgspec.convert(body, Queue, strict=False))
-                        break
-                    log.warning("cannot create queue %s (attempt %d): %s", name, attempt + 1, error)
-                    await self.clock.sleep(1.0)
+            made: object = default_queue(name, reclaimable=reclaimable)
+            try:
+                made = await self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable))
+            except ApiError as error:
+                if error.code == 409:
+                    continue  # the watch will show it
+                if error.code != 404:
+                    known.uncreated = refused[name] = error.message
+                    continue
+            self.engine.state.put_queue(msgspec.convert(made, Queue, strict=False))
+            self._wake.set()
+        return refused
+
+    async def _make_queues_later(self, refused: dict[str, str]) -> None:
+        """Until the queues are there, however long that takes."""
+        times, pause = 0, 1.0
+        while refused:
+            times += 1
+            rarely = logging.DEBUG if times & (times - 1) else logging.WARNING
+            for name, cause in refused.items():
+                log.log(rarely, "cannot create queue=%s times=%d cause=%s retry_in=%.0fs", name, times, cause, pause)
+            await self.clock.sleep(pause)
+            pause = min(pause * 2, QUEUE_RETRY)
+            refused = await self._ensure_queues()
 
     async def _lead(self) -> None:
         names = self.settings.scheduler_names

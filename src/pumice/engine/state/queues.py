@@ -36,6 +36,8 @@ class QueueState:
     written: Vector | None = None
     """What status.allocated says on the API server; None before it was seen."""
     problem: str = ""
+    uncreated: str = ""
+    """Why the scheduler, whose own queue it is, could not make it."""
     unserved: tuple[Row, ...] = ()
     """What its object asks for that has no effect yet."""
     jobs: set[Job] = field(default_factory=set)
@@ -72,7 +74,7 @@ class QueueState:
 
     @property
     def missing_text(self) -> str:
-        return f"queue {self.name} does not exist"
+        return f"queue {self.name} does not exist" + (f" and cannot be created: {self.uncreated}" if self.uncreated else "")
 
     def expect(self, cls: PodClass, number: int) -> None:
         """So many pending pods of a vague class that may start more or less."""
@@ -98,7 +100,7 @@ class QueueState:
         self.unserved = ()
 
     def read(self, queue: Queue) -> None:
-        self.present = True
+        self.present, self.uncreated = True, ""
         self.version += 1
         spec = queue.spec
         self.weight = max(1, spec.weight)
