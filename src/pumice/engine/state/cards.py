@@ -25,6 +25,8 @@ State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 """Everything of a node's cards that the arrays hold, hashable."""
 _UNUSED: CardUse = (0, 0, 0, -1)
 ALIKE_KEPT = 2048
+UNSURE_REFUSED = 32
+"""Unlike states of which an ask cannot tell by arrays that are looked at in vain, in one ranking; the others are left out."""
 
 
 class DeviceTable:
@@ -156,11 +158,18 @@ class DeviceTable:
         places = np.flatnonzero(exact if among is None else exact & among)
         quick = getattr(self.family, "quick", self.family.fit)
         known: dict[int, Fit | Misfit | None] = {}
+        refused = 0
         for place in places.tolist():
             row = place if rows is None else int(rows[place])
             name = self._names.get(row)
             state = 0 if named[place] else int(self.ids[row])  # nodes of one state answer alike, unless the ask names them
-            fit = known[state] if state in known else quick(ask, self.view(name)) if name is not None else None
+            if state in known:
+                fit = known[state]
+            elif name is None or (state and refused >= UNSURE_REFUSED):
+                fit = None
+            else:
+                fit = quick(ask, self.view(name))
+                refused += bool(state) and not isinstance(fit, Fit)
             if state:
                 known[state] = fit
             may[place] = isinstance(fit, Fit)

@@ -14,7 +14,7 @@ from pumice.families.nvidia_vgpu.draft import Chosen, Draft, charge, ordered, pa
 from pumice.families.nvidia_vgpu.mig import TANGLED
 from pumice.families.nvidia_vgpu.rows import Row
 
-STEPS = 1000
+STEPS = 200
 """Choices of a card that one search may try: some milliseconds at the very worst."""
 
 MOST_PARTS = 64
