@@ -65,13 +65,29 @@ def view(here: OneMachine) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     program = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
                                env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
     before = termios.tcgetattr(theirs)
-    assert "2 processes" in until(ours, "MEMORY IN USE")
-    yield program, ours
-    program.kill()
-    program.wait()
+    try:
+        assert "[1] cards (2)  [2] processes" in re.sub("\x1b[^m]*m", "", until(ours, "MEMORY IN USE"))
+        yield program, ours
+    finally:
+        program.kill()
+        program.wait()
     assert termios.tcgetattr(theirs) == before  # whichever way it ended
     os.close(theirs)
     os.close(ours)
+
+
+def test_a_live_view_whose_terminal_is_gone_ends(here: OneMachine) -> None:
+    ours, theirs = pty.openpty()
+    program = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
+                               env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
+    os.close(theirs)
+    try:
+        until(ours, "MEMORY IN USE")
+        os.close(ours)
+        program.wait(timeout=60)  # raises where it goes on
+    finally:
+        program.kill()
+        program.wait()
 
 
 def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine, view: tuple[subprocess.Popen[bytes], int]) -> None:
@@ -83,14 +99,15 @@ def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine, vie
     assert program.wait(timeout=60) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)])
 def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
-    view: tuple[subprocess.Popen[bytes], int], number: signal.Signals
+    view: tuple[subprocess.Popen[bytes], int], number: signal.Signals, code: int
 ) -> None:
+    """By Ctrl-C it ends as a program that the signal itself ended, so that a shell's loop around it ends too."""
     program, terminal = view
     program.send_signal(number)
     assert "\x1b[?1049l" in until(terminal, "\x1b[?1049l")  # back from the second screen
-    assert program.wait(timeout=60) == 128 + number
+    assert program.wait(timeout=60) == code
 
 
 def until(descriptor: int, words: str) -> str:
@@ -110,7 +127,7 @@ def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> Non
     table = here.pumice("ps", "--emulated", str(here.directory)).stdout
     assert f"{used}/4000 MiB" in table
     frame = here.pumice("top", "--once", "--emulated", str(here.directory)).stdout
-    assert frame.splitlines()[0].strip() == "cards"
+    assert frame.splitlines()[0].strip() == "cards (2)"
     assert "4000 MiB, 50 %" in frame
     assert "pumice burn --memory 1000" in frame
     told = json.loads(here.pumice("top", "-o", "json", "--emulated", str(here.directory)).stdout)

@@ -111,7 +111,12 @@ def _keys() -> Iterator[Callable[[float], str]]:
 
     def read(seconds: float) -> str:
         ready, _, _ = select.select([descriptor], [], [], seconds)
-        return os.read(descriptor, 16).decode("utf-8", "replace") if ready else ""
+        if not ready:
+            return ""
+        pressed = os.read(descriptor, 16)
+        if not pressed:
+            raise SystemExit(0)  # nobody is at the terminal any more
+        return pressed.decode("utf-8", "replace")
 
     found = signal.signal(signal.SIGTERM, end)  # ended by it at once, the terminal would stay as it is now
     try:
@@ -119,4 +124,5 @@ def _keys() -> Iterator[Callable[[float], str]]:
         yield read
     finally:
         signal.signal(signal.SIGTERM, found)
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # the terminal may be gone
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
