@@ -157,3 +157,23 @@ def test_a_role_is_not_filled_by_a_pod_without_a_place() -> None:
     world.add(node("n2", cpu="2", pods=1))
     world.settle()
     assert sorted((world.node_of("g-p"), world.node_of("g-w"))) == ["n1", "n2"]
+
+
+def test_a_gang_that_stands_on_a_pod_that_never_goes_lets_the_others_pass_after_a_while() -> None:
+    world = World('actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n')
+    world.add(node("n1", cpu="2"), pod("stuck", cpu="1"))
+    world.settle()
+    world.terminate("stuck")
+    world.add(*gang(2, 2, cpu="1"))
+    world.settle()
+    world.add(pod("late", cpu="1"))
+    world.settle(290)
+    assert world.node_of("late") == ""
+    world.settle(20)
+    assert world.node_of("late") == "n1"
+    told = [(e.kind, e.name) for e in world.events if e.reason == "StuckTerminating"]
+    assert told == [("Pod", "stuck"), ("PodGroup", "g")]
+    world.delete_pod("stuck")
+    world.delete_pod("late")
+    world.settle()
+    assert [world.node_of(f"g-{i}") for i in range(2)] == ["n1", "n1"]

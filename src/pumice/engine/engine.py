@@ -102,7 +102,7 @@ class Engine:
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""
-        return self.stirred or self.state.due <= now or (self.outdated and self.state.retell_at <= now)
+        return self.stirred or min(self.state.due, self._leaves) <= now or (self.outdated and self.state.retell_at <= now)
 
     @property
     def stirred(self) -> bool:
@@ -125,9 +125,15 @@ class Engine:
         """Whether sleepers were told reasons that count other nodes than there are now."""
         return bool(self.state.sleeping) and self.state.told_nodes != self.state.ledger.table.version
 
+    @property
+    def _leaves(self) -> float:
+        """When a terminating pod has had its time, where somebody stands on one."""
+        return min(self.state.leaving.values(), default=float("inf")) if self.placer.standing else float("inf")
+
     def next_wake(self) -> float | None:
         """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
         due = [self.state.due] if self.state.waiting or self.state.promises else []
+        due += [self._leaves] if self._leaves < float("inf") else []
         due += [self.state.retell_at] if self.outdated else []
         return min(due, default=None)
 

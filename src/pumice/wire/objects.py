@@ -34,6 +34,7 @@ class Meta(Struct, rename="camel", gc=False):
     annotations: dict[str, str] = {}
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     owner_references: list[OwnerReference] = []
     finalizers: list[str] = []
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from pumice.engine.cycle import status
-from pumice.engine.effects import Bind, Effect
+from pumice.engine.effects import Bind, Effect, Event
 from pumice.engine.framework import Framework
 from pumice.engine.placing.placer import Choice, Placer
 from pumice.engine.plugins.storage import choices as volumes_for
@@ -19,7 +19,7 @@ from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job, QueueState, Status, Task
 from pumice.engine.state.ledger import Holding, Receipt
 from pumice.engine.state.state import State
-from pumice.wire.volcano import INQUEUE
+from pumice.wire.volcano import INQUEUE, SCHEDULING_API
 
 RETRY = 60.0
 """Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
@@ -114,6 +114,7 @@ class Cycle:
     def _open(self) -> None:
         state = self.state
         self.placer.fallen.clear()
+        self._give_up()
         state.wake_due(self.now)
         if state.images.fresh:
             state.sort_by_images()
@@ -148,6 +149,23 @@ class Cycle:
             if self.tick() - begin > self.budget / 4:
                 return
         state.woken_at = end
+
+    def _give_up(self) -> None:
+        """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
+        is promised to nobody until it is gone, which it and who stood on it are told."""
+        state = self.state
+        for uid in [uid for uid, until in state.leaving.items() if until <= self.now]:
+            del state.leaving[uid]
+            if not state.ledger.give_up(uid):
+                continue
+            namespace, _, name = state.name_of(uid).partition("/")
+            node = state.ledger.holdings[uid].node
+            text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
+            self.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
+            for job in self.placer.standing:
+                if any(task.trial == (Status.PIPELINED, node) for task in job.pending.values()):
+                    about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
+                    self.effects.append(Event(*about, "Warning", "StuckTerminating", text))
 
     def _hope(self) -> None:
         """Who may take part again because the nodes changed asks for a share again."""

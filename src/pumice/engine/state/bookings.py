@@ -12,7 +12,7 @@ from pumice.engine.state.device_table import NO_MARKS
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.images import Images, images_of
 from pumice.engine.state.jobs import DONE_STATUSES, Status, Task
-from pumice.engine.state.ledger import Hold, Holding, Ledger, Receipt
+from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger, Receipt
 from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import Vector, shared
@@ -45,6 +45,8 @@ class Bookings(Groups):
     evictions: dict[str, tuple[Receipt, Status]] = field(default_factory=dict)
     """Pods that are being evicted and of which the watch shows nothing of it yet: proof of the end in the ledger, and what it
     shows instead."""
+    leaving: dict[str, float] = field(default_factory=dict)
+    """Terminating pods by uid, and when they should be gone at the latest."""
     _expected: dict[PodClass, tuple[int, Vector]] = field(default_factory=dict)
 
     @property
@@ -112,7 +114,7 @@ class Bookings(Groups):
         """A node's cards are new or different: read again what its pods hold."""
         for uid in list(self.ledger.by_node.get(node, ())):
             holding = self.ledger.holdings[uid]
-            if holding.state in (Hold.CONFIRMED, Hold.TERMINATING):
+            if holding.state in (Hold.CONFIRMED, *GOING):
                 pod = self.assignments.pod(uid, node)
                 if pod is not None:
                     self._regrant(uid, pod, self._replay(pod, node))
@@ -120,7 +122,7 @@ class Bookings(Groups):
     def _heed_plugin(self, node: str) -> None:
         """The node's plugin says something new of what it has handed out; nobody else writes that, so it counts."""
         for uid, holding in list(self.ledger.by_node.get(node, {}).items()):
-            if holding.state not in (Hold.CONFIRMED, Hold.TERMINATING) or not (
+            if holding.state not in (Hold.CONFIRMED, *GOING) or not (
                 _doubtful(holding) or self.assignments.handed(uid, node)
             ):
                 continue

@@ -33,6 +33,11 @@ class Hold(IntEnum):
     ASSUMED = 2
     CONFIRMED = 3
     TERMINATING = 4
+    STUCK = 5
+    """Terminating for so long that nobody waits for its place any more."""
+
+
+GOING = (Hold.TERMINATING, Hold.STUCK)
 
 
 class Holding(Struct):
@@ -105,8 +110,8 @@ class Ledger:
         old = self.holdings.get(holding.uid)
         holding.state = Hold.CONFIRMED
         if old is not None:
-            if old.state is Hold.TERMINATING:
-                holding.state = Hold.TERMINATING
+            if old.state in GOING:
+                holding.state = old.state
             new = (holding.node, holding.grants, holding.request, holding.features)
             if (old.node, old.grants, old.request, old.features) == new:
                 old.state = holding.state
@@ -119,7 +124,7 @@ class Ledger:
     def terminate(self, uid: str) -> Receipt | None:
         """The pod is going. It stays charged; its resources count as free for the future only."""
         holding = self.holdings.get(uid)
-        if holding is None or holding.state is Hold.TERMINATING:
+        if holding is None or holding.state in GOING:
             return None
         before = _copy(holding)
         holding.state = Hold.TERMINATING
@@ -128,7 +133,16 @@ class Ledger:
 
     def is_terminating(self, uid: str) -> bool:
         holding = self.holdings.get(uid)
-        return holding is not None and holding.state is Hold.TERMINATING
+        return holding is not None and holding.state in GOING
+
+    def give_up(self, uid: str) -> bool:
+        """Promise nobody any more what a terminating pod holds. True: it was counted on until now."""
+        holding = self.holdings.get(uid)
+        if holding is None or holding.state is not Hold.TERMINATING:
+            return False
+        holding.state = Hold.STUCK
+        self._set_going(holding, -1)
+        return True
 
     def release(self, uid: str) -> bool:
         """The pod is gone, or its Binding was refused. True when it held something."""
@@ -147,7 +161,8 @@ class Ledger:
             if holding is not None:
                 self._take(holding, gain=False)
         elif receipt.operation == "terminate" and holding is not None and receipt.before is not None:
-            self._set_going(holding, -1)
+            if holding.state is Hold.TERMINATING:
+                self._set_going(holding, -1)
             holding.state = receipt.before.state
 
     def _set_going(self, holding: Holding, sign: int) -> None:
@@ -337,7 +352,7 @@ class Ledger:
             for place, usage in enumerate(book.usages)
         }  # fmt: skip
         held = {
-            uid: (h.node, h.request, h.grants if h.node in nodes else (), h.state is Hold.TERMINATING)
+            uid: (h.node, h.request, h.grants if h.node in nodes else (), h.state in GOING)
             for uid, h in self.holdings.items()
         }
         return {"nodes": nodes, "cards": cards, "held": held, "terms": self.terms.fingerprint(self.table.row_of)}

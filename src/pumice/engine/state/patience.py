@@ -9,6 +9,8 @@ from pumice.wire.scheduler_conf import SchedulerConf
 
 FOR_EVER = float("inf")
 PROMISE_FOR = "pumice.promise-for"
+LEAVING_FOR = "pumice.leaving-for"
+LEAVING = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,8 @@ class Patience:
     """In seconds. ``promise``: a job that was started and found no room keeps the promise of its minimum for so long."""
 
     promise: float = FOR_EVER
+    leaving: float = LEAVING
+    """``leaving``: a terminating pod is waited for so much longer than its grace period."""
 
 
 def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
@@ -30,4 +34,5 @@ def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
             complaints.append(f"configuration {action}: {key}: {error}; {words}")
             return usual
 
-    return Patience(promise=duration("enqueue", PROMISE_FOR, FOR_EVER, "promises are kept for ever")), complaints
+    promise = duration("enqueue", PROMISE_FOR, FOR_EVER, "promises are kept for ever")
+    return Patience(promise, duration("allocate", LEAVING_FOR, LEAVING, "5m is used")), complaints

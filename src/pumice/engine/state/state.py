@@ -67,6 +67,8 @@ class State(Bookings):
         if ours:
             self._put_task(pod, kind, status, task, now)
         self._hold(pod, kind, status)
+        if status is Status.RELEASING and meta.uid not in self.leaving and self.ledger.is_terminating(meta.uid):
+            self.leaving[meta.uid] = now + (meta.deletion_grace_period_seconds or 0) + self.patience.leaving
 
     def drop_pod(self, pod: Pod) -> None:
         """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
@@ -81,6 +83,7 @@ class State(Bookings):
         self.ledger.unpipeline(uid)
         self.evictions.pop(uid, None)
         self.assignments.drop(uid)
+        self.leaving.pop(uid, None)
         self._versions.pop(uid, None)
         self._strangers.pop(uid, None)
         if task is not None:
