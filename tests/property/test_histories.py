@@ -49,17 +49,17 @@ def many(count: int, door: Callable[[str, Random], Any], drive: Drive, first: in
 
 
 def test_no_history_of_the_engine_breaks_a_promise() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "850")), EngineDoor, at_once, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "780")), EngineDoor, at_once, first_seed())
 
 
 @pytest.mark.usefixtures("quiet")
 def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "150")), DaemonDoor, virtually, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "140")), DaemonDoor, virtually, first_seed())
 
 
 @pytest.mark.parametrize("door", [BooksDoor, SlotDoor])
 def test_the_books_equal_those_of_an_engine_that_has_seen_the_objects_only(door: type[BooksDoor]) -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "50")), door, at_once, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "40")), door, at_once, first_seed())
 
 
 @pytest.mark.soak
