@@ -138,7 +138,7 @@ class Placer:
     def _among_pods(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """The scores with what pods that run elsewhere have to do with it, and with what depends on which nodes fit; None where
         those of the base are all."""
-        refused = self.framework.refused_for_pods(self.state, cls)
+        refused = None if cls.base is cls else self.framework.refused_for_pods(self.state, cls)
         if refused is not None:
             masked = np.where(refused, -np.inf, masked)
         if self.state.has_preferences(cls):
