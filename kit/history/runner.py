@@ -16,7 +16,7 @@ from kit.history.registry import KINDS, Op, View
 from pumice.cluster.first_objects import SCHEDULER_CONF
 
 STEPS = 30
-OPEN = ("a pod is resized",)
+OPEN: tuple[str, ...] = ()
 """Kinds of steps and traits of pods under which some promise is not held yet."""
 CONFS = {
     "new cluster": SCHEDULER_CONF,
