@@ -72,7 +72,7 @@ class BooksDoor(EngineDoor):
 
     def _a_fresh_look_finds_the_same(self, engine: Engine) -> None:
         fresh = Placer(engine.state, engine.framework)
-        for cls in {task.cls for task in engine.state.tasks.values()}:
+        for cls in {task.cls for task in engine.state.tasks.values() if task.status is Status.PENDING}:
             mine, theirs = engine.placer.choose(cls), fresh.choose(cls)
             if (mine and (mine.node, mine.grants)) != (theirs and (theirs.node, theirs.grants)):
                 who = next(task.key for task in engine.state.tasks.values() if task.cls is cls)
