@@ -29,7 +29,7 @@ from benchmarks.report import median
 from pumice.adapters.kube import KubeClient
 from pumice.cluster.datadir import DataDir
 from pumice.machine import machine_of
-from pumice.node.hollow import facts, hollow_node
+from pumice.node.vgpu.hollow import facts, hollow_node
 from pumice.ports.cluster import Json, Resource
 
 PUMICE = [sys.executable, "-m", "pumice"]

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.machine import MachineModel, machine_of
-from pumice.node.allocator import Allocator
-from pumice.node.answer import ResponseOptions
-from pumice.node.hollow import facts
-from pumice.node.inventory import share
+from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
-from pumice.node.sharing import MIB, Sharing
+from pumice.node.vgpu.allocator import Allocator
+from pumice.node.vgpu.answer import ResponseOptions
+from pumice.node.vgpu.hollow import facts
+from pumice.node.vgpu.inventory import share
+from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices

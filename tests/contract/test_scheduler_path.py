@@ -29,7 +29,7 @@ from pumice.cli.casefile import collect
 from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
 from pumice.machine import machine_of
-from pumice.node.hollow import facts, hollow_node
+from pumice.node.vgpu.hollow import facts, hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names

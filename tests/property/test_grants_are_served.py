@@ -13,13 +13,14 @@ from kit.device_world import vgpu_node
 
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.node.allocator import Allocator, Serve
-from pumice.node.answer import ResponseOptions
-from pumice.node.gpushare import Legacy, ShareAllocator, Shared
-from pumice.node.hollow import hollow_node
-from pumice.node.inventory import share, share_list
+from pumice.model.amount import MIB
+from pumice.node.gpushare.allocator import Legacy, ShareAllocator, Shared
 from pumice.node.pods import NodePod
-from pumice.node.sharing import MIB, Sharing
+from pumice.node.vgpu.allocator import Allocator, Serve
+from pumice.node.vgpu.answer import ResponseOptions
+from pumice.node.vgpu.hollow import hollow_node
+from pumice.node.vgpu.inventory import share, share_list
+from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names, volcano
 from pumice.wire.objects import Node, Pod, convert

@@ -16,10 +16,10 @@ from pumice.adapters.native import vgpu_library
 from pumice.apps.node import device_plugin, gpushare_plugin
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 from pumice.model.errors import BadInput
-from pumice.node.answer import STRATEGIES, ResponseOptions
-from pumice.node.gpushare import STRATEGIES as SHARE_STRATEGIES
-from pumice.node.gpushare import Legacy
-from pumice.node.sharing import Flags
+from pumice.node.gpushare.allocator import STRATEGIES as SHARE_STRATEGIES
+from pumice.node.gpushare.allocator import Legacy
+from pumice.node.vgpu.answer import STRATEGIES, ResponseOptions
+from pumice.node.vgpu.sharing import Flags
 from pumice.wire import variables
 
 log = logging.getLogger("pumice.cli")

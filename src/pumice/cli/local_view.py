@@ -19,7 +19,7 @@ from pumice.cli.cards_table import BAR, bar
 from pumice.cli.emulated import machines, made_machines
 from pumice.local.place import Place, of_cards, of_machine
 from pumice.local.shares import CardShare, Share
-from pumice.node.sharing import MIB
+from pumice.model.amount import MIB
 
 EMULATED = Annotated[str | None, typer.Option(
     "--emulated", metavar="[MODEL|DIR]", help="Only emulated machines: all of yours, or this one, named as to `pumice run`.")]

@@ -18,8 +18,8 @@ from pumice.cli.local_view import FILLS, GAP, Fill, as_json, places, shares_tabl
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
+from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, Unavailable
-from pumice.node.sharing import MIB
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import variables

@@ -22,8 +22,8 @@ from pumice.cli.cards_table import bar
 from pumice.cli.local_view import places
 from pumice.local.region_story import DeviceStory, gate, policy_of, stories
 from pumice.local.shares import find
+from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
-from pumice.node.sharing import MIB
 from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot
 
 MANY = 256

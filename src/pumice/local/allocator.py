@@ -19,8 +19,8 @@ from pumice.local.request import Request
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
-from pumice.node.hollow import hollow_node
-from pumice.node.sharing import Sharing
+from pumice.node.vgpu.hollow import hollow_node
+from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, convert

@@ -14,8 +14,8 @@ from pumice.local.place import Place
 from pumice.local.plugin import handed_out
 from pumice.local.request import Request
 from pumice.local.shares import used
+from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, PumiceError
-from pumice.node.sharing import MIB
 from pumice.ports.cards import CardFacts
 from pumice.ports.region import BadRegion
 

@@ -10,8 +10,8 @@ from pumice.adapters.bookings.processes import region_of
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import live_slots
 from pumice.local.place import Place
+from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
-from pumice.node.sharing import MIB
 from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot
 from pumice.wire.nvidia_vgpu import PodDevice
 

@@ -21,8 +21,8 @@ from pumice.local.place import Place
 from pumice.local.plugin import handed_out
 from pumice.local.request import Request
 from pumice.local.shares import used
+from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, Unavailable
-from pumice.node.sharing import MIB
 from pumice.ports.cards import CardReading, Cards
 
 

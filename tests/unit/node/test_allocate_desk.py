@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives, pod
 
-from pumice.node.allocator import Allocator, Refuse, Repeat, Serve
 from pumice.node.effects import PatchPod, Tell
 from pumice.node.pods import NodePod
-from pumice.node.sharing import Sharing
+from pumice.node.vgpu.allocator import Allocator, Refuse, Repeat, Serve
+from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 
 FAILED = {names.BIND_PHASE: "failed", names.VGPU_TIME: "18446744073709551615"}

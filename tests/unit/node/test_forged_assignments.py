@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.node_objects import A, B, allocator, card, container, gives, pod
 
-from pumice.node.allocator import Allocator, Conflict, Refuse, Serve
 from pumice.node.pods import NodePod
-from pumice.node.record import Record
-from pumice.node.sharing import Sharing
+from pumice.node.vgpu.allocator import Allocator, Conflict, Refuse, Serve
+from pumice.node.vgpu.record import Record
+from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 from pumice.wire.handed_out import LIMIT, handed_to, parse_handed_out, render_handed_out
 from pumice.wire.kubernetes import MIRROR

@@ -20,8 +20,8 @@ from pumice.apps.node import gpushare_plugin
 from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
 from pumice.node.effects import PatchPod, PatchStatus
-from pumice.node.gpushare import ASSIGNED, Legacy, ShareAllocator, Shared, Unshared
-from pumice.node.inventory import worst_size
+from pumice.node.gpushare.allocator import ASSIGNED, Legacy, ShareAllocator, Shared, Unshared
+from pumice.node.vgpu.inventory import worst_size
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
 

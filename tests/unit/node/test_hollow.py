@@ -1,7 +1,7 @@
 """Hollow nodes are what the plugin would have left."""
 
 from pumice.machine import machine_of
-from pumice.node.hollow import facts, hollow_node
+from pumice.node.vgpu.hollow import facts, hollow_node
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_register
 

@@ -12,7 +12,7 @@ import pytest
 from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
-from pumice.node.library import install
+from pumice.node.vgpu.library import install
 
 
 def test_a_directory_has_its_mode_whatever_the_umask(tmp_path):
@@ -72,7 +72,7 @@ import resource, sys
 from pathlib import Path
 from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
-from pumice.node.library import install
+from pumice.node.vgpu.library import install
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     install_files(install(sys.argv[1], b"new" * 4096, digests(Path(sys.argv[1]))))

@@ -7,10 +7,19 @@ import pytest
 from kit.node_objects import CARDS, A, B, card
 
 from pumice.adapters.kubelet.endpoint import device_list
-from pumice.node.advertise import Advertisement, Handshake, register_annotation, topology_annotation
 from pumice.node.effects import PatchNode, PatchStatus
-from pumice.node.inventory import MESSAGE_LIMIT, Unit, capacity, core_list, memory_list, share, share_list, worst_size
-from pumice.node.sharing import Flags, Sharing, effective, needed_factor
+from pumice.node.vgpu.advertise import Advertisement, Handshake, register_annotation, topology_annotation
+from pumice.node.vgpu.inventory import (
+    MESSAGE_LIMIT,
+    Unit,
+    capacity,
+    core_list,
+    memory_list,
+    share,
+    share_list,
+    worst_size,
+)
+from pumice.node.vgpu.sharing import Flags, Sharing, effective, needed_factor
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.node_config import parse_node_config

@@ -14,7 +14,7 @@ import pytest
 from kit.machines import Programs
 
 from pumice.machine import Machine, MachineError, create, library_dir, machine_of
-from pumice.node.hollow import facts
+from pumice.node.vgpu.hollow import facts
 from pumice.ports.cards import LOST
 
 PROGRAM = """

@@ -6,7 +6,7 @@ from kit.node_objects import NODE, A, B, container, pod
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.settings import Settings
-from pumice.node.matching import Matcher, Work
+from pumice.node.vgpu.matching import Matcher, Work
 from pumice.wire.objects import Pod, convert
 
 

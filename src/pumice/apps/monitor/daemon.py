@@ -21,9 +21,9 @@ from pumice.apps.service.http import served
 from pumice.apps.service.tasks import run_until
 from pumice.metrics.exposition import CONTENT_TYPE
 from pumice.metrics.monitor import ContainerView, Granted, exposition
-from pumice.node.grants import granted
+from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
-from pumice.node.sharing import MIB
+from pumice.node.vgpu.grants import granted
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster

@@ -18,8 +18,8 @@ from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.node.own_node import OwnNode
 from pumice.model.errors import Unavailable
 from pumice.node.feedback import Tenant, feedback
-from pumice.node.grants import priority
 from pumice.node.pods import NodePod
+from pumice.node.vgpu.grants import priority
 from pumice.ports.clock import Clock
 from pumice.ports.region import BadRegion
 from pumice.wire.nvidia_vgpu import PodDevice

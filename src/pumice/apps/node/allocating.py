@@ -14,10 +14,10 @@ from pumice.apps.node.files import make_directory
 from pumice.apps.node.own_node import OwnNode, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError
-from pumice.node.allocator import Allocator, Conflict, Decision, Refuse, Repeat, Serve
-from pumice.node.answer import Answer
 from pumice.node.effects import PatchNode
 from pumice.node.pods import Held
+from pumice.node.vgpu.allocator import Allocator, Conflict, Decision, Refuse, Repeat, Serve
+from pumice.node.vgpu.answer import Answer
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 

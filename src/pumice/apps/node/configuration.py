@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pumice.apps.node.own_node import CONFIG_MAPS
 from pumice.model.errors import BadInput
-from pumice.node.sharing import Flags, Sharing, effective
+from pumice.node.vgpu.sharing import Flags, Sharing, effective
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names

@@ -26,12 +26,12 @@ from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
 from pumice.apps.service.tasks import first, run_until
 from pumice.model.errors import BadInput
-from pumice.node.advertise import Advertisement, Handshake, register_annotation, topology_annotation
-from pumice.node.allocator import Allocator
-from pumice.node.answer import CONTROL_NODES, ResponseOptions
 from pumice.node.effects import Effect, MakeDirectory, PatchNode, Tell
 from pumice.node.health import XidRule
-from pumice.node.inventory import (
+from pumice.node.vgpu.advertise import Advertisement, Handshake, register_annotation, topology_annotation
+from pumice.node.vgpu.allocator import Allocator
+from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
+from pumice.node.vgpu.inventory import (
     MESSAGE_LIMIT,
     SharedCard,
     Unit,
@@ -42,8 +42,8 @@ from pumice.node.inventory import (
     share_list,
     worst_size,
 )
-from pumice.node.library import install
-from pumice.node.sharing import Flags, Sharing, needed_factor
+from pumice.node.vgpu.library import install
+from pumice.node.vgpu.sharing import Flags, Sharing, needed_factor
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
-from pumice.node.library import NAMES, InstallFile
+from pumice.node.vgpu.library import NAMES, InstallFile
 
 
 def make_directory(effect: MakeDirectory) -> None:

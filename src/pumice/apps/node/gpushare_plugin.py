@@ -22,9 +22,9 @@ from pumice.apps.node.registration import Registration
 from pumice.apps.service.tasks import first, run_until
 from pumice.model.errors import BadInput
 from pumice.node.effects import PatchNode
-from pumice.node.gpushare import Legacy, ShareAllocator, Shared, Unshared
+from pumice.node.gpushare.allocator import Legacy, ShareAllocator, Shared, Unshared
 from pumice.node.health import XidRule
-from pumice.node.inventory import MESSAGE_LIMIT, worst_size
+from pumice.node.vgpu.inventory import MESSAGE_LIMIT, worst_size
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pumice.node.effects import MakeDirectory
-from pumice.node.inventory import SharedCard
-from pumice.node.matching import Work
-from pumice.node.sharing import Sharing
+from pumice.node.vgpu.inventory import SharedCard
+from pumice.node.vgpu.matching import Work
+from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import variables
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.node.answer import LIBRARY
+from pumice.node.vgpu.answer import LIBRARY
 
 NAMES: Final = ("libvgpu.so", "ld.so.preload")
 

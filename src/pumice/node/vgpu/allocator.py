@@ -11,13 +11,13 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pumice.node.answer import Answer, ResponseOptions, build, refusal
 from pumice.node.effects import Effect, PatchPod, Tell
-from pumice.node.inventory import SharedCard
-from pumice.node.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
 from pumice.node.pods import Held, NodePod
-from pumice.node.record import Record
-from pumice.node.sharing import Sharing
+from pumice.node.vgpu.answer import Answer, ResponseOptions, build, refusal
+from pumice.node.vgpu.inventory import SharedCard
+from pumice.node.vgpu.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
+from pumice.node.vgpu.record import Record
+from pumice.node.vgpu.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True)

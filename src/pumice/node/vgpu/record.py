@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pumice.families.nvidia_vgpu.ask import container_ask
 from pumice.families.nvidia_vgpu.assignment import contradiction, excess
 from pumice.model.refusal import Refusal
-from pumice.node.inventory import SharedCard
-from pumice.node.matching import INIT, Work
 from pumice.node.pods import Held, NodePod
-from pumice.node.sharing import Sharing
+from pumice.node.vgpu.inventory import SharedCard
+from pumice.node.vgpu.matching import INIT, Work
+from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 from pumice.wire.handed_out import parse_handed_out, render_handed_out
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pumice.node.grants import Turn, turns
 from pumice.node.pods import Container, Held, NodePod
+from pumice.node.vgpu.grants import Turn, turns
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import SERVED, PodDevice, PodDevices, parse_pod_devices, render_pod_devices
 

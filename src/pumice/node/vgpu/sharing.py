@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
-from typing import Final
 
+from pumice.model.amount import MIB
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.node_config import NodeEntry
-
-MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,6 @@ class Flags:
 def needed_factor(entries: int, factor: int, limit: int = 60_000) -> int:
     """The ``gpuMemoryFactor`` at which a memory device list would be short enough (spec 5.1)."""
     return max(1, -(-factor * entries // limit))
-
 
 
 def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Flags | None = None) -> Sharing:

@@ -12,7 +12,7 @@ from typing import Final
 from pumice.model.cards import Card, Mode
 from pumice.model.units import Mib
 from pumice.node.effects import Effect, PatchNode, PatchStatus
-from pumice.node.inventory import SharedCard, by_minor
+from pumice.node.vgpu.inventory import SharedCard, by_minor
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import CardPlace, render_register, render_topology
 from pumice.wire.objects import Node

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.node.advertise import OF_VGPU
-from pumice.node.answer import Answer
+from pumice.model.amount import MIB
 from pumice.node.effects import Effect, PatchPod, PatchStatus, Tell
-from pumice.node.inventory import Unit
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.sharing import MIB
+from pumice.node.vgpu.advertise import OF_VGPU
+from pumice.node.vgpu.answer import Answer
+from pumice.node.vgpu.inventory import Unit
 from pumice.ports.cards import CardFacts
 from pumice.wire import names, variables
 from pumice.wire.nvidia_gpushare import parse_index

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from pumice.node.advertise import register_annotation, topology_annotation
-from pumice.node.inventory import capacity, share, share_list
-from pumice.node.sharing import MIB, Sharing
+from pumice.model.amount import MIB
+from pumice.node.vgpu.advertise import register_annotation, topology_annotation
+from pumice.node.vgpu.inventory import capacity, share, share_list
+from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import kubernetes, names
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from pumice.node.sharing import Sharing
+from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 
 MESSAGE_LIMIT: Final = 4 * 1024 * 1024

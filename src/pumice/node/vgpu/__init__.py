@@ -1,0 +1,1 @@
+"""Shares of NVIDIA cards with limits: ``volcano.sh/vgpu-number``, ``vgpu-memory`` and ``vgpu-cores``."""
