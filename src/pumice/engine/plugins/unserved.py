@@ -30,6 +30,7 @@ class Unserved(Plugin):
     def __init__(self, plugins: frozenset[str], families: frozenset[str], devices: DeviceConfig) -> None:
         super().__init__(Arguments())
         self.plugins, self.registers = plugins, shared_by_register(devices, families)
+        self._doubtful_names = frozenset(name for shared in self.registers.values() for name in shared)
 
     # -- PodGroups and queues ---------------------------------------------------------------------------------------
 
@@ -68,7 +69,9 @@ class Unserved(Plugin):
 
     def _doubtful(self, cls: PodClass) -> list[str]:
         """What the class asks for that some node may share."""
-        return [name for name, _ in cls.request.items if any(name in shared for shared in self.registers.values())]
+        if self._doubtful_names.isdisjoint(cls.amounts):  # nearly always, and it is asked for each pod
+            return []
+        return [name for name, _ in cls.request.items if name in self._doubtful_names]
 
     def _shares(self, state: State, row: int, name: str) -> bool:
         facts = state.ledger.table.facts[row]
