@@ -11,7 +11,7 @@ from typing import Any
 from kit.node_objects import NODE, pod_object
 from kit.node_world import LittleCluster, until
 
-from pumice.apps.node.own_node import OwnNode
+from pumice.apps.service.own_node import OwnNode
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
 

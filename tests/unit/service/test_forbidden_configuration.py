@@ -8,7 +8,7 @@ from typing import Any
 
 from kit.node_world import LittleCluster
 
-from pumice.apps.node.configuration import load_device_config
+from pumice.apps.service.device_config import load_device_config
 from pumice.cli.casefile import collect
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource

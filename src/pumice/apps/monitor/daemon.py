@@ -15,9 +15,9 @@ from aiohttp import web
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.region import ContainerFolders
 from pumice.apps.monitor.feedback import FeedbackRounds
-from pumice.apps.node.configuration import follow_device_config, load_device_config
-from pumice.apps.node.own_node import OwnNode
+from pumice.apps.service.device_config import follow_device_config, load_device_config
 from pumice.apps.service.http import served
+from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import run_until
 from pumice.metrics.exposition import CONTENT_TYPE
 from pumice.metrics.monitor import ContainerView, Granted, exposition

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pumice.adapters.region import ContainerFolders, read_region
 from pumice.adapters.region.writer import write_feedback, write_pulse
-from pumice.apps.node.own_node import OwnNode
+from pumice.apps.service.own_node import OwnNode
 from pumice.model.errors import Unavailable
 from pumice.node.feedback import Tenant, feedback
 from pumice.node.pods import NodePod

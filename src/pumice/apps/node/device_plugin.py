@@ -21,9 +21,9 @@ from pumice.apps.node.allocating import EmptyHandler, NumberHandler
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.configuration import load_sharing
 from pumice.apps.node.files import digests, install_files, make_directory
-from pumice.apps.node.own_node import OwnNode
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
+from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import first, run_until
 from pumice.model.errors import BadInput
 from pumice.node.effects import Effect, MakeDirectory, PatchNode, Tell

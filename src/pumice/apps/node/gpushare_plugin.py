@@ -16,9 +16,9 @@ from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, device_list
 from pumice.apps.node.allocating import PATIENCE, message
 from pumice.apps.node.card_watch import CardWatch, open_cards
-from pumice.apps.node.own_node import OwnNode, persist
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
+from pumice.apps.service.own_node import OwnNode, persist
 from pumice.apps.service.tasks import first, run_until
 from pumice.model.errors import BadInput
 from pumice.node.effects import PatchNode

@@ -120,7 +120,7 @@ class OwnNode:
             case Tell():
                 await self._tell(effect)
             case MakeDirectory():
-                raise TypeError("directories are made by apps.files")
+                raise TypeError("directories are made by apps.node.files")
 
     async def perform_soon(self, effect: Effect, why: str) -> bool:
         """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""
