@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kit.one_machine import OneMachine
-from tests.unit.families.test_explain_commands import case_file  # noqa: F401
+from tests.unit.cli.test_explain_commands import case_file  # noqa: F401
 
 from pumice.cli.main import COMMANDS
 

@@ -27,3 +27,11 @@ def imported(path: Path) -> list[str]:
     nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
     named = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     return named + [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+
+
+def test_unit_tests_are_filed_by_the_room_that_they_test():
+    beside = {"docs", "deploy", "kit"}
+    """What stands beside the package: its documents, its manifests, and the tests' own kit."""
+    unit, package = ROOT / "tests" / "unit", ROOT / "src" / "pumice"
+    rooms = {file.parent.relative_to(unit) for file in unit.rglob("*.py")}
+    assert [str(room) for room in sorted(rooms) if str(room) not in beside and not (package / room).is_dir()] == []

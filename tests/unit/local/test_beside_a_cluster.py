@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.unit.metrics.region_files import Proc, region_bytes, write
+from kit.region_files import Proc, region_bytes, write
 
 from pumice.adapters.region.reader import V12
 from pumice.adapters.region.writer import create_region

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.metrics.region_files import region_bytes, write
+from kit.region_files import region_bytes, write
 
 from pumice.adapters.region import read_region
 from pumice.adapters.region.writer import write_feedback

@@ -1,0 +1,182 @@
+"""The monitor's feedback to the regions, and that it follows its ConfigMap (spec nvidia-device-plugin 18.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from kit.node_objects import A, B, container, gives, pod_object
+from kit.node_world import until
+from kit.region_files import region_bytes, write
+from tests.unit.apps.monitor.test_page import play, samples
+
+from pumice.adapters.region import read_region
+from pumice.adapters.region.writer import write_feedback
+from pumice.ports.region import RegionSnapshot
+from pumice.wire import names, variables
+
+
+def region(tmp_path: Path, uid: str, card: str, **fields: int) -> Path:
+    folder = tmp_path / "vgpu/containers" / f"{uid}_train"
+    return write(folder / "r.cache", region_bytes(devices=1, uuids={0: card.encode()}, **fields))
+
+
+def running(name: str, card: str, priority: int | None = None) -> dict[str, object]:
+    env = [] if priority is None else [{"name": variables.TASK_PRIORITY, "value": str(priority)}]
+    return pod_object(name, gives(card), container("train", 1, 3000, 50, env=env), uid=name, phase="Running")
+
+
+async def busy(path: Path) -> None:
+    """Launches without a pause."""
+    while True:
+        write_feedback(path, recent=2)
+        await asyncio.sleep(0.005)
+
+
+def told(path: Path) -> tuple[int, int]:
+    seen: RegionSnapshot = read_region(path)
+    return seen.recent_kernel, seen.utilization_switch
+
+
+def test_less_important_work_waits_until_the_more_important_is_silent(tmp_path):
+    high, low = region(tmp_path, "high", A, recent=2), region(tmp_path, "low", A, recent=2)
+    elsewhere = region(tmp_path, "elsewhere", B, priority=1, recent=9)
+
+    async def look(page, cluster):
+        await until(lambda: told(low)[0] == -1)
+        assert told(low) == (-1, 1)
+        await until(lambda: told(high)[0] == 0)  # nobody launches: two rounds later it counts as silent
+        await until(lambda: told(low) == (0, 0))
+        await until(lambda: told(elsewhere) == (0, 0))
+
+    play(tmp_path, look, running("high", A, 0), running("low", A), running("elsewhere", B), feedback_every=0.05)
+
+
+def test_when_the_monitor_stops_nobody_is_left_waiting(tmp_path):
+    high, low = region(tmp_path, "high", A, recent=2), region(tmp_path, "low", A, recent=2)
+
+    async def look(page, cluster):
+        work = asyncio.create_task(busy(high))
+        await until(lambda: told(low)[0] == -1)
+        work.cancel()
+
+    play(tmp_path, look, running("high", A, 0), running("low", A), feedback_every=0.05)
+    assert told(low)[0] == 0
+
+
+def test_what_a_tenant_writes_into_its_region_makes_nobody_wait(tmp_path):
+    """The file is the tenant's: cards and priority are taken from what was granted, and activity counts for a round."""
+    everywhere = {0: A.encode(), 1: B.encode()}
+    thief = write(tmp_path / "vgpu/containers/thief_train/r.cache",
+                  region_bytes(devices=2, uuids=everywhere, priority=-(2**31), recent=2**31 - 1))  # fmt: skip
+    victims = [region(tmp_path, name, card, priority=1, recent=2) for name, card in (("same", A), ("other", B))]
+    seen = set()
+
+    async def look(page, cluster):
+        for _ in range(40):
+            seen.update(told(victim)[0] for victim in victims)
+            for victim in victims:
+                write_feedback(victim, recent=2)
+            await asyncio.sleep(0.005)
+
+    play(tmp_path, look, running("thief", A), running("same", A), running("other", B), feedback_every=0.02)
+    assert min(seen) >= 0
+    assert told(thief)[0] <= 2
+
+
+def test_cards_are_those_that_the_plugin_says_it_handed_out_whatever_stands_on_the_pod(tmp_path):
+    high, low = region(tmp_path, "high", A, recent=2), region(tmp_path, "low", B, recent=2)
+    handed = {names.HANDED_OUT: f"high {gives(A)}\nlow {gives(B)}\n"}
+    seen = set()
+
+    async def look(page, cluster):
+        work = asyncio.create_task(busy(high))
+        write_feedback(low, recent=2)
+        for _ in range(40):
+            seen.add(told(low)[0])
+            await asyncio.sleep(0.005)
+        work.cancel()
+
+    forged = running("high", B, 0)
+    play(tmp_path, look, forged, running("low", B), notes=handed, feedback_every=0.02)
+    assert min(seen) >= 0
+
+
+def test_who_waits_goes_on_now_and_then_however_long_the_more_important_works(tmp_path):
+    high, low = region(tmp_path, "high", A, recent=2), region(tmp_path, "low", A, recent=2)
+
+    async def look(page, cluster):
+        work = asyncio.create_task(busy(high))
+        for _ in range(2):
+            await until(lambda: told(low)[0] == -1)
+            await until(lambda: told(low)[0] >= 0)
+        work.cancel()
+
+    play(tmp_path, look, running("high", A, 0), running("low", A), feedback_every=0.03, max_wait=0.06)
+
+
+def test_only_containers_that_live_are_spoken_to(tmp_path):
+    ended, gone = region(tmp_path, "ended", A, recent=5), region(tmp_path, "gone", A, recent=5)
+    alive = region(tmp_path, "alive", A, recent=5)
+    body = running("ended", A)
+    body["status"]["containerStatuses"] = [{"name": "train", "state": {"terminated": {"exitCode": 0}}}]  # type: ignore[index]
+    before = {path: path.read_bytes() for path in (ended, gone)}
+
+    async def look(page, cluster):
+        await until(lambda: told(alive)[0] == 0)
+
+    play(tmp_path, look, body, running("alive", A), feedback_every=0.02)
+    assert {path: path.read_bytes() for path in (ended, gone)} == before
+
+
+def test_a_region_that_is_no_region_or_a_link_is_left_alone(tmp_path):
+    broken = write(tmp_path / "vgpu/containers/broken_train/r.cache", b"x" * 5000)
+    outside = write(tmp_path / "outside.cache", region_bytes(devices=1, uuids={0: A.encode()}, recent=5))
+    (tmp_path / "vgpu/containers/linked_train").mkdir(parents=True)
+    os.symlink(outside, tmp_path / "vgpu/containers/linked_train/r.cache")
+    before = outside.read_bytes()
+    sound = region(tmp_path, "sound", A, recent=3)
+
+    async def look(page, cluster):
+        await until(lambda: told(sound)[0] == 0)
+
+    play(tmp_path, look, *(running(name, A) for name in ("broken", "linked", "sound")), feedback_every=0.02)
+    assert broken.read_bytes() == b"x" * 5000
+    assert outside.read_bytes() == before
+
+
+def test_it_can_be_switched_off(tmp_path):
+    path = region(tmp_path, "p", A, recent=5)
+    before = path.read_bytes()
+
+    async def look(page, cluster):
+        await page()
+
+    play(tmp_path, look, running("p", A), feedback=False, feedback_every=0.0)
+    assert path.read_bytes() == before
+
+
+def test_a_changed_configmap_is_followed_and_a_broken_one_is_not(tmp_path):
+    def configmap(text: str) -> dict[str, object]:
+        meta = {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"}
+        return {"metadata": meta, "data": {names.DEVICE_CONFIG_KEY: text}}
+
+    async def look(page, cluster):
+        async def limits() -> list[float]:
+            return [value for _, value in samples(await page()).get("vGPU_device_memory_limit_in_bytes", [])]
+
+        (unit,) = await limits()
+        cluster.put("configmaps", configmap("nvidia:\n  gpuMemoryFactor: 10\n"))
+        async with asyncio.timeout(60):
+            while await limits() != [10 * unit]:
+                pass
+        for broken in ("nvidia: 3", "{"):
+            cluster.put("configmaps", configmap(broken))
+            assert await limits() == [10 * unit]
+        cluster.put("configmaps", configmap("nvidia:\n  gpuMemoryFactor: 2\n"))
+        async with asyncio.timeout(60):
+            while await limits() != [2 * unit]:
+                pass
+
+    play(tmp_path, look, running("p", A), reload_every=0.02)

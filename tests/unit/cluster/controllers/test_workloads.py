@@ -1,0 +1,286 @@
+"""Deployment, ReplicaSet, DaemonSet and Job as kubectl users know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.unit.cluster.controllers.conftest import Cluster, template
+
+from pumice.cluster.controllers.common import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    share_of,
+    template_hash,
+)
+from pumice.cluster.controllers.daemonset import fits
+from pumice.cluster.controllers.job import _ranges
+from pumice.ports.cluster import Resource
+
+With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
+SELECTOR = {"matchLabels": {"app": "x"}}
+
+
+async def deployment(cluster: Cluster, replicas: int = 3, **more: Any) -> None:
+    spec = {"replicas": replicas, "selector": SELECTOR, "template": template(), **more}
+    await cluster.make(DEPLOYMENTS, "Deployment", "d", spec)
+
+
+async def job(cluster: Cluster, *command: str, name: str = "j", policy: str = "Never", **spec: Any) -> None:
+    await cluster.make(JOBS, "Job", name, {"template": template(*command, restartPolicy=policy), **spec})
+
+
+def test_a_deployment_has_its_pods_and_says_so(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await deployment(cluster)
+        await cluster.settle()
+        status = (await cluster.kube.get(DEPLOYMENTS, "d", "default"))["status"]
+        assert {key: status[key] for key in ("replicas", "readyReplicas", "updatedReplicas", "availableReplicas")} == {
+            "replicas": 3, "readyReplicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
+        assert {c["type"]: c["status"] for c in status["conditions"]} == {"Available": "True", "Progressing": "True"}
+        assert len(await cluster.pods("Running")) == 3
+        events = (await cluster.kube.list(Resource("", "v1", "events"), "default"))["items"]
+        told = [(e["involvedObject"]["kind"], e["reason"]) for e in events if e["involvedObject"]["kind"] != "Pod"]
+        assert sorted(told) == [("Deployment", "ScalingReplicaSet"), *[("ReplicaSet", "SuccessfulCreate")] * 3]
+
+    with_controllers(work)
+
+
+def test_scaling_makes_and_removes_pods(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await deployment(cluster, 2)
+        await cluster.settle()
+        await cluster.kube.patch(DEPLOYMENTS, "d", {"spec": {"replicas": 5}}, "default")
+        await cluster.settle()
+        assert len(await cluster.pods("Running")) == 5
+        await cluster.kube.patch(DEPLOYMENTS, "d", {"spec": {"replicas": 1}}, "default")
+        await cluster.settle()
+        assert len(await cluster.pods()) == 1
+
+    with_controllers(work)
+
+
+def test_a_lost_pod_is_replaced(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await deployment(cluster, 2)
+        await cluster.settle()
+        before = {p["metadata"]["uid"] for p in await cluster.pods()}
+        await cluster.kube.delete(PODS, (await cluster.pods())[0]["metadata"]["name"], "default")
+        await cluster.settle()
+        after = {p["metadata"]["uid"] for p in await cluster.pods("Running")}
+        assert len(after) == 2
+        assert len(before & after) == 1
+
+    with_controllers(work)
+
+
+def test_a_rollout_replaces_every_pod_and_never_has_too_few(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await deployment(cluster, 4)
+        await cluster.settle()
+        fewest, most = 4, 4
+
+        async def look() -> None:
+            nonlocal fewest, most
+            ready = sum(any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", ()))
+                        for p in await cluster.pods())
+            fewest, most = min(fewest, ready), max(most, len(await cluster.pods()))
+
+        change = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
+        await cluster.kube.patch(DEPLOYMENTS, "d", change, "default")
+        for _ in range(200):
+            await look()
+            await cluster.settle(0.02)
+        assert {p["metadata"]["labels"].get("version") for p in await cluster.pods()} == {"2"}
+        assert (fewest >= 3, most <= 6) == (True, True)  # maxUnavailable 25 %, maxSurge 25 %, one may still be ending
+        sets = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]
+        assert sorted(rs["spec"]["replicas"] for rs in sets) == [0, 4]
+        revision = (await cluster.kube.get(DEPLOYMENTS, "d", "default"))["metadata"]["annotations"]
+        assert revision["deployment.kubernetes.io/revision"] == "2"
+
+    with_controllers(work)
+
+
+def test_a_deployment_that_recreates_ends_the_old_pods_first(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await deployment(cluster, 2, strategy={"type": "Recreate"})
+        await cluster.settle()
+        await cluster.kube.patch(DEPLOYMENTS, "d", {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}}, "default")
+        for _ in range(100):
+            assert len({p["metadata"]["labels"].get("v") for p in await cluster.pods()}) <= 1
+            await cluster.settle(0.02)
+        assert [p["metadata"]["labels"].get("v") for p in await cluster.pods("Running")] == ["2", "2"]
+
+    with_controllers(work)
+
+
+def test_a_rollback_uses_the_old_set_again(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await deployment(cluster, 1)
+        await cluster.settle()
+        (first,) = await cluster.names(REPLICA_SETS)
+        for labels in ({"v": "2"}, {"v": None}):
+            await cluster.kube.patch(DEPLOYMENTS, "d", {"spec": {"template": {"metadata": {"labels": labels}}}}, "default")
+            await cluster.settle()
+        sets = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]
+        sizes = {rs["metadata"]["name"]: rs["spec"]["replicas"] for rs in sets}
+        assert sizes[first] == 1
+        assert sorted(sizes.values()) == [0, 1]
+
+    with_controllers(work)
+
+
+def test_a_daemon_set_has_one_pod_on_every_node_that_it_selects(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        pods = template()
+        del pods["spec"]["nodeName"]
+        await cluster.make(DAEMON_SETS, "DaemonSet", "ds", {"selector": SELECTOR, "template": pods})
+        await cluster.settle()
+        assert sorted(p["spec"]["nodeName"] for p in await cluster.pods("Running")) == ["n1", "n2"]
+        status = (await cluster.kube.get(DAEMON_SETS, "ds", "default"))["status"]
+        assert (status["desiredNumberScheduled"], status["numberReady"], status["updatedNumberScheduled"]) == (2, 2, 2)
+        await cluster.kube.patch(NODES, "n2", {"metadata": {"labels": {"gpu": "on"}}})
+        await cluster.kube.patch(DAEMON_SETS, "ds", {"spec": {"template": {"spec": {"nodeSelector": {"gpu": "on"}}}}}, "default")
+        await cluster.settle(10)
+        assert [p["spec"]["nodeName"] for p in await cluster.pods()] == ["n2"]
+
+    with_controllers(work)
+
+
+def test_a_daemon_set_rolls_to_a_new_template_one_pod_at_a_time(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        pods = template()
+        del pods["spec"]["nodeName"]
+        await cluster.make(DAEMON_SETS, "DaemonSet", "ds", {"selector": SELECTOR, "template": pods})
+        await cluster.settle()
+        await cluster.kube.patch(DAEMON_SETS, "ds", {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}}, "default")
+        await cluster.settle(10)
+        assert [p["metadata"]["labels"]["v"] for p in await cluster.pods("Running")] == ["2", "2"]
+
+    with_controllers(work)
+
+
+def test_a_daemon_pod_that_failed_is_made_anew(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        pods = template(nodeName="n1")
+        await cluster.make(DAEMON_SETS, "DaemonSet", "ds", {"selector": SELECTOR, "template": pods})
+        await cluster.settle()
+        (pod,) = await cluster.pods("Running")
+        failed = {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}
+        cluster.runtime.end(next(iter(cluster.runtime.running())), 1)
+        await cluster.kube.patch(PODS, pod["metadata"]["name"], failed, "default", subresource="status")
+        await cluster.settle(5)
+        assert pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in await cluster.pods("Running")}
+
+    with_controllers(work)
+
+
+def test_a_job_runs_until_so_many_have_succeeded(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await job(cluster, "sleep", "5", completions=5, parallelism=2)
+        await cluster.settle(3)
+        assert (await cluster.kube.get(JOBS, "j", "default"))["status"]["active"] == 2
+        await cluster.settle(30)
+        status = (await cluster.kube.get(JOBS, "j", "default"))["status"]
+        assert status["succeeded"] == 5
+        assert "active" not in status
+        assert {c["type"] for c in status["conditions"] if c["status"] == "True"} == {"SuccessCriteriaMet", "Complete"}
+        assert len(await cluster.pods()) == 5
+
+    with_controllers(work)
+
+
+def test_a_failing_job_backs_off_and_then_gives_up(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await job(cluster, "false", backoffLimit=2)
+        await cluster.settle(8)
+        assert len(await cluster.pods()) == 1
+        await cluster.settle(60)
+        status = (await cluster.kube.get(JOBS, "j", "default"))["status"]
+        assert status["failed"] == 3
+        (failed,) = [c for c in status["conditions"] if c["type"] == "Failed"]
+        assert failed["reason"] == "BackoffLimitExceeded"
+
+    with_controllers(work)
+
+
+def test_a_job_past_its_deadline_fails_and_its_pods_end(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await job(cluster, "sleep", "infinity", activeDeadlineSeconds=20)
+        await cluster.settle(25)
+        (failed,) = [c for c in (await cluster.kube.get(JOBS, "j", "default"))["status"]["conditions"] if c["type"] == "Failed"]
+        assert failed["reason"] == "DeadlineExceeded"
+        assert not await cluster.pods("Running")
+
+    with_controllers(work)
+
+
+def test_an_indexed_job_gives_every_pod_its_index(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await job(cluster, "sleep", "3", completions=3, parallelism=3, completionMode="Indexed")
+        await cluster.settle(1)
+        assert sorted(spec.env["JOB_COMPLETION_INDEX"] for spec in cluster.runtime.started) == ["0", "1", "2"]
+        await cluster.settle(10)
+        assert (await cluster.kube.get(JOBS, "j", "default"))["status"]["completedIndexes"] == "0-2"
+
+    with_controllers(work)
+
+
+def test_a_suspended_job_runs_nothing_until_it_is_resumed(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await job(cluster, "sleep", "3", suspend=True)
+        await cluster.settle(5)
+        assert await cluster.pods() == []
+        await cluster.kube.patch(JOBS, "j", {"spec": {"suspend": False}}, "default")
+        await cluster.settle(10)
+        assert (await cluster.kube.get(JOBS, "j", "default"))["status"]["succeeded"] == 1
+
+    with_controllers(work)
+
+
+def test_a_finished_job_goes_after_its_time_to_live_with_its_pods(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await job(cluster, "true", ttlSecondsAfterFinished=30)
+        await cluster.settle(20)
+        assert await cluster.get(JOBS, "j")
+        await cluster.settle(30)
+        assert await cluster.get(JOBS, "j") is None
+        assert await cluster.pods() == []
+
+    with_controllers(work)
+
+
+def test_a_template_keeps_its_hash_when_only_its_own_label_differs() -> None:
+    one = template()
+    other = template()
+    other["metadata"]["labels"]["pod-template-hash"] = "abc"
+    assert template_hash(one) == template_hash(other)
+    other["metadata"]["labels"]["v"] = "2"
+    assert template_hash(one) != template_hash(other)
+
+
+def test_percentages_round_up_for_surge_and_down_for_unavailable() -> None:
+    assert (share_of("25%", 5, "0", up=True), share_of("25%", 5, "0", up=False), share_of(3, 5, "0", up=True)) == (2, 1, 3)
+
+
+def test_completed_indexes_are_told_as_ranges() -> None:
+    assert _ranges({0, 1, 2, 5, 7, 8}) == "0-2,5,7,8"
+
+
+def test_a_daemon_pod_stays_off_tainted_nodes_that_it_does_not_tolerate() -> None:
+    taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
+    node = {"metadata": {"name": "n", "labels": {"a": "1"}}, "spec": {"taints": [taint]}}
+    assert not fits({}, node)
+    assert fits({"tolerations": [{"key": "k", "operator": "Exists"}]}, node)
+    assert fits({"tolerations": [{"operator": "Exists"}]}, node)
+    unschedulable = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordoned = {"metadata": {"name": "n"}, "spec": {"taints": [unschedulable]}}
+    assert fits({}, cordoned)
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}]}}}
+    assert fits({"affinity": affinity}, {**node, "spec": {}})
+    assert not fits({"affinity": affinity}, cordoned)

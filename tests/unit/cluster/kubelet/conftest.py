@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.virtual_time import run_virtually
+from tests.unit.cluster.kubelet.world import OnNode, Work, world
+
+
+@pytest.fixture
+def on_node(tmp_path: Path) -> OnNode:
+    """Run a coroutine function with a node in virtual time."""
+
+    def run(work: Work) -> None:
+        async def main() -> None:
+            async with world(tmp_path) as here:
+                await work(here)
+
+        run_virtually(main())
+
+    return run

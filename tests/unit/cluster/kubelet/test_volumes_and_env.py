@@ -1,0 +1,225 @@
+"""What a container finds: environment and volumes, from the pod, ConfigMaps, Secrets and the downward API."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.cluster.kubelet.world import PODS, OnNode, World
+
+from pumice.cluster.kubelet.command import hosts_file, is_own_image
+from pumice.cluster.kubelet.environment import ConfigMissing, build_environment, expand, field_value, resource_value
+from pumice.cluster.kubelet.fit import pod_requests
+from pumice.ports.cluster import Resource
+
+MAPS, SECRETS = Resource("", "v1", "configmaps"), Resource("", "v1", "secrets")
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": 'say "1"'},
+                    "annotations": {"x/y": "z"}},
+       "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}]}}
+
+
+@pytest.mark.parametrize(("text", "expanded"), [
+    ("$(A)-$(B)", "1-$(B)"), ("$$(A)", "$(A)"), ("$A $", "$A $"), ("$(A", "$(A"), ("", ""), ("$(A)$(A)", "11"), ("$$$(A)", "$1"),
+])  # fmt: skip
+def test_references_are_expanded_as_in_kubernetes(text: str, expanded: str) -> None:
+    assert expand(text, {"A": "1"}) == expanded
+
+
+def env_of(container: dict[str, Any], **more: Any) -> dict[str, str]:
+    given = {"facts": {"status.podIP": "127.1.2.3"}, "base": {}, "plugins": [], "maps": {}, "secrets": {}, **more}
+    return build_environment({"name": "c", **container}, POD, **given)
+
+
+def test_sources_of_the_environment_have_their_precedence() -> None:
+    env = env_of({"envFrom": [{"prefix": "P_", "configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}],
+                  "env": [{"name": "S", "value": "own"}, {"name": "LATER", "value": "$(S)$(P_k)"}]},
+                 base={"BASE": "b", "PLUG": "b"}, plugins=[(("PLUG", "first"),), (("PLUG", "second"), ("k", "x"))],
+                 maps={"m": {"k": "1"}}, secrets={"s": {"S": "secret"}})
+    assert env == {"BASE": "b", "PLUG": "first", "k": "x", "P_k": "1", "S": "own", "LATER": "own1"}
+
+
+def test_what_is_missing_is_named_unless_it_is_optional() -> None:
+    ref = {"name": "m", "key": "k"}
+    for container, text in (
+        ({"envFrom": [{"configMapRef": {"name": "m"}}]}, 'configmap "m" not found'),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": ref}}]}, 'secret "m" not found'),
+    ):
+        with pytest.raises(ConfigMissing, match=text):
+            env_of(container, maps={"m": None}, secrets={"m": None})
+    with pytest.raises(ConfigMissing, match="couldn't find key k in configmap ns/m"):
+        env_of({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": ref}}]}, maps={"m": {}})
+    assert env_of({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {**ref, "optional": True}}}]}, maps={"m": None}) == {}
+
+
+@pytest.mark.parametrize(("path", "value"), [
+    ("metadata.name", "p"), ("metadata.namespace", "ns"), ("metadata.uid", "u"), ("metadata.labels['b']", "2"),
+    ("metadata.annotations['x/y']", "z"), ("metadata.labels", 'a="say \\"1\\""\nb="2"'), ("spec.nodeName", "n1"),
+    ("status.podIP", "127.1.2.3"), ("metadata.labels['none']", ""), ("spec.nothing", ""),
+])  # fmt: skip
+def test_fields_of_the_downward_api(path: str, value: str) -> None:
+    assert field_value(POD, path, {"status.podIP": "127.1.2.3"}) == value
+
+
+@pytest.mark.parametrize(("ref", "value"), [
+    ({"resource": "limits.cpu"}, "2"), ({"resource": "limits.cpu", "divisor": "1m"}, "1500"),
+    ({"resource": "limits.memory", "divisor": "1Mi"}, "1024"), ({"resource": "requests.cpu"}, "0"),
+])  # fmt: skip
+def test_resources_of_the_downward_api_are_rounded_up(ref: dict[str, str], value: str) -> None:
+    assert resource_value(POD["spec"]["containers"][0], POD, ref) == value  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("image", "own"), [
+    ("pumice", True), ("pumice:v1", True), ("ghcr.io/x/pumice@sha256:12", True), ("localhost:5000/pumice:v1", True),
+    ("pumice-other", False), ("pumice/other", False), ("busybox", False),
+])  # fmt: skip
+def test_our_own_image_is_told_by_its_name(image: str, own: bool) -> None:
+    assert is_own_image(image, ("pumice",)) is own
+
+
+def test_a_pods_hosts_file_names_the_pod_and_its_aliases() -> None:
+    pod = {**POD, "spec": {**POD["spec"], "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a", "b"]}]}}
+    assert hosts_file(pod, "127.9.9.9", "127.0.0.1 localhost\n").splitlines() == [
+        "127.0.0.1 localhost", "127.9.9.9\tp", "10.0.0.1\ta b"]
+
+
+def test_a_pods_requests_are_the_larger_of_its_two_phases() -> None:
+    def box(cpu: str, **more: Any) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    spec = {"containers": [box("1"), box("500m")], "initContainers": [
+        box("100m", restartPolicy="Always"), box("3")], "overhead": {"cpu": "10m"}}
+    assert pod_requests({"spec": spec}) == {"cpu": 3110}
+
+
+async def mounted(here: World, volume: dict[str, Any], **mount: Any) -> Path:
+    """Start a pod with one volume; give the folder that its container got."""
+    await here.pod("p", container={"volumeMounts": [{"name": "v", "mountPath": "/v", **mount}]},
+                   volumes=[{"name": "v", **volume}])
+    await here.settle()
+    (found,) = [m for m in here.runtime.started[0].mounts if m.target == "/v"]
+    return Path(found.source)
+
+
+async def config_map(here: World, name: str, **data: str) -> None:
+    await here.kube.create(MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+                                  "data": data})
+
+
+def test_a_config_map_volume_holds_its_keys_and_follows_changes(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        await config_map(here, "m", one="1", two="2")
+        folder = await mounted(here, {"configMap": {"name": "m", "defaultMode": 0o400}})
+        before = folder.stat().st_ino
+        assert {p.name: p.read_text() for p in folder.iterdir()} == {"one": "1", "two": "2"}
+        assert (folder / "one").stat().st_mode & 0o777 == 0o400
+        await here.kube.patch(MAPS, "m", {"data": {"one": "new", "two": None}}, "default")
+        await here.settle(65)
+        assert {p.name: p.read_text() for p in folder.iterdir()} == {"one": "new"}
+        assert folder.stat().st_ino == before  # containers have this folder mounted
+
+    on_node(work)
+
+
+def test_items_choose_keys_and_paths(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        data = {"k": base64.b64encode(b"\x00\xff").decode(), "other": ""}
+        await here.kube.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "data": data,
+                                         "metadata": {"name": "s", "namespace": "default"}})
+        folder = await mounted(here, {"secret": {"secretName": "s", "items": [{"key": "k", "path": "deep/er", "mode": 0o440}]}})
+        assert (folder / "deep" / "er").read_bytes() == b"\x00\xff"
+        assert [p.name for p in folder.iterdir()] == ["deep"]
+
+    on_node(work)
+
+
+def test_a_path_that_leads_out_of_the_volume_is_refused(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        await config_map(here, "m", k="v")
+        body = {"name": "v", "projected": {"sources": [{"configMap": {"name": "m", "items": [{"key": "k", "path": "ok"}]}}]}}
+        await here.pod("sub", container={"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "x/../../../.."}]},
+                       volumes=[body])
+        await here.settle()
+        assert not here.runtime.started
+
+    on_node(work)
+
+
+def test_a_projected_volume_joins_its_sources(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        await config_map(here, "m", k="v")
+        await here.kube.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount",
+                                          "metadata": {"name": "default", "namespace": "default"}})
+        folder = await mounted(here, {"projected": {"sources": [
+            {"configMap": {"name": "m"}}, {"configMap": {"name": "none", "optional": True}},
+            {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}]}})
+        assert (folder / "k").read_text() == "v"
+        assert (folder / "name").read_text() == "p"
+        token = (folder / "token").read_text()
+        assert token
+        await here.settle(400)
+        assert (folder / "token").read_text() == token
+        await here.settle(200)
+        assert (folder / "token").read_text() != token  # a new one before the old one ends
+
+    on_node(work)
+
+
+def test_an_empty_dir_lives_as_long_as_its_pod(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        folder = await mounted(here, {"emptyDir": {}})
+        (folder / "data").write_text("x")
+        await here.runtime.signal(next(iter(here.runtime.running())), 15)
+        await here.settle(5)
+        assert (folder / "data").exists()
+        await here.kube.delete(PODS, "p", "default")
+        await here.settle(5)
+        assert not folder.exists()
+
+    on_node(work)
+
+
+def test_a_host_path_is_the_hosts_own_and_a_missing_one_lies_in_the_data_dir(on_node: OnNode, tmp_path: Path) -> None:
+    async def work(here: World) -> None:
+        assert await mounted(here, {"hostPath": {"path": "/usr"}}) == Path("/usr")
+        await here.kube.delete(PODS, "p", "default", grace=0)
+        here.runtime.started.clear()
+        missing = await mounted(here, {"hostPath": {"path": "/no/such/place", "type": "DirectoryOrCreate"}})
+        assert missing.is_relative_to(tmp_path)
+        assert missing.is_dir()
+        assert not Path("/no").exists()
+        await here.kube.delete(PODS, "p", "default", grace=0)
+        here.runtime.started.clear()
+        assert await mounted(here, {"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}) == here.settings.plugin_dir
+
+    on_node(work)
+
+
+def test_a_host_path_that_must_exist_keeps_the_pod_waiting(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        await here.pod("p", volumes=[{"name": "v", "hostPath": {"path": "/no/such/place", "type": "Directory"}}])
+        await here.settle()
+        (event, *_) = await here.events("p")
+        assert event[2].endswith(': hostPath type check failed: /no/such/place is not a directory')
+
+    on_node(work)
+
+
+def test_liveness_and_readiness_probes_have_their_say(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        """In a hollow container every exec fails."""
+        probe = {"exec": {"command": ["true"]}, "periodSeconds": 5, "failureThreshold": 2}
+        await here.pod("alive", container={"livenessProbe": probe})
+        await here.pod("ready", container={"readinessProbe": probe})
+        await here.settle(40)
+        assert (await here.state("alive"))["restartCount"] >= 1
+        assert [r for r in await here.reasons("alive") if r in ("Unhealthy", "Killing")]
+        state = await here.state("ready")
+        assert (state["ready"], state["restartCount"]) == (False, 0)
+        conditions = {c["type"]: c["status"] for c in (await here.status("ready"))["conditions"]}
+        assert (conditions["Ready"], conditions["Initialized"]) == ("False", "True")
+
+    on_node(work)
