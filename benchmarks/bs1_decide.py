@@ -93,9 +93,9 @@ def engine_with(conf: str, count: int) -> tuple[Engine, list[Json]]:
     engine = Engine(parse_scheduler_conf(conf))
     objects = nodes(count)
     for obj in objects:
-        engine.state.put_node(convert(Node, obj))
+        engine.state.bookings.put_node(convert(Node, obj))
     for name in ("default", "q0", "q1", "q2", "q3"):
-        engine.state.put_queue(convert(Queue, queue(name)))
+        engine.state.groups.put_queue(convert(Queue, queue(name)))
     return engine, objects
 
 
@@ -104,7 +104,7 @@ def placing(node_count: int, pod_count: int, kinds: int) -> dict[str, float]:
     engine, node_objects = engine_with(DEVICES, node_count)
     pod_objects = pods(pod_count, kinds)
     for obj in pod_objects:
-        engine.state.put_pod(convert(Pod, obj))
+        engine.state.pods.put(convert(Pod, obj))
     tasks = list(engine.state.tasks.values())
     placer, ledger = engine.placer, engine.state.ledger
     placed: dict[str, tuple[str, Any]] = {}
@@ -129,9 +129,9 @@ def plan(node_count: int, pod_count: int) -> dict[str, float]:
     pod_objects = pods(pod_count, 20, gangs=True)
     group_objects = [group(f"g{i}", minimum=10, queue=f"q{i % 4}") for i in range(pod_count // 20)]
     for obj in group_objects:
-        engine.state.put_group(convert(PodGroup, obj))
+        engine.state.groups.put_group(convert(PodGroup, obj))
     for obj in pod_objects:
-        engine.state.put_pod(convert(Pod, obj))
+        engine.state.pods.put(convert(Pod, obj))
     with quiet() as clock:
         bindings = [e for e in engine.cycle(1.0).effects if isinstance(e, Bind)]
     by_uid = {obj["metadata"]["uid"]: obj for obj in pod_objects}
@@ -147,7 +147,7 @@ def reference(node_count: int, seconds: float = 3.0) -> float:
     """Pods per CPU second of the plain rescan: every node asked for every pod."""
     engine, _ = engine_with(DEVICES, node_count)
     for obj in pods(200, 20):
-        engine.state.put_pod(convert(Pod, obj))
+        engine.state.pods.put(convert(Pod, obj))
     ledger = engine.state.ledger
     book = ledger.books["nvidia-vgpu"]
     done, began = 0, time.process_time()

@@ -85,12 +85,12 @@ def phases(nodes: int, pods: int) -> dict[str, float]:
     store = Store(nodes, pods, 1, 0)
     engine = Engine(parse_scheduler_conf(EVERYTHING))
     for raw in store.ready["queues"]:
-        engine.state.put_queue(decode(Queue, raw))
+        engine.state.groups.put_queue(decode(Queue, raw))
     taken: dict[str, float] = {}
     gc.collect()
     gc.freeze()
     gc.disable()
-    for name, kind, put in (("nodes", Node, engine.state.put_node), ("pods", Pod, engine.state.put_pod)):
+    for name, kind, put in (("nodes", Node, engine.state.bookings.put_node), ("pods", Pod, engine.state.pods.put)):
         reading = indexing = 0.0
         for start in range(0, len(store.ready[name]), 1000):
             page = b'{"items":[%s]}' % b",".join(store.ready[name][start : start + 1000])

@@ -50,11 +50,11 @@ class Stream:
         """Milliseconds of one cycle, from pods that arrived to decisions; the comings and goings are not counted."""
         state = self.engine.state
         for _ in range(min(self.at_once, max(0, len(self.running) - 500))):
-            state.drop_pod(self.running.pop(0))
+            state.pods.drop(self.running.pop(0))
         for _ in range(self.at_once):
             self.serial += 1
             pod = pending(f"s{self.serial}", number=1, memory=self.dice.choice((100, 200, 300)), cores=1)
-            state.put_pod(pod, self.now)
+            state.pods.put(pod, self.now)
         self.now += 0.1
         begin = time.perf_counter()
         plan = self.engine.cycle(self.now, self.dice)
@@ -122,7 +122,7 @@ def block_with_questions(stream: Stream, cycles: int, right: dict[str, Any], tol
 
 def measure(nodes: int, blocks: int, cycles: int) -> dict[str, Any]:
     engine = full_cluster(nodes)
-    engine.state.put_pod(pending("asked", number=2, memory=12000, cores=20), 0.0)
+    engine.state.pods.put(pending("asked", number=2, memory=12000, cores=20), 0.0)
     stream = Stream(engine, at_once=20)
     gc.collect()
     gc.freeze()  # as the scheduler does once it has read the cluster

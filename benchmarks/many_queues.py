@@ -31,9 +31,9 @@ class Cluster:
         self.queues, self.pods = queues, list[Json]()
         self.nodes = [node(f"n{i}", cards=8, mib=81920, cpu="96", memory="768Gi") for i in range(NODES)]
         for obj in self.nodes:
-            self.engine.state.put_node(convert(Node, obj))
+            self.engine.state.bookings.put_node(convert(Node, obj))
         for name in ("root", *(f"q{i}" for i in range(queues))):
-            self.engine.state.put_queue(convert(Queue, queue(name, parent="" if name == "root" else "root")))
+            self.engine.state.groups.put_queue(convert(Queue, queue(name, parent="" if name == "root" else "root")))
         self.told = ""
         for i in range(RUNNING):
             self.arrive(f"running-{i}", i, mib=None, nodeName=f"n{i % NODES}")
@@ -42,7 +42,7 @@ class Cluster:
     def arrive(self, name: str, number: int, mib: int | None = 4096, **spec: Any) -> None:
         made = pod(name, mib=mib, cpu="100m", queue=f"q{number % self.queues}", **spec)
         self.pods.append(made)
-        self.engine.state.put_pod(convert(Pod, made), 1.0)
+        self.engine.state.pods.put(convert(Pod, made), 1.0)
 
     def cycle(self, expected: int) -> float:
         """Seconds of one cycle that must place so many pods."""

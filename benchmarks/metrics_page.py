@@ -47,17 +47,17 @@ def cluster(nodes: int, pods: int) -> tuple[Engine, Held, dict[str, Pod]]:
     """An engine that has placed all pods, and what each of them was given."""
     engine = Engine(parse_scheduler_conf(EVERYTHING))
     state, now = engine.state, 1_800_000_000.0
-    state.put_queue(convert(Queue, queue("default")))
+    state.groups.put_queue(convert(Queue, queue("default")))
     for i in range(nodes):
         body = node(f"n{i:05d}", cards=CARDS, mib=MIB, cpu="192", memory="1536Gi")
-        state.put_node(convert(Node, body))
+        state.bookings.put_node(convert(Node, body))
     objects: dict[str, dict[str, Any]] = {}
     for i in range(pods):
         name = f"podgroup-{i}"
         obj = pod(f"p{i}", mib=8000 + i % 7 * 100, cores=10 + i % 5, cards=1, cpu="500m", group=name)
         objects[obj["metadata"]["uid"]] = obj
-        state.put_group(convert(PodGroup, {**group(name, minimum=1), "status": {"phase": "Inqueue"}}))
-        state.put_pod(convert(Pod, obj), now)
+        state.groups.put_group(convert(PodGroup, {**group(name, minimum=1), "status": {"phase": "Inqueue"}}))
+        state.pods.put(convert(Pod, obj), now)
     held: Held = {}
     known: dict[str, Pod] = {}
     while engine.has_work(now) and len(held) < pods:
@@ -71,7 +71,7 @@ def cluster(nodes: int, pods: int) -> tuple[Engine, Held, dict[str, Pod]]:
                 obj["metadata"]["annotations"].update(effect.annotations)
                 known[effect.name] = convert(Pod, obj)
                 engine.bound(effect.uid)
-                state.put_pod(known[effect.name], now)
+                state.pods.put(known[effect.name], now)
     assert len(held) == pods, f"only {len(held)} of {pods} pods were placed"
     return engine, held, known
 
@@ -185,7 +185,7 @@ def measure(nodes: int, pods: int, runs: int) -> dict[str, Any]:
         assert again is page, "a page that nothing changed since is the same page"
         taken["yardstick"].append(timed(lambda: generate_latest(registry))[0])
         for name in list(held)[:: max(1, len(held) // (pods // 100))][: pods // 100]:
-            engine.state.drop_pod(known[name])
+            engine.state.pods.drop(known[name])
             del held[name]
         moves[0] += 1
         before = metrics.devices.rendered

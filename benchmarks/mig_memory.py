@@ -52,12 +52,12 @@ ENOUGH = 55
 
 def fleet(rule: str, kind: str, memory: int) -> Engine:
     engine = Engine(parse_scheduler_conf(RULES[rule]))
-    engine.state.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
+    engine.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     for number in range(NODES):
         cards = (card(f"GPU-{number:02}-{i}", memory, 10, kind, mode="mig", places=True) for i in range(CARDS_EACH))
         node = vgpu_node(f"n{number:02}", *cards)
         node.status.allocatable |= {"pods": 500, "cpu": 64, "memory": "256Gi"}
-        engine.state.put_node(node)
+        engine.state.bookings.put_node(node)
     return engine
 
 

@@ -45,7 +45,7 @@ tiers:
 
 def engine(mig_policy: str) -> Engine:
     made = Engine(parse_scheduler_conf(CONF % mig_policy))
-    made.state.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
+    made.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     return made
 
 
@@ -54,7 +54,7 @@ def put_nodes(made: Engine, nodes: int, memory: int, kind: str, mode: str, *, pl
         cards = (card(f"GPU-{number}-{i}", memory, 10, kind, mode=mode, places=places) for i in range(8))
         node = vgpu_node(f"n{number}", *cards)
         node.status.allocatable |= {"pods": 500}
-        made.state.put_node(node)
+        made.state.bookings.put_node(node)
 
 
 def pending(name: str, **wanted: Any) -> Pod:
@@ -100,14 +100,14 @@ def full_cluster(nodes: int) -> Engine:
             pod = pod_of(f"b{number}-{half}", limits(8, 1), node=f"n{number}")
             pod.metadata.annotations |= {names.VGPU_IDS: "".join(ids[half * 8 : half * 8 + 8])}
             pod.status.phase = "Running"
-            made.state.put_pod(pod)
+            made.state.pods.put(pod)
     return made
 
 
 def explain_times(nodes: int) -> dict[str, float]:
     made = full_cluster(nodes)
     pod = pending("asked", number=2, memory=12000, cores=20)
-    made.state.put_pod(pod)
+    made.state.pods.put(pod)
 
     def timed(call: Callable[[], object]) -> float:
         made.placer.forget()  # else the second run would repeat what the first one said

@@ -82,11 +82,11 @@ def request(number: int, task: Row) -> Json:
 def fill(conf: str, nodes: list[Row], tasks: list[Row], seed: int) -> dict[str, float]:
     """Per cent of the GPU thousandths that are allocated when 100 and 130 % have arrived."""
     engine = Engine(parse_scheduler_conf(conf))
-    engine.state.put_queue(convert(Queue, queue("default")))
+    engine.state.groups.put_queue(convert(Queue, queue("default")))
     places = np.random.default_rng(seed + 900).permutation(len(nodes))
     machines = [machine(row, f"n{places[i]:04d}") for i, row in enumerate(nodes)]
     for obj in machines:
-        engine.state.put_node(convert(Node, obj))
+        engine.state.bookings.put_node(convert(Node, obj))
     capacity = 1000 * sum(int(row["gpu"]) for row in nodes)
     arrived = allocated = dropped = 0
     at: dict[str, float] = {}
@@ -95,17 +95,17 @@ def fill(conf: str, nodes: list[Row], tasks: list[Row], seed: int) -> dict[str, 
     for number, task in enumerate(arrivals(tasks, capacity, np.random.default_rng(seed))):
         obj = request(number, task)
         value = convert(Pod, obj)
-        engine.state.put_pod(value, 0.0)
+        engine.state.pods.put(value, 0.0)
         bind = next((e for e in engine.cycle(1000.0 + number).effects if isinstance(e, Bind)), None)
         arrived += demand(task)
         if bind is None:
-            engine.state.drop_pod(value)
+            engine.state.pods.drop(value)
             dropped += 1
             refused.append((len(placed), obj))
         else:
             obj["spec"]["nodeName"] = bind.node
             obj["metadata"]["annotations"].update(bind.annotations)
-            engine.state.put_pod(convert(Pod, obj), 0.0)
+            engine.state.pods.put(convert(Pod, obj), 0.0)
             placed.append(obj)
             allocated += demand(task)
         if arrived >= capacity:

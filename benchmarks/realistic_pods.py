@@ -109,14 +109,14 @@ def run(conf: str, case: str, node_count: int) -> dict[str, float]:
     """Pods per second of cycles, and the longest cycle in milliseconds."""
     nodes, pods = CASES[case](node_count)
     engine = Engine(parse_scheduler_conf(conf))
-    engine.state.put_queue(convert(Queue, queue("default")))
+    engine.state.groups.put_queue(convert(Queue, queue("default")))
     for obj in nodes:
-        engine.state.put_node(convert(Node, obj))
+        engine.state.bookings.put_node(convert(Node, obj))
     by_uid = {obj["metadata"]["uid"]: obj for obj in pods}
     waiting = [obj for obj in pods if not obj["spec"].get("nodeName")]
     for obj in pods:
         if obj["spec"].get("nodeName"):
-            engine.state.put_pod(convert(Pod, obj), 0.0)
+            engine.state.pods.put(convert(Pod, obj), 0.0)
     lengths: list[float] = []
     come, placed, now = 0, 0, 100.0
     gc.collect()
@@ -126,7 +126,7 @@ def run(conf: str, case: str, node_count: int) -> dict[str, float]:
         coming = waiting[come : placed + AT_ONCE]
         come += len(coming)
         for obj in coming:
-            engine.state.put_pod(convert(Pod, obj), 0.0)
+            engine.state.pods.put(convert(Pod, obj), 0.0)
         began = time.perf_counter()
         effects = engine.cycle(now, budget=BUDGET).effects
         lengths.append(time.perf_counter() - began)

@@ -29,10 +29,10 @@ def conf(arguments: dict[str, Any] | None = None, plugins: tuple[str, ...] = ("p
 
 def engine(*nodes: Node, text: str | None = None) -> Engine:
     made = Engine(parse_scheduler_conf(text or conf()), None, State())
-    made.state.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
+    made.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     for node in nodes:
         node.status.allocatable |= {"pods": 110}
-        made.state.put_node(node)
+        made.state.bookings.put_node(node)
     return made
 
 

@@ -99,15 +99,15 @@ class World:
         state, value = self.engine.state, copy.deepcopy(obj)
         match obj["kind"]:
             case "Node":
-                state.put_node(convert(Node, value))
+                state.bookings.put_node(convert(Node, value))
             case "Pod":
-                state.put_pod(convert(Pod, value), self.now)
+                state.pods.put(convert(Pod, value), self.now)
             case "PodGroup":
-                state.put_group(convert(PodGroup, value))
+                state.groups.put_group(convert(PodGroup, value))
             case "Queue":
-                state.put_queue(convert(Queue, value))
+                state.groups.put_queue(convert(Queue, value))
             case "PriorityClass":
-                state.put_priority_class(convert(PriorityClass, value))
+                state.groups.put_priority_class(convert(PriorityClass, value))
 
     def remove(self, kind: str, key: str) -> None:
         obj = self._table(kind).pop(key, None)
@@ -116,17 +116,17 @@ class World:
         state = self.engine.state
         match kind:
             case "Node":
-                state.drop_node(key)
+                state.bookings.drop_node(key)
             case "Pod":
                 self.forget_pod(obj)
             case "PodGroup":
-                state.drop_group(convert(PodGroup, obj))
+                state.groups.drop_group(convert(PodGroup, obj))
             case "Queue":
-                state.drop_queue(key)
+                state.groups.drop_queue(key)
 
     def forget_pod(self, obj: Json) -> None:
         """The watch event of a pod that is gone."""
-        self.engine.state.drop_pod(convert(Pod, copy.deepcopy(obj)))
+        self.engine.state.pods.drop(convert(Pod, copy.deepcopy(obj)))
 
     def delete_pod(self, name: str, namespace: str = "default") -> None:
         self.remove("Pod", f"{namespace}/{name}")

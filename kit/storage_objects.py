@@ -60,7 +60,7 @@ def store(world: World, *objects: Json) -> None:
            "CSIStorageCapacity": kept.put_capacity}  # fmt: skip
     for obj in objects:
         put[obj["kind"]](obj)
-        world.engine.state.storage_changed()
+        world.engine.state.volumes.changed()
 
 
 def driver(name: str = THIN) -> Json:

@@ -74,9 +74,9 @@ class Replay:
         self.state, self.now, self.serial = self.engine.state, 1000.0, 0
         self.shapes: dict[str, Json] = {}
         self.there: dict[str, Pod] = {}
-        self.state.put_queue(convert(Queue, queue("default")))
+        self.state.groups.put_queue(convert(Queue, queue("default")))
         for shape in data["clusters"][cluster]["nodes"]:
-            self.state.put_node(convert(Node, node_object(shape)))
+            self.state.bookings.put_node(convert(Node, node_object(shape)))
         for step in data["clusters"][cluster]["bound"]:
             self.shapes[step["pod"]] = step
             cards = [[[f"GPU-{where}-{index}", mib, cores] for where, index, mib, cores in step.get("ids", ())]]
@@ -124,16 +124,16 @@ class Replay:
         about["metadata"]["uid"] = f"group-{name}-{self.serial}"
         if found.spec.node_name:
             about["status"]["phase"] = "Running"
-        self.state.put_group(convert(PodGroup, about))
-        self.state.put_pod(found, self.now)
+        self.state.groups.put_group(convert(PodGroup, about))
+        self.state.pods.put(found, self.now)
         self.there[name] = found
         return found
 
     def drop(self, name: str) -> None:
         gone = self.there.pop(name, None)
         if gone is not None:
-            self.state.drop_pod(gone)
-            self.state.drop_group(convert(PodGroup, group(name, minimum=1)))
+            self.state.pods.drop(gone)
+            self.state.groups.drop_group(convert(PodGroup, group(name, minimum=1)))
 
 
 def differences(data: Json, entry: Json) -> Iterator[Difference]:

@@ -26,7 +26,7 @@ def test_d09_stray_separators_leave_no_gap_in_the_card_numbers() -> None:
 def test_d10_a_node_without_cards_refuses_a_pod_that_wants_some() -> None:
     plain = convert(Node, {"metadata": {"name": "n0"}, "status": {"allocatable": {names.VGPU_NUMBER: 10}}})
     made = engine(plain)
-    made.state.put_pod(pending("p", limits(1, 1000)))
+    made.state.pods.put(pending("p", limits(1, 1000)))
     assert binds(made) == {}
 
 
@@ -69,7 +69,7 @@ def test_d16_a_uuid_that_begins_another_is_not_taken_for_it() -> None:
 def test_d20_two_pods_of_one_cycle_get_two_slots() -> None:
     made = engine(mig_node())
     for name in ("a", "b"):
-        made.state.put_pod(pending(name, limits(1, 3000), limits(1, 3000)))
+        made.state.pods.put(pending(name, limits(1, 3000), limits(1, 3000)))
     slots = "".join(binds(made).values())
     assert sorted(part.split("]")[0] for part in slots.split("[")[1:]) == [f"group1-{i}" for i in range(4)]
 
@@ -77,10 +77,10 @@ def test_d20_two_pods_of_one_cycle_get_two_slots() -> None:
 def test_d22_an_emptied_card_is_free_for_another_group() -> None:
     made = engine(mig_node())
     old = bound("old", "GPU-m1[group1-2],NVIDIA,3000,0:")
-    made.state.put_pod(old)
-    made.state.put_pod(pending("p", limits(1, 20000)))
+    made.state.pods.put(old)
+    made.state.pods.put(pending("p", limits(1, 20000)))
     assert binds(made) == {}
-    made.state.drop_pod(old)
+    made.state.pods.drop(old)
     assert binds(made, 20.0) == {"p": "GPU-m1[group3-0],NVIDIA,20000,0:"}
 
 
@@ -103,11 +103,11 @@ def test_d25_a_slot_that_the_geometry_lost_quarantines_one_card() -> None:
     node = vgpu_node("n1", *(card(f"GPU-m{i}", 40960, 10, A100, mode="mig") for i in range(2)))
     made = engine(node)
     old = bound("old", "GPU-m0[group4-3],NVIDIA,3000,0:")
-    made.state.put_pod(old)
-    made.state.put_pod(pending("p", limits(1, 3000)))
+    made.state.pods.put(old)
+    made.state.pods.put(pending("p", limits(1, 3000)))
     assert binds(made) == {"p": "GPU-m1[group1-0],NVIDIA,3000,0:"}
-    made.state.drop_pod(old)
-    made.state.put_pod(pending("q", limits(1)))
+    made.state.pods.drop(old)
+    made.state.pods.put(pending("q", limits(1)))
     assert binds(made, 20.0) == {"q": "GPU-m0[group4-0],NVIDIA,40960,0:"}
 
 
@@ -115,7 +115,7 @@ def test_d26_spread_prefers_the_node_with_the_idle_card() -> None:
     made = engine(*(vgpu_node(n, card(f"GPU-{n}")) for n in ("n1", "n2")),
                   text=conf({**VGPU, "deviceshare.SchedulePolicy": "spread"}))  # fmt: skip
     for name in ("a", "b"):
-        made.state.put_pod(pending(name, limits(1, 1000)))
+        made.state.pods.put(pending(name, limits(1, 1000)))
     assert sorted(ids.split(",")[0] for ids in binds(made).values()) == ["GPU-n1", "GPU-n2"]
 
 

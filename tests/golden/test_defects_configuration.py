@@ -21,7 +21,7 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 def test_d01_deviceshare_alone_allocates_without_the_predicates_plugin() -> None:
     made = engine(two_cards(), text=conf(plugins=()))
-    made.state.put_pod(pending("p", limits(1, 1000)))
+    made.state.pods.put(pending("p", limits(1, 1000)))
     assert binds(made) == {"p": "GPU-aaa,NVIDIA,1000,0:"}
 
 
@@ -31,7 +31,7 @@ def test_d02_a_changed_configuration_takes_effect_and_a_removed_flag_is_off() ->
     assert made.families == []
     made.configure(parse_scheduler_conf(conf({**VGPU, "deviceshare.SchedulePolicy": "spread"})))
     for name in ("a", "b"):
-        made.state.put_pod(pending(name, limits(1, 1000)))
+        made.state.pods.put(pending(name, limits(1, 1000)))
     assert binds(made) == {"a": "GPU-aaa,NVIDIA,1000,0:", "b": "GPU-bbb,NVIDIA,1000,0:"}
 
 
@@ -99,7 +99,7 @@ def test_d37_values_of_exclusivity_rules_are_compared_as_text() -> None:
 
 def test_d40_a_percentage_is_a_parameter_and_not_a_resource_of_the_node() -> None:
     made = engine(two_cards())
-    made.state.put_pod(pending("p", limits(1, percent=25)))
+    made.state.pods.put(pending("p", limits(1, percent=25)))
     assert binds(made) == {"p": "GPU-aaa,NVIDIA,4096,0:"}
 
 

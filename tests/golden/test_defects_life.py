@@ -19,7 +19,7 @@ from pumice.wire.node_lock import LockView, may_release, may_take, parse_lock, r
 
 def test_d15_a_binding_carries_only_the_keys_of_this_feature() -> None:
     made = engine(two_cards())
-    made.state.put_pod(pending("p", limits(1, 100), annotations={"mine": "1"}))
+    made.state.pods.put(pending("p", limits(1, 100), annotations={"mine": "1"}))
     bind = next(e for e in made.cycle(10.0).effects if isinstance(e, Bind))
     six = {names.VGPU_NODE, names.VGPU_TIME, names.VGPU_IDS, names.DEVICES_TO_ALLOCATE, names.BIND_PHASE, names.BIND_TIME}
     assert set(bind.annotations) == six
@@ -35,7 +35,7 @@ def test_d27_pods_without_cards_say_nothing(caplog: pytest.LogCaptureFixture) ->
     made = engine(two_cards())
     plain = pod_of("plain", {"cpu": 1}, node="n1")
     plain.status.phase = "Running"
-    made.state.put_pod(plain)
+    made.state.pods.put(plain)
     made.cycle(10.0)
     assert (caplog.records, made.state.problems) == ([], {})
 
@@ -44,30 +44,30 @@ def test_d28_a_terminating_pod_keeps_its_card() -> None:
     made = engine(two_cards())
     going = bound("old", "GPU-aaa,NVIDIA,16384,0:")
     going.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-    made.state.put_pod(going)
-    made.state.put_pod(pending("p", limits(1)))
+    made.state.pods.put(going)
+    made.state.pods.put(pending("p", limits(1)))
     assert binds(made) == {"p": "GPU-bbb,NVIDIA,16384,0:"}
 
 
 def test_d29_a_failed_allocation_charges_nothing() -> None:
     made = engine(mig_node())
-    made.state.put_pod(pending("p", limits(1, 3000, 10), limits(1, 40000, 10)))
+    made.state.pods.put(pending("p", limits(1, 3000, 10), limits(1, 40000, 10)))
     assert binds(made) == {}
     assert used(made) == [(0, 0, 0)]
 
 
 def test_d30_a_pod_whose_binding_is_on_its_way_holds_its_cards() -> None:
     made = engine(two_cards())
-    made.state.put_pod(pending("a", limits(1)))
+    made.state.pods.put(pending("a", limits(1)))
     assert binds(made) == {"a": "GPU-aaa,NVIDIA,16384,0:"}
-    made.state.put_pod(pending("b", limits(1)))
+    made.state.pods.put(pending("b", limits(1)))
     assert binds(made, 11.0) == {"b": "GPU-bbb,NVIDIA,16384,0:"}
     assert made.state.ledger.holdings["uid-a"].state is Hold.ASSUMED
 
 
 def test_d31_a_refused_binding_gives_everything_back() -> None:
     made = engine(two_cards())
-    made.state.put_pod(pending("a", limits(1, 3000, 20)))
+    made.state.pods.put(pending("a", limits(1, 3000, 20)))
     binds(made)
     made.bind_failed("uid-a", 11.0)
     assert used(made) == [(0, 0, 0), (0, 0, 0)]
@@ -75,7 +75,7 @@ def test_d31_a_refused_binding_gives_everything_back() -> None:
 
 def test_d32_taking_an_eviction_back_restores_and_nothing_else() -> None:
     made = engine(two_cards())
-    made.state.put_pod(bound("old", "GPU-aaa,NVIDIA,8000,50:"))
+    made.state.pods.put(bound("old", "GPU-aaa,NVIDIA,8000,50:"))
     before = made.state.ledger.fingerprint()
     receipt = made.state.ledger.terminate("uid-old")
     assert receipt is not None
@@ -88,8 +88,8 @@ def test_d33_a_promise_on_what_is_being_released_writes_nothing() -> None:
     made = engine(vgpu_node("n1", card("GPU-aaa")))
     going = bound("old", "GPU-aaa,NVIDIA,16384,0:")
     going.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-    made.state.put_pod(going)
-    made.state.put_pod(pending("p", limits(1)))
+    made.state.pods.put(going)
+    made.state.pods.put(pending("p", limits(1)))
     assert binds(made) == {}
     assert made.state.ledger.pipelined == {}
 
@@ -109,7 +109,7 @@ def test_d35_an_unreadable_lock_expires_and_nobody_removes_a_lock_that_is_not_th
 def test_d36_two_pods_of_a_gang_on_one_node_are_decided_in_one_cycle() -> None:
     made = engine(two_cards(), text=conf({**VGPU, "deviceshare.NodeLockEnable": True}))
     for name in ("a", "b"):
-        made.state.put_pod(pending(name, limits(1, 1000)))
+        made.state.pods.put(pending(name, limits(1, 1000)))
     assert sorted(binds(made)) == ["a", "b"]
 
 
@@ -119,7 +119,7 @@ def test_d38_exclusivity_respects_pods_in_flight_and_looks_at_the_same_rule_only
     assert not isinstance(families_for(rules), Refusal)
     made = engine(two_cards(), text=text)
     for name, label in (("1", "a"), ("2", "a"), ("3", "b"), ("4", "b"), ("5", "a")):
-        made.state.put_pod(pending(name, limits(1, 1000), labels={"app": label}))
+        made.state.pods.put(pending(name, limits(1, 1000), labels={"app": label}))
     cards = {name: ids.split(",")[0] for name, ids in binds(made).items()}
     assert {cards["1"], cards["2"]} == {"GPU-aaa", "GPU-bbb"} == {cards["3"], cards["4"]}
     assert "5" not in cards

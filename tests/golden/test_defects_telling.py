@@ -33,7 +33,7 @@ def test_d43_pods_of_one_name_in_two_namespaces_share_upstreams_series_and_have_
     for namespace, memory in (("x", 1000), ("y", 2000)):
         pod = bound("p", f"GPU-aaa,NVIDIA,{memory},10:", namespace=namespace)
         pod.metadata.uid = f"uid-{namespace}"
-        made.state.put_pod(pod)
+        made.state.pods.put(pod)
     page = SchedulerMetrics(made).page().decode()
     name = "volcano_vgpu_device_memory_allocation_for_a_certain_pod"
     assert f'{name}{{devID="GPU-aaa",NodeName="n1",podName="p"}} 3000' in page
@@ -46,20 +46,20 @@ def test_d44_a_scrape_shows_the_ledger_and_nothing_of_what_is_gone() -> None:
     made = engine(two_cards())
     metrics = SchedulerMetrics(made)
     pod = bound("p", "GPU-aaa,NVIDIA,1000,10:")
-    made.state.put_pod(pod)
+    made.state.pods.put(pod)
     assert 'volcano_vgpu_device_allocated_memory{devID="GPU-aaa",NodeName="n1"} 1000' in metrics.page().decode()
     made.cycle(10.0)
     assert 'volcano_vgpu_device_allocated_memory{devID="GPU-aaa",NodeName="n1"} 1000' in metrics.page().decode()
-    made.state.drop_pod(pod)
+    made.state.pods.drop(pod)
     page = metrics.page().decode()
     assert 'volcano_vgpu_device_allocated_memory{devID="GPU-aaa",NodeName="n1"} 0' in page
     assert 'podName="p"' not in page
-    made.state.drop_node("n1")
+    made.state.bookings.drop_node("n1")
     assert "GPU-aaa" not in metrics.page().decode()
 
 
 def test_d45_the_reason_carries_the_cause_and_keeps_its_first_word() -> None:
     made = engine(two_cards())
-    made.state.put_pod(pending("p", limits(1, 20000)))
+    made.state.pods.put(pending("p", limits(1, 20000)))
     message = next(e.message for e in made.cycle(10.0).effects if isinstance(e, PodCondition))
     assert "1 hami-vgpuDeviceSharing: memory 2 of 2 cards" in message

@@ -44,7 +44,7 @@ tiers:
 def engine_with(**arguments: Any) -> Engine:
     text = "\n      ".join(f"{key.replace('__', '.')}: {value}" for key, value in arguments.items())
     engine = Engine(parse_scheduler_conf(CONF.format(arguments=text)))
-    engine.state.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
+    engine.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     return engine
 
 
@@ -89,14 +89,14 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
             name = f"n{world}-{number}"
             cards = facts_of(dice, name)
             desks[name] = Allocator(name, sharing, ResponseOptions(), random.Random(1), share(cards, sharing))
-            engine.state.put_node(convert(Node, hollow_node(name, cards, sharing)))
+            engine.state.bookings.put_node(convert(Node, hollow_node(name, cards, sharing)))
         theirs = vgpu_node("theirs", *(foreign_card(f"GPU-t-{i}", 40960, 10, "NVIDIA-NVIDIA A100-SXM4-40GB", mode="mig")
                                        for i in range(2)))  # fmt: skip
         theirs.status.allocatable |= {"pods": 100}
-        engine.state.put_node(theirs)
+        engine.state.bookings.put_node(theirs)
         pods = [pod_object(dice, number) for number in range(12)]
         for obj in pods:
-            engine.state.put_pod(convert(Pod, obj))
+            engine.state.pods.put(convert(Pod, obj))
         binds = [effect for effect in engine.cycle(100.0).effects if isinstance(effect, Bind)]
         for bind in binds:
             obj = next(pod for pod in pods if pod["metadata"]["uid"] == bind.uid)
@@ -122,14 +122,15 @@ def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
         cards = tuple(replace(card, mig=False, memory=16384 * MIB) for card in facts_of(dice, f"n{world}"))
         legacy = Legacy("share", 1)
         units = {names.GPU_MEMORY: str(len(legacy.units(cards, {}))), names.GPU_NUMBER: str(len(cards)), "pods": "100"}
-        engine.state.put_node(convert(Node, {"metadata": {"name": "n"}, "status": {"capacity": units, "allocatable": units}}))
+        status = {"capacity": units, "allocatable": units}
+        engine.state.bookings.put_node(convert(Node, {"metadata": {"name": "n"}, "status": status}))
         allocator = ShareAllocator("n", legacy, cards)
         for number in range(6):
             amount = dice.choice((1000, 5000, 9000, 16384))
             obj = {"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "status": {"phase": "Pending"},
                    "spec": {"schedulerName": "volcano",
                             "containers": [{"name": "c", "resources": {"limits": {names.GPU_MEMORY: amount}}}]}}  # fmt: skip
-            engine.state.put_pod(convert(Pod, obj))
+            engine.state.pods.put(convert(Pod, obj))
             for bind in (e for e in engine.cycle(100.0 + number).effects if isinstance(e, Bind)):
                 bound = {**obj, "metadata": {**obj["metadata"], "annotations": bind.annotations},
                          "spec": {**obj["spec"], "nodeName": "n"}, "status": BOUND}  # fmt: skip

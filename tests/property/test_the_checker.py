@@ -19,9 +19,9 @@ from kit.objects import pod
 from pumice.engine.framework import Framework
 from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.plugins import predicates
+from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
-from pumice.engine.state.waiting import Waiting
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400
@@ -75,7 +75,7 @@ def cards_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Waiting, "wake", lambda self, cls: None)
+    patch.setattr(Agenda, "wake", lambda self, cls: None)
 
 
 def gains_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def gains_are_not_told(patch: pytest.MonkeyPatch) -> None:
 
 
 def releases_wake_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Waiting, "wake_waiting", lambda self: None)
+    patch.setattr(Agenda, "wake_waiting", lambda self: None)
 
 
 def every_gang_is_ready(patch: pytest.MonkeyPatch) -> None:

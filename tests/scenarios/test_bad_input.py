@@ -137,7 +137,7 @@ def test_a_priority_class_made_again_with_another_value_reorders_who_waits() -> 
     for name, named in (("m", "mine"), ("t", "theirs")):
         world.add(group(name, minimum=1, priority_class=named), pod(name, cpu="1", group=name))
     world.settle()
-    world.engine.state.drop_priority_class("mine")
+    world.engine.state.groups.drop_priority_class("mine")
     assert world.engine.state.jobs["default/m"].priority == 0
     world.add(priority_class("mine", 3))
     assert world.engine.state.jobs["default/m"].problem == ""

@@ -93,18 +93,18 @@ def test_the_limit_of_sla_is_reckoned_from_the_date_of_the_job_once_and_no_setti
 ) -> None:
     engine = Engine(parse_scheduler_conf(conf("sla", "predicates")))
     state = engine.state
-    state.put_queue(convert(Queue, queue("default")))
-    state.put_node(convert(Node, node("n1", cpu="1")))
+    state.groups.put_queue(convert(Queue, queue("default")))
+    state.bookings.put_node(convert(Node, node("n1", cpu="1")))
     wanted = group("g", minimum=1)
     wanted["metadata"] |= {"annotations": {"sla-waiting-time": "2h"}, "creationTimestamp": stamp(created)}
-    state.put_group(convert(PodGroup, wanted))
-    state.put_pod(convert(Pod, pod("a", cpu="4", group="g")), 0.0)
+    state.groups.put_group(convert(PodGroup, wanted))
+    state.pods.put(convert(Pod, pod("a", cpu="4", group="g")), 0.0)
     engine.cycle(0.0, wall=EPOCH)
     job = state.jobs["default/g"]
     sla = next(plugin for plugin in engine.framework.plugins if plugin.name == "sla")
     due = sla.job_due(job)
     assert due == (HOUR if created < EPOCH else 2 * HOUR)  # a date in the future is a clock that differs from ours
-    state.activate(job)
+    state.agenda.activate(job)
     engine.cycle(60.0, wall=EPOCH + 60.0 + step)
     assert sla.job_due(job) == due
 

@@ -35,7 +35,7 @@ def cluster(policy: str, *nodes: Node) -> Engine:
     engine = engine_of(Case(scheduler_conf=guide_conf(policy)))
     for node in nodes:
         node.status.allocatable |= {"pods": 110, "cpu": "64", "memory": "256Gi"}
-        engine.state.put_node(node)
+        engine.state.bookings.put_node(node)
     return engine
 
 
@@ -45,7 +45,7 @@ def arrive(engine: Engine, count: int, memory: int, **notes: str) -> list[str]:
     for number in range(count):
         pod = pod_of(f"p{number}", limits(1, memory) | {"cpu": "1", "memory": "1Gi"}, annotations=notes)
         pod.spec.scheduler_name, pod.status.phase = "volcano", "Pending"
-        engine.state.put_pod(pod)
+        engine.state.pods.put(pod)
         effects = engine.cycle(100.0 + number).effects
         found += [f"{e.node}/{e.annotations[names.VGPU_IDS].split(',')[0]}" for e in effects if isinstance(e, Bind)]
     return found
@@ -72,7 +72,7 @@ def test_a_pod_may_ask_for_another_policy_than_the_cluster() -> None:
     busy.status.phase = "Running"
     for notes, expected in (({}, "n0/GPU-00"), ({names.NODE_POLICY: "spread"}, "n1/GPU-10")):
         engine = cluster("binpack", *two_by_two())
-        engine.state.put_pod(busy)
+        engine.state.pods.put(busy)
         assert arrive(engine, 1, 4000, **notes) == [expected]
 
 
@@ -105,7 +105,7 @@ def test_a_pod_that_names_no_mode_takes_shares_on_any_node_before_a_slot_on_any_
     engine = engine_of(Case(scheduler_conf=yaml.safe_dump(text)))
     for node in (mig, plain):
         node.status.allocatable |= {"pods": 110, "cpu": "64", "memory": "256Gi"}
-        engine.state.put_node(node)
+        engine.state.bookings.put_node(node)
     assert [place.split("/")[0] for place in arrive(engine, 3, 3000)] == ["b-plain", "b-plain", "a-mig"]
 
 
@@ -115,5 +115,5 @@ def test_a_pods_own_node_policy_counts_where_the_cluster_has_none(own: str) -> N
     busy = pod_of("busy", limits(1, 4000), node=f"n{used}", annotations={names.VGPU_IDS: f"GPU-{used}0,NVIDIA,4000,0:"})
     busy.status.phase = "Running"
     engine = cluster("", *two_by_two())
-    engine.state.put_pod(busy)
+    engine.state.pods.put(busy)
     assert arrive(engine, 1, 4000, **{names.NODE_POLICY: own, names.CARD_POLICY: own}) == ["n1/GPU-10"]

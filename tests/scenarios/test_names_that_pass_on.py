@@ -35,7 +35,7 @@ SPACE: Json = {"kind": "Namespace", "metadata": {"name": "default", "labels": {"
 KINDS: dict[str, tuple[Resource, Json, Known]] = {
     "node": (volcano.NODES, node("n1"), lambda s: "n1" in s.ledger.table.row_of),
     "namespace": (volcano.NAMESPACES, SPACE, lambda s: "default" in s.ledger.terms.namespaces),
-    "priority class": (volcano.PRIORITY_CLASSES, priority_class("p", 7), lambda s: "p" in s.priority_classes),
+    "priority class": (volcano.PRIORITY_CLASSES, priority_class("p", 7), lambda s: "p" in s.groups.priority_classes),
     "queue": (volcano.QUEUES, queue("q"), lambda s: "q" in s.queues and s.queues["q"].present),
     "PodGroup": (volcano.POD_GROUPS, group("g", minimum=1),
                  lambda s: "default/g" in s.jobs and s.jobs["default/g"].group is not None),

@@ -95,7 +95,7 @@ def test_volumes_that_are_attached_already_cost_nothing_and_attachments_without_
     assert world.node_of("third") == ""
     assert "2 node(s) exceed max volume count" in world.condition("third")["message"]
     world.engine.state.volumes.drop_attachment({"metadata": {"name": "a"}})
-    world.engine.state.storage_changed()
+    world.engine.state.volumes.changed()
     world.settle()
     assert world.node_of("third") == "n1"
 

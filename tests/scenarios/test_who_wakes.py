@@ -151,7 +151,7 @@ def case_anti_affinity_by_namespace() -> Case:
     shuns = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
     def quiet(world: World) -> None:
-        world.engine.state.put_namespace("other", {"team": "quiet"})
+        world.engine.state.bookings.put_namespace("other", {"team": "quiet"})
 
     return Case([node("n1"), node("n2", cpu="0"), pod("neighbour", namespace="other", cpu="1", nodeName="n1")],
                 pod("w", cpu="1", affinity=shuns), "pod anti-affinity rules", quiet)  # fmt: skip
@@ -256,7 +256,7 @@ class Watcher:
 def test_a_pod_sleeps_until_what_it_waits_for_happens(name: str) -> None:
     case = CASES[name]()
     world = World()
-    world.engine.state.put_namespace("other", {"team": "loud"})
+    world.engine.state.bookings.put_namespace("other", {"team": "loud"})
     world.add(*case.having, case.waits)
     world.settle()
     assert world.node_of("w") == ""

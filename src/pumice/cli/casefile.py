@@ -89,13 +89,13 @@ def engine_of(case: Case) -> Engine:
     engine = Engine(conf, devices, State(scheduler_names=frozenset(case.scheduler_names)))
     state = engine.state
     for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
-        state.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
+        state.groups.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
     put: dict[str, Any] = {
-        "namespaces": lambda o: state.put_namespace(o["metadata"]["name"], o["metadata"].get("labels") or {}),
-        "nodes": lambda o: state.put_node(convert(Node, o)),
-        "queues": lambda o: state.put_queue(convert(Queue, o)),
-        "priorityClasses": lambda o: state.put_priority_class(convert(PriorityClass, o)),
-        "podGroups": lambda o: state.put_group(convert(PodGroup, o)),
+        "namespaces": lambda o: state.bookings.put_namespace(o["metadata"]["name"], o["metadata"].get("labels") or {}),
+        "nodes": lambda o: state.bookings.put_node(convert(Node, o)),
+        "queues": lambda o: state.groups.put_queue(convert(Queue, o)),
+        "priorityClasses": lambda o: state.groups.put_priority_class(convert(PriorityClass, o)),
+        "podGroups": lambda o: state.groups.put_group(convert(PodGroup, o)),
         "claims": state.volumes.put_claim,
         "volumes": state.volumes.put_volume,
         "storageClasses": state.volumes.put_class,
@@ -103,7 +103,7 @@ def engine_of(case: Case) -> Engine:
         "csiDrivers": state.volumes.put_driver,
         "csiStorageCapacities": state.volumes.put_capacity,
         "volumeAttachments": state.volumes.put_attachment,
-        "pods": lambda o: state.put_pod(convert(Pod, o), case.now),
+        "pods": lambda o: state.pods.put(convert(Pod, o), case.now),
     }
     for kind, action in put.items():
         for number, item in enumerate(case.objects.get(kind, ())):

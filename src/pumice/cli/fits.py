@@ -43,7 +43,7 @@ def fits(
     taken = True
     for pod in pods:
         engine = engine_of(case)
-        engine.state.put_pod(pod, case.now)
+        engine.state.pods.put(pod, case.now)
         found = explain(engine, pod, now=case.now)
         show(found, output)
         taken = taken and bool(found.node) and found.gates in ((), (OVERTAKEN,))

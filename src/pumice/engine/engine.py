@@ -45,6 +45,8 @@ class Engine:
         self.state = state or State()
         self.device_config = device_config
         self.families: list[Family] = []
+        self._served: tuple[Settings, DeviceConfig | None] | None = None
+        """What the families were made of."""
         self.configure(conf or parse_scheduler_conf(DEFAULT_CONF), device_config)
 
     # -- configuration ------------------------------------------------------------------------------------------
@@ -63,22 +65,15 @@ class Engine:
         remarks = _remarks(conf, settings, framework)
         if strict and remarks:
             raise BadInput(f"{remarks[0]} (strict)")
-        same = getattr(self, "settings", None) == settings and self.device_config == device_config and families is None
         self.conf, self.settings, self.device_config, self.framework = conf, settings, device_config, framework
-        if not same or not hasattr(self, "placer"):
-            self.families = made
+        if self._served != (settings, device_config) or families is not None:
+            self._served, self.families = (settings, device_config), made
             self.state.set_families(made, settings)
         self.placer = Placer(self.state, framework)
         self.state.count_images(counted=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
-        self.state.patience, complaints = patience_of(conf)
-        self.state.promises.clear()
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
-        for job in self.state.jobs.values():
-            job.sort_key = None
-            self.state.activate(job)
-        self.state.sleeping.clear()
-        self.state.unexplained.clear()
-        self.state.woken_at = -1
+        patience, complaints = patience_of(conf)
+        self.state.agenda.start_over(self.state.jobs.values(), patience)
         return complaints + remarks
 
     @property
@@ -102,39 +97,36 @@ class Engine:
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""
-        return self.stirred or min(self.state.due, self._leaves) <= now or (self.outdated and self.state.retell_at <= now)
+        agenda = self.state.agenda
+        return self.stirred or min(agenda.due, self._leaves) <= now or (self.outdated and agenda.retell_at <= now)
 
     @property
     def stirred(self) -> bool:
         """Whether something has happened that a cycle should look at, whatever the time."""
-        return bool(self.state.dirty or self.state.settled) or self.pressing
+        return bool(self.state.agenda.dirty or self.state.agenda.settled) or self.pressing
 
     @property
     def pressing(self) -> bool:
         """Whether some pod may get a place or a reason; else there is status to be written at most."""
-        state = self.state
-        return bool(
-            state.unexplained
-            or (state.released and state.waiting)
-            or ((state.sleeping or state.waiting) and self.placer.news != state.woken_at)
-            or any(queue.active and queue.present for queue in state.queues.values())
-        )
+        active = any(queue.active and queue.present for queue in self.state.queues.values())
+        return active or self.state.agenda.pressing(self.placer.news)
 
     @property
     def outdated(self) -> bool:
         """Whether sleepers were told reasons that count other nodes than there are now."""
-        return bool(self.state.sleeping) and self.state.told_nodes != self.state.ledger.table.version
+        return self.state.agenda.outdated(self.state.ledger.table.version)
 
     @property
     def _leaves(self) -> float:
         """When a terminating pod has had its time, where somebody stands on one."""
-        return min(self.state.leaving.values(), default=float("inf")) if self.placer.standing else float("inf")
+        return self.state.pods.first_overdue if self.placer.standing else float("inf")
 
     def next_wake(self) -> float | None:
         """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
-        due = [self.state.due] if self.state.waiting or self.state.promises else []
+        agenda = self.state.agenda
+        due = [agenda.due] if agenda.waiting or agenda.promises else []
         due += [self._leaves] if self._leaves < float("inf") else []
-        due += [self.state.retell_at] if self.outdated else []
+        due += [agenda.retell_at] if self.outdated else []
         return min(due, default=None)
 
     # -- what became of the effects -----------------------------------------------------------------------------
@@ -147,31 +139,7 @@ class Engine:
             task.failures = 0
             if task.job.ready_count >= task.job.min_available:
                 task.job.refusals = 0
-            self.state.dirty[task.job] = None
-        return task
-
-    def evicting(self, uid: str) -> Task | None:
-        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2), unless the eviction
-        is refused. It stays charged until it is gone. None when it holds nothing."""
-        task = self.state.tasks.get(uid)
-        if task is None or task.job is None or uid not in self.state.ledger.holdings:
-            return None
-        receipt = self.state.ledger.terminate(uid)
-        if receipt is not None:
-            self.state.evictions[uid] = (receipt, task.status)
-        task.job.move(task, Status.RELEASING)
-        self.state.dirty[task.job] = None
-        return task
-
-    def eviction_refused(self, uid: str) -> Task | None:
-        """The pod stays after all: it is again what the watch last showed. None when it is going all the same."""
-        task, eviction = self.state.tasks.get(uid), self.state.evictions.pop(uid, None)
-        if task is None or task.job is None or eviction is None:
-            return None
-        receipt, shown = eviction
-        self.state.ledger.undo(receipt)
-        task.job.move(task, shown)
-        self.state.dirty[task.job] = None
+            self.state.agenda.look_at(task.job)
         return task
 
     def hold_back(self, job: Job, cause: str, now: float) -> float:
@@ -179,7 +147,7 @@ class Engine:
         pause = min(RETRY_LONGEST, GANG_RETRY_FIRST * 2.0 ** min(job.refusals, 12))
         job.refusals += 1
         job.held_until, job.held_because = now + pause, cause
-        self.state.wait(job, job.held_until)
+        self.state.agenda.wait(job, job.held_until)
         job.retry_at = job.held_until
         return pause
 
@@ -201,7 +169,7 @@ class Engine:
         job: Job = task.job
         if task.status is not Status.BINDING:  # it is being deleted without ever having had a node
             self.state.ledger.release(uid)
-            self.state.wake_waiting()
+            self.state.agenda.wake_waiting()
             return None
         self.state.ledger.release(uid)
         if task.cls.constraints.claims:
@@ -211,9 +179,9 @@ class Engine:
         task.failures += 1
         task.retry_at = now + min(RETRY_LONGEST, RETRY_FIRST * 2 ** min(task.failures - 1, 12))
         job.retry_at = task.retry_at
-        self.state.dirty[job] = None
-        self.state.activate(job)
-        self.state.wake_waiting()
+        self.state.agenda.look_at(job)
+        self.state.agenda.activate(job)
+        self.state.agenda.wake_waiting()
         return task
 
 

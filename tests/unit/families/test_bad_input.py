@@ -125,22 +125,22 @@ def test_a_foreign_annotation_that_claims_the_same_memory_leaves_no_room_and_not
 def test_a_card_that_disappears_while_booked_and_comes_back_is_charged_again() -> None:
     conf = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments: {deviceshare.VGPUEnable: true}\n'
     engine = Engine(parse_scheduler_conf(conf))
-    engine.state.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
+    engine.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     both, one = vgpu_node("n1", card("GPU-a"), card("GPU-b")), vgpu_node("n1", card("GPU-b"))
-    engine.state.put_node(both)
+    engine.state.bookings.put_node(both)
     pod = pod_of("p", limits(2, 1000), node="n1", annotations={names.VGPU_IDS: "GPU-a,NVIDIA,1000,0:GPU-b,NVIDIA,1000,0:"})
     pod.status.phase = "Running"
-    engine.state.put_pod(pod)
+    engine.state.pods.put(pod)
 
     def used() -> list[int]:
         return [usage.memory for usage in engine.state.ledger.books["nvidia-vgpu"].nodes["n1"].usages]
 
     assert used() == [1000, 1000]
-    engine.state.put_node(one)
+    engine.state.bookings.put_node(one)
     assert used() == [1000]
-    engine.state.put_node(both)
+    engine.state.bookings.put_node(both)
     assert used() == [1000, 1000]
-    engine.state.drop_pod(pod)
+    engine.state.pods.drop(pod)
     assert used() == [0, 0]
 
 

@@ -306,7 +306,7 @@ class Scheduler:
 
     def _tell_notes(self) -> None:
         """Say on PodGroups and queues what of them has no effect yet."""
-        unsaid = self.engine.state.unsaid
+        unsaid = self.engine.state.groups.unsaid
         for (kind, key), (uid, text) in unsaid.items():
             namespace, _, name = key.rpartition("/")
             self.writer.put(Event(kind, volcano.SCHEDULING_API, namespace, name, uid, "Warning", "WithoutEffect", text))
@@ -319,7 +319,7 @@ class Scheduler:
         those that could not be made, and why; the pods that wait for them are told."""
         refused: dict[str, str] = {}
         for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
-            known = self.engine.state.queue(name)
+            known = self.engine.state.groups.queue(name)
             if known.present:
                 continue
             made: object = default_queue(name, reclaimable=reclaimable)
@@ -331,7 +331,7 @@ class Scheduler:
                 if error.code != 404:
                     known.uncreated = refused[name] = error.message
                     continue
-            self.engine.state.put_queue(msgspec.convert(made, Queue, strict=False))
+            self.engine.state.groups.put_queue(msgspec.convert(made, Queue, strict=False))
             self._wake.set()
         return refused
 

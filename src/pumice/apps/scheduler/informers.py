@@ -116,7 +116,7 @@ class Informers:
         except Exception:  # whoever wrote it, one object must not end the scheduler, again and again at each start
             self.set_aside += 1
             log.exception("object set aside kind=%s", name)
-        if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated or self.engine.state.unsaid):
+        if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated or self.engine.state.groups.unsaid):
             self.wake.set()
 
     def arrived(self, name: str) -> None:
@@ -131,11 +131,11 @@ class Informers:
     def _on_pod(self, event: WatchEvent) -> None:
         pod = _object(Pod, event)
         if event.type == "DELETED":
-            self.engine.state.drop_pod(pod)
+            self.engine.state.pods.drop(pod)
         else:
             state = self.engine.state
             known = len(state.tasks)
-            state.put_pod(pod, self.clock.monotonic())
+            state.pods.put(pod, self.clock.monotonic())
             if len(state.tasks) > known and not pod.spec.node_name and self.synced.is_set():
                 self.seen(state.tasks[pod.metadata.uid])
 
@@ -143,35 +143,35 @@ class Informers:
         node = _object(Node, event)
         labels, chosen = node.metadata.labels, self.node_selector
         if event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen)):
-            self.engine.state.drop_node(node.metadata.name, node.metadata.uid)
+            self.engine.state.bookings.drop_node(node.metadata.name, node.metadata.uid)
         else:
-            self.engine.state.put_node(node)
+            self.engine.state.bookings.put_node(node)
 
     def _on_group(self, event: WatchEvent) -> None:
         group = _object(PodGroup, event)
         if event.type == "DELETED":
-            self.engine.state.drop_group(group)
+            self.engine.state.groups.drop_group(group)
         else:
-            self.engine.state.put_group(group)
+            self.engine.state.groups.put_group(group)
 
     def _on_queue(self, event: WatchEvent) -> None:
         queue = decode(Queue, event.raw)
         if event.type == "DELETED":
-            self.engine.state.drop_queue(queue.metadata.name, queue.metadata.uid)
+            self.engine.state.groups.drop_queue(queue.metadata.name, queue.metadata.uid)
         else:
-            self.engine.state.put_queue(queue)
+            self.engine.state.groups.put_queue(queue)
 
     def _on_namespace(self, event: WatchEvent) -> None:
         meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
         if self._heeds("Namespace", meta.name, meta.uid, event):
-            self.engine.state.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
+            self.engine.state.bookings.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
 
     def _on_priority_class(self, event: WatchEvent) -> None:
         cls = decode(PriorityClass, event.raw)
         if event.type == "DELETED":
-            self.engine.state.drop_priority_class(cls.metadata.name, cls.metadata.uid)
+            self.engine.state.groups.drop_priority_class(cls.metadata.name, cls.metadata.uid)
         else:
-            self.engine.state.put_priority_class(cls)
+            self.engine.state.groups.put_priority_class(cls)
 
     def _on_json(self, kind: str, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
         def handle(event: WatchEvent) -> None:
@@ -179,7 +179,7 @@ class Informers:
             meta = obj.get("metadata") or {}
             if self._heeds(kind, f"{meta.get('namespace', '')}/{meta.get('name', '')}", meta.get("uid", ""), event):
                 (drop if event.type == "DELETED" else put)(obj)
-                self.engine.state.storage_changed()
+                self.engine.state.volumes.changed()
 
         return handle
 

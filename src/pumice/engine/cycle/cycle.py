@@ -115,16 +115,16 @@ class Cycle:
         state = self.state
         self.placer.fallen.clear()
         self._give_up()
-        state.wake_due(self.now)
-        if state.images.fresh:
-            state.sort_by_images()
+        state.agenda.wake_due(self.now)
+        if state.classes.images.fresh:
+            state.pods.sort_by_images()
         for job in self.placer.standing:  # they take their part again before others see it
-            if job.key in state.jobs:
-                state.activate(job)
+            if job.known:
+                state.agenda.activate(job)
         self._wake()
         self._hope()
-        state.retell(state.ledger.table.version, self.now)
-        for job in state.dirty:
+        state.agenda.retell(state.ledger.table.version, self.now)
+        for job in state.agenda.dirty:
             job.settle()
         for plugin in self.framework.plugins:
             before = self.tick()
@@ -133,32 +133,24 @@ class Cycle:
 
     def _wake(self) -> None:
         """Offer what was released to the classes that sleep, as far as the time allows; the others come next cycle."""
-        state, begin = self.state, self.tick()
-        end = self.placer.news
-        if state.woken_at == end:
+        agenda, begin = self.state.agenda, self.tick()
+        news = self.placer.news
+        if agenda.woken_at == news:
             return
         if self.placer.changed_elsewhere():
-            for job in list(state.waiting):
+            for job in list(agenda.waiting):
                 if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values()):
-                    state.activate(job)
-        for cls in list(state.sleeping):
-            if self.placer.is_asleep(cls):
-                state.sleeping[cls] = state.sleeping.pop(cls)  # to the end of the row
-            else:
-                state.wake(cls)
-            if self.tick() - begin > self.budget / 4:
-                return
-        state.woken_at = end
+                    agenda.activate(job)
+        agenda.offer(news, self.placer.is_asleep, lambda: self.tick() - begin > self.budget / 4)
 
     def _give_up(self) -> None:
         """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
         is promised to nobody until it is gone, which it and who stood on it are told."""
         state = self.state
-        for uid in [uid for uid, until in state.leaving.items() if until <= self.now]:
-            del state.leaving[uid]
+        for uid in state.pods.take_overdue(self.now):
             if not state.ledger.give_up(uid):
                 continue
-            namespace, _, name = state.name_of(uid).partition("/")
+            namespace, _, name = state.pods.name_of(uid).partition("/")
             node = state.ledger.holdings[uid].node
             text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
             self.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
@@ -197,9 +189,8 @@ class Cycle:
         if not self.out_of_time():
             for queue in self.queues():
                 for job in [job for job in queue.active if job not in self.tried]:
-                    state.wait(job, self.now + RETRY)  # no action of this configuration looks at it
-        state.dirty.clear()
-        state.settled.clear()
+                    state.agenda.wait(job, self.now + RETRY)  # no action of this configuration looks at it
+        state.agenda.close()
 
     def _let_go(self) -> None:
         """Take back what standing gangs hold. Nothing of it reached the world, and no Binding may rest on it. Rows of gangs
@@ -209,7 +200,7 @@ class Cycle:
         for job, rows in before.items():
             if job in now:
                 continue
-            if job.key in self.state.jobs and job not in self.tried:
+            if job.known and job not in self.tried:
                 now[job] = rows  # no time for it in this cycle
                 continue
             for row in rows:
@@ -218,32 +209,32 @@ class Cycle:
 
     def _put_to_rest(self, job: Job) -> None:
         """A job that was tried leaves the active set until something that it waits for happens."""
-        state = self.state
-        if job.key not in state.jobs:
+        agenda = self.state.agenda
+        if not job.known:
             return
         pending = [t for t in job.pending.values() if not t.gated]
         if job.held_until > self.now:
             job.retry_at = job.held_until
-            state.wait(job, job.held_until)
+            agenda.wait(job, job.held_until)
             return
         if job in self.invalid or (not pending and not job.is_pending()):
-            job.queue.active.pop(job, None)
+            agenda.dismiss(job)
             return
         if job.phase == INQUEUE and job.inqueue:
-            state.bound_promise(job, self.now)
+            agenda.bound_promise(job, self.now)
         hoping = [t for t in pending if not self.never(t)]
         asleep = {t.cls for t in hoping if self.placer.is_asleep(t.cls)}
         if pending and not hoping:
-            state.sleep(job, ())
+            agenda.sleep(job, ())
         elif job in self.blocked or job in self.discarded or job in self.placer.standing:
-            state.wait(job, self._again(job))
+            agenda.wait(job, self._again(job))
         elif any(t.retry_at > self.now for t in pending):
             job.retry_at = min(t.retry_at for t in pending if t.retry_at > self.now)
-            state.wait(job, job.retry_at)
+            agenda.wait(job, job.retry_at)
         elif all(t.cls in asleep for t in hoping):
-            state.sleep(job, asleep)
+            agenda.sleep(job, asleep)
         elif not self.out_of_time():  # else it is not finished with, and stays active
-            state.wait(job, self._again(job))
+            agenda.wait(job, self._again(job))
 
     def _again(self, job: Job) -> float:
         """When to look at a job that waits for room although nothing was released."""
@@ -261,15 +252,14 @@ class Cycle:
             task.puzzling, task.error = False, self.placer.why(task.cls).text
             self._despair(task, self.placer.hopeless(task.cls))
             return
-        task.puzzling = True
-        self.state.unexplained.setdefault(task.cls, {})[task] = None
+        self.state.agenda.ask_why(task)
 
     def _explain(self) -> None:
         """Work out reasons while there is time; at least one class per cycle. The rest waits for the next cycle."""
         state, begin = self.state, self.tick()
         end = state.ledger.table.changes.end
-        for cls in list(state.unexplained):
-            tasks = state.unexplained.pop(cls)
+        for cls in list(state.agenda.unexplained):
+            tasks = state.agenda.take_unexplained(cls)
             pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
             if not pending:
                 continue
@@ -292,9 +282,9 @@ class Cycle:
             return
         job.mark(task, gated=task.gated, hopeless=hopeless)
         if hopeless:
-            self.state.wake_waiting()
+            self.state.agenda.wake_waiting()
             if job.stalled:
-                self.state.end_promise(job)
+                self.state.agenda.end_promise(job)
 
     # -- jobs that may take part --------------------------------------------------------------------------------
 
@@ -318,11 +308,11 @@ class Cycle:
         for job in [job for job in queue.active if job.held_until > self.now]:
             job.refusal = self.blocked[job] = job.held_because
             self.tried[job] = None
-            self.state.wait(job, job.held_until)
+            self.state.agenda.wait(job, job.held_until)
         found = [job for job in queue.active if self.present(job)]
         if len(found) < len(queue.active) and queue.present:
             for job in [job for job in queue.active if not self.present(job)]:
-                self.state.wait(job, job.wait_until if job.wait_until > self.now else self.now + RETRY)
+                self.state.agenda.wait(job, job.wait_until if job.wait_until > self.now else self.now + RETRY)
         return found
 
 
@@ -339,7 +329,7 @@ class Statement:
         holding = Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks,
                           features=task.features)  # fmt: skip
         receipt = state.ledger.reserve(holding)
-        task.charged = state.charged(task.cls, choice.grants)
+        task.charged = state.charges.of(task.cls, choice.grants)
         self.job.mark(task, gated=task.gated, hopeless=False)
         self.job.move(task, Status.ALLOCATED)
         task.node, task.error = choice.node, ""
@@ -415,5 +405,5 @@ class Statement:
         if not self.job.scheduled_at:
             self.job.scheduled_at = cycle.wall
             cycle.measures.jobs.append(max(0.0, cycle.wall - self.job.created))
-        state.dirty[self.job] = None
+        state.agenda.look_at(self.job)
         self.steps.clear()

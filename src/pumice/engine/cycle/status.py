@@ -28,9 +28,9 @@ REWRITE_AFTER = 30.0
 def close(cycle: Cycle) -> list[Effect]:
     """Effects for every job that changed or was tried in this cycle."""
     effects: list[Effect] = []
-    queues: set[str] = set(cycle.state.settled)
-    for job in {**cycle.state.dirty, **cycle.tried, **cycle.explained}:
-        if job.key not in cycle.state.jobs:
+    queues: set[str] = set(cycle.state.agenda.settled)
+    for job in {**cycle.state.agenda.dirty, **cycle.tried, **cycle.explained}:
+        if not job.known:
             continue
         job.settle()
         queues.add(job.queue.name)
@@ -170,15 +170,15 @@ def condition(type_: str, reason: str, message: str, cycle: Cycle) -> PodGroupCo
 def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:
     """status.allocated of the queues that changed and of their ancestors (spec 13.6)."""
     state = cycle.state
-    touched = {queue.name for queue in state.rollup.update(state.queues, state.ancestors)}
+    touched = {queue.name for queue in state.groups.rollup.update(state.queues, state.groups.ancestors)}
     for name in names & state.queues.keys():
-        touched.update(queue.name for queue in (state.queues[name], *state.ancestors(state.queues[name])))
+        touched.update(queue.name for queue in (state.queues[name], *state.groups.ancestors(state.queues[name])))
     found: list[Effect] = []
     for name in sorted(touched):
         queue = state.queues[name]
         if not queue.present:
             continue
-        total = state.rollup.of(queue)
+        total = state.groups.rollup.of(queue)
         if total != queue.written:
             queue.written = total
             found.append(QueueAllocated(name, render(total)))

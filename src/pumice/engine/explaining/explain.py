@@ -142,7 +142,7 @@ def _placed(engine: Engine, key: str, holding: Holding) -> Explanation:
 def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
     """What in the pod itself keeps this scheduler from looking at it."""
     found = []
-    ours = engine.state.scheduler_names
+    ours = engine.state.pods.scheduler_names
     if pod.spec.scheduler_name not in ours:
         theirs = pod.spec.scheduler_name or "default-scheduler"
         found.append(f"its schedulerName is {theirs!r}; this scheduler places pods of {', '.join(sorted(ours))}")

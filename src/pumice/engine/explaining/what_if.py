@@ -66,7 +66,7 @@ class EngineOracle:
         for uid, holding in self.state.ledger.by_node.get(node, {}).items():
             task = self.state.tasks.get(uid)
             size = sum(piece.memory for grant in holding.grants for piece in grant.pieces)
-            found.append(Holder(uid, self.state.name_of(uid), task.priority if task else 0, size))
+            found.append(Holder(uid, self.state.pods.name_of(uid), task.priority if task else 0, size))
         return found
 
     def largest(self) -> int:
@@ -153,5 +153,5 @@ class Payer:
 
     def _pays(self, cls: PodClass, choice: Choice) -> bool:
         framework = self.engine.framework
-        amounts = self.engine.state.charged(cls, choice.grants) or cls.amounts
+        amounts = self.engine.state.charges.of(cls, choice.grants) or cls.amounts
         return not framework.overused(self.queue) and framework.allocatable(self.queue, amounts)

@@ -317,7 +317,7 @@ class Placer:
                 or len(kept.masked) != table.capacity
                 or (kept.terms_version != terms.version and self._shares_claims(cls))
                 or (kept.storage != self.state.volumes.version and bool(cls.constraints.claims))
-                or (kept.images != self.state.images.version and bool(cls.images))
+                or (kept.images != self.state.classes.images.version and bool(cls.images))
             )
             if not whole:
                 assert changed is not None
@@ -339,9 +339,9 @@ class Placer:
                     kept.changed(changed)
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
                 kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
-                kept.images = self.state.images.version
+                kept.images = self.state.classes.images.version
                 return kept
-        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.images.version)
+        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.classes.images.version)
         kept = ClassState(*seen, self.evaluation.scores(cls, None))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)

@@ -34,7 +34,7 @@ class Capability(Plugin):
         self._counted.clear()
         for queue in state.queues.values() if self.taken else ():
             if queue.allocated:
-                for above in state.ancestors(queue):
+                for above in state.groups.ancestors(queue):
                     if above in self.taken:
                         add(self.taken[above], queue.allocated.items())
 
@@ -68,7 +68,7 @@ class Capability(Plugin):
         """The queue itself and those above it whose capability counts for all below."""
         if not self.taken or self.state is None:
             return []
-        return [above for above in (queue, *self.state.ancestors(queue)) if above in self.taken]
+        return [above for above in (queue, *self.state.groups.ancestors(queue)) if above in self.taken]
 
 
 def _short(queue: QueueState, taken: Vector, amounts: Vector) -> str:

@@ -35,7 +35,7 @@ class Gang(Plugin):
 
     def close(self, cycle: Cycle) -> None:
         """Say on the PodGroup whether its gang stands (spec 13.2)."""
-        for job in {**cycle.state.dirty, **cycle.tried, **cycle.explained}:
+        for job in {**cycle.state.agenda.dirty, **cycle.tried, **cycle.explained}:
             if job.group is None or not job.tasks:
                 continue
             if self.job_ready(job):

@@ -56,7 +56,7 @@ class NodeOrder(Plugin):
         if self.balanced and _is_balanced(cls):
             total += self.balanced * _change_of_balance(table.dims.get(GPU), cls, alloc, used)
         if self.images and cls.images:
-            found = state.images.scores(cls.images, table.capacity)
+            found = state.classes.images.scores(cls.images, table.capacity)
             total += self.images * (found if rows is None else found[rows])
         return total
 
@@ -75,7 +75,7 @@ class NodeOrder(Plugin):
             after = _evenness(used[0] + asked.get(CPU, 0), used[1] + asked.get(MEMORY, 0), have)
             total += self.balanced * (50 + (50 + after - _evenness(used[0], used[1], have)) // 2)
         if self.images and cls.images:
-            total += self.images * int(state.images.scores(cls.images, state.ledger.table.capacity)[row])
+            total += self.images * int(state.classes.images.scores(cls.images, state.ledger.table.capacity)[row])
         return float(total)
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:

@@ -42,8 +42,8 @@ class Proportion(Plugin):
     def open(self, cycle: Cycle) -> None:
         state = cycle.state
         total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
-        kinds = sum(book.card_kinds_version for book in state.ledger.books.values())
-        self.shares.divide(state.queues.values(), total, state.expected_of, kinds)
+        kinds = state.ledger.card_kinds_version
+        self.shares.divide(state.queues.values(), total, state.charges.expected, kinds)
         self._total, self._reclaims, self._claims = total, "reclaim" in cycle.actions, None
 
     def queue_key(self, queue: QueueState) -> tuple[int, float]:

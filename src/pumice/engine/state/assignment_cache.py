@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from pumice.engine.state.classes import Kind
-from pumice.engine.state.ledger import Features
+from pumice.engine.state.features import Features
 from pumice.wire import kubernetes, names
 from pumice.wire.handed_out import handed_to
 from pumice.wire.objects import Container, Meta, Pod, PodSpec, PodStatus, is_admitted, is_mirror

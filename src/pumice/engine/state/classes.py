@@ -14,8 +14,8 @@ import msgspec
 
 from pumice.engine.state.constraints import Constraints, host_ports, pod_claims, read_constraints
 from pumice.engine.state.device_table import NO_MARKS
+from pumice.engine.state.features import Features
 from pumice.engine.state.images import Images, images_of
-from pumice.engine.state.ledger import Features
 from pumice.engine.state.resizing import while_resized
 from pumice.engine.state.resources import Request, Vector, pod_request, shared
 from pumice.families.protocol import Ask, Family, Marks

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pumice.engine.state.features import PodTerm, WeightedTerm
 from pumice.engine.state.selectors import Requirement, Requirements, parse_label_selector, parse_node_term
-from pumice.engine.state.terms import PodTerm, WeightedTerm
 from pumice.wire.objects import Container, Pod, Toleration
 
 Port = tuple[str, str, int]

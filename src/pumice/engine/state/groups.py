@@ -1,17 +1,17 @@
-"""PodGroups, queues and priority classes as the watch shows them, and the jobs that they make.
-"""
+"""PodGroups, queues and priority classes as the watch shows them, and the jobs that they make."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pumice.engine.state.bearers import Bearers
+from pumice.engine.state.agenda import Agenda
+from pumice.engine.state.bearers import Bearers, Versions
+from pumice.engine.state.interning import repack
 from pumice.engine.state.jobs import Job, QueueState, drop_group, read_group
 from pumice.engine.state.rollup import Rollup
-from pumice.engine.state.waiting import Waiting
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
-from pumice.wire.objects import Meta, Pod
+from pumice.wire.objects import Pod
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue, group_name_for, seconds
 from pumice.wire.without_effect import Row, asked_by_group
 
@@ -20,44 +20,34 @@ OWNED_WAIT = 1.0
 
 
 @dataclass(slots=True)
-class Groups(Waiting):
-    """Jobs by queue."""
+class Groups:
+    """Jobs and queues."""
 
+    agenda: Agenda
+    bearers: Bearers
+    """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""
+    versions: Versions
+    problems: dict[str, str]
     default_queue: str = DEFAULT_QUEUE
     implicit_groups: bool = True
     """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
+    jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
     rollup: Rollup = field(default_factory=Rollup)
-    lendings: int = 0
-    """How often something was lent to a queue beyond its share."""
-    lending_due: bool = False
-    """There was no time to lend to those who wait for it."""
-    problems: dict[str, str] = field(default_factory=dict)
-    bearers: Bearers = field(default_factory=Bearers)
-    """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""
     notes: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """What PodGroups and queues ask for that has no effect yet: kind and key to uid and words."""
     unsaid: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Those of them that nobody was told of."""
-    _versions: dict[str, int] = field(default_factory=dict)
-
-    def _stale(self, meta: Meta) -> bool:
-        """Whether an event is older than, or the same as, what is known (watches repeat themselves)."""
-        version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-        known = self._versions.get(meta.uid)
-        if version and known is not None and version <= known:
-            return True
-        if version:
-            self._versions[meta.uid] = version
-        return False
+    _lendings: int = 0
+    """How often something was lent to a queue beyond its share."""
 
     # -- PodGroups ------------------------------------------------------------------------------------------------
 
     def put_group(self, group: PodGroup) -> None:
         meta = group.metadata
         key = f"{meta.namespace}/{meta.name}"
-        if self._stale(meta):
+        if self.versions.stale(meta):
             return
         job = self.jobs.get(key)
         if job is not None and job.group is not None and job.group.metadata.uid != meta.uid:
@@ -71,11 +61,11 @@ class Groups(Waiting):
         echo = job.group is not None and job.group.spec == group.spec and job.group.status == group.status
         read_group(job, group, self._priority(job, group))
         if not echo:
-            self._touch(job)
+            self.agenda.touch(job)
 
     def drop_group(self, group: PodGroup) -> None:
         key = f"{group.metadata.namespace}/{group.metadata.name}"
-        self._versions.pop(group.metadata.uid, None)
+        self.versions.forget(group.metadata.uid)
         job = self.jobs.get(key)
         if job is not None and job.group is not None and job.group.metadata.uid != group.metadata.uid:
             return
@@ -83,8 +73,8 @@ class Groups(Waiting):
         self.notes.pop(("PodGroup", key), None)
         if job is not None:
             drop_group(job)  # a successor of the same name starts anew
-            self.wake_waiting()  # for what was promised to it
-            self._drop_if_empty(job)
+            self.agenda.wake_waiting()  # for what was promised to it
+            self.drop_if_empty(job)
 
     def _note(self, kind: str, key: str, uid: str, asked: Sequence[Row]) -> None:
         if not asked:
@@ -98,7 +88,7 @@ class Groups(Waiting):
 
     def put_queue(self, queue: Queue) -> None:
         name = queue.metadata.name
-        if self._stale(queue.metadata):
+        if self.versions.stale(queue.metadata):
             return
         if self.bearers.comes("Queue", name, queue.metadata.uid):
             self._forget_queue(name)
@@ -107,18 +97,18 @@ class Groups(Waiting):
         state.read(queue)
         self._note("Queue", name, state.uid, state.unserved)
         if state.parent != parent:
-            self.settled[parent] = None  # what it and its own parents hold is less now
+            self.agenda.look_at_queues([parent])  # what it and its own parents hold is less now
             self._look_for_circles(name)
         meaning = (queue.spec, queue.status.state)
         if state.meaning == meaning:
             return  # only the echo of the allocation that we wrote ourselves
         state.meaning = meaning
         for job in state.jobs:
-            self._touch(job)
-        self.wake_waiting()
+            self.agenda.touch(job)
+        self.agenda.wake_waiting()
 
     def drop_queue(self, name: str, uid: str = "") -> None:
-        self._versions.pop(uid, None)
+        self.versions.forget(uid)
         if self.bearers.goes("Queue", name, uid):
             self._forget_queue(name)
 
@@ -130,7 +120,7 @@ class Groups(Waiting):
             if not state.jobs:
                 del self.queues[name]
             self._look_for_circles(name)
-            self.wake_waiting()  # for what was guaranteed to it
+            self.agenda.wake_waiting()  # for what was guaranteed to it
 
     def queue(self, name: str) -> QueueState:
         """The queue of that name, known or not (an unknown one is not present)."""
@@ -138,6 +128,17 @@ class Groups(Waiting):
         if found is None:
             found = self.queues[name] = QueueState(name)
         return found
+
+    def lent(self, queue: QueueState) -> None:
+        """Something was lent to the queue beyond its share."""
+        self._lendings += 1
+        queue.lent = self._lendings
+
+    def tidy(self) -> None:
+        """Give back the room of jobs that are gone."""
+        repack(self.jobs)
+        for queue in self.queues.values():
+            queue.jobs = set(queue.jobs)
 
     def ancestors(self, queue: QueueState) -> list[QueueState]:
         """The queue's parents up to the root. A queue that is its own ancestor has none."""
@@ -155,7 +156,7 @@ class Groups(Waiting):
         """Name the queues that are their own ancestors, after the parent of one has changed. Mending one mends its circle."""
         doubtful = {changed, *self._path(changed), *(name for name, queue in self.queues.items() if queue.problem)}
         self.problems.pop(f"Queue {changed}", None)
-        self.settled.update(dict.fromkeys(doubtful))
+        self.agenda.look_at_queues(doubtful)
         for name in doubtful & self.queues.keys():
             path = self._path(name)
             self.queues[name].problem = ""
@@ -210,7 +211,8 @@ class Groups(Waiting):
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 
-    def _job_of(self, pod: Pod, now: float) -> Job:
+    def job_of(self, pod: Pod, now: float) -> Job:
+        """The job of a pod, made when it is the first one seen of it."""
         meta = pod.metadata
         named = meta.annotations.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME_VOLCANO, "")
         owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
@@ -235,13 +237,12 @@ class Groups(Waiting):
         state.version += 1
         return job
 
-    def _drop_if_empty(self, job: Job) -> None:
+    def drop_if_empty(self, job: Job) -> None:
+        """A job is what its PodGroup or its pods say; without either there is none."""
         if job.tasks or job.group is not None:
             return
         job.detach()
         self.jobs.pop(job.key, None)
-        self.dirty.pop(job, None)
-        self.waiting.pop(job, None)
-        self.promises.pop(job, None)
+        self.agenda.forget(job)
         if not job.queue.present and not job.queue.jobs:
             self.queues.pop(job.queue.name, None)

@@ -57,3 +57,10 @@ def changed(held: Vector, amounts: Vector, sign: int) -> Vector:
     new = dict(held)
     (add if sign > 0 else subtract)(new, amounts.items())
     return shared(new)
+
+
+def repack(table: dict[Any, Any]) -> None:
+    """Give back the room of what was deleted: a dict keeps its place, and doubles when these are used up."""
+    kept = dict(table)
+    table.clear()
+    table.update(kept)

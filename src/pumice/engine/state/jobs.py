@@ -246,6 +246,11 @@ class Job(Struct, eq=False):
         self.resting = True
         self.settle()
 
+    @property
+    def known(self) -> bool:
+        """Whether it is a job still: it has pods or a PodGroup."""
+        return self in self.queue.jobs
+
     # -- counts (spec 4.4, but a best-effort member counts when it has a place like any other: upstream counts it while it
     #    is pending, and so binds a gang by halves where no node has room for one pod more) ----------------------------
 

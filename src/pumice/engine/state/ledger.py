@@ -18,9 +18,11 @@ from msgspec import Struct
 
 from pumice.engine.state.cards import DeviceTable
 from pumice.engine.state.device_table import NO_MARKS
+from pumice.engine.state.features import Features
+from pumice.engine.state.interning import repack
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.resources import Request
-from pumice.engine.state.terms import PodTerm, TermIndex, WeightedTerm
+from pumice.engine.state.terms import TermIndex
 from pumice.families.protocol import Family, Marks
 from pumice.model.cards import Grant
 from pumice.wire.objects import Node
@@ -50,17 +52,6 @@ class Holding(Struct):
     state: Hold = Hold.CONFIRMED
     marks: Marks = NO_MARKS
     features: Features | None = None
-
-
-class Features(Struct, frozen=True, cache_hash=True):
-    """What of a placed pod matters to the placing of others. Interned: equal pods share one object."""
-
-    namespace: str
-    labels: tuple[tuple[str, str], ...] = ()
-    ports: tuple[tuple[str, str, int], ...] = ()
-    anti: tuple[PodTerm, ...] = ()
-    preferred: tuple[WeightedTerm, ...] = ()
-    volumes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +318,15 @@ class Ledger:
     def _receipt(self, uid: str, operation: str, before: Holding | None) -> Receipt:
         self._serial += 1
         return Receipt(self._serial, uid, operation, before)
+
+    def tidy(self) -> None:
+        """Give back the room of holdings that are gone."""
+        repack(self.holdings)
+
+    @property
+    def card_kinds_version(self) -> int:
+        """Raised when cards of another kind came or went."""
+        return sum(book.card_kinds_version for book in self.books.values())
 
     # -- for tests and explain ----------------------------------------------------------------------------------
 

@@ -57,9 +57,9 @@ class QueueState:
     quota_known_late: dict[PodClass, int] = field(default_factory=dict)
     """Those of them of which ``pending`` does not say everything."""
     news: list[tuple[PodClass, int]] = field(default_factory=list)
-    """What was added to ``vague`` since ``expected`` was summed."""
+    """What was added to ``quota_known_late`` since ``expected`` was summed."""
     expected: tuple[int, Vector] | None = None
-    """What ``vague`` comes to at most over ``pending``, and by which kinds of cards (``Bookings.expected_of``)."""
+    """What ``quota_known_late`` comes to at most over ``pending``, and by which kinds of cards (``Charges.expected``)."""
     meaning: object = None
     """Spec and state as last read: what else changes in the object is our own writing."""
 
@@ -77,7 +77,7 @@ class QueueState:
         return f"queue {self.name} does not exist" + (f" and cannot be created: {self.uncreated}" if self.uncreated else "")
 
     def expect(self, cls: PodClass, number: int) -> None:
-        """So many pending pods of a vague class that may start more or less."""
+        """So many pending pods of a class whose quota is known late that may start more or less."""
         left = self.quota_known_late.get(cls, 0) + number
         if left:
             self.quota_known_late[cls] = left
@@ -88,8 +88,12 @@ class QueueState:
         if len(self.news) < NEWS_KEPT:
             self.news.append((cls, number))
         else:  # nobody asks
-            self.expected = None
-            self.news.clear()
+            self.recount()
+
+    def recount(self) -> None:
+        """What ``expected`` says holds no longer."""
+        self.expected = None
+        self.news.clear()
 
     def forget(self) -> None:
         """Its object is gone: nothing that it said holds any more, for the jobs that are left in it least of all."""

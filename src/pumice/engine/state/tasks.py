@@ -14,8 +14,8 @@ from pumice.wire.objects import Pod
 
 if TYPE_CHECKING:
     from pumice.engine.state.classes import PodClass
+    from pumice.engine.state.features import Features
     from pumice.engine.state.jobs import Job
-    from pumice.engine.state.ledger import Features
 
 
 class Status(IntEnum):

@@ -9,43 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from msgspec import Struct
+from typing import Generic, TypeVar
 
 from pumice.engine.state.domain_counts import DomainCounts
+from pumice.engine.state.features import Features, PodTerm, WeightedTerm
 from pumice.engine.state.selector_index import Label, SelectorIndex, labels_wanted
-from pumice.engine.state.selectors import LabelTable, Requirements, match_all
+from pumice.engine.state.selectors import LabelTable, Requirements
 
-if TYPE_CHECKING:
-    from pumice.engine.state.ledger import Features
-
-Namespaces = Mapping[str, Mapping[str, str]]
-"""Labels of the namespaces that are known, by name."""
 ASKED_KEPT = 50_000
 """Counts remembered for terms that were asked for."""
-
-
-class PodTerm(Struct, frozen=True, cache_hash=True):
-    """Which pods, seen over which topology: those in ``namespaces`` or in a namespace whose labels meet ``spaces``
-    (None: no such selector; empty: every namespace)."""
-
-    selector: Requirements | None
-    namespaces: frozenset[str]
-    topology: str = ""
-    spaces: Requirements | None = None
-
-    def selects(self, namespace: str, labels: Mapping[str, str], known: Namespaces) -> bool:
-        inside = namespace in self.namespaces or match_all(self.spaces, known.get(namespace, {}))
-        return inside and match_all(self.selector, labels)
-
-
-class WeightedTerm(Struct, frozen=True, cache_hash=True):
-    """A preferred term of pod affinity (positive weight) or anti-affinity (negative)."""
-
-    term: PodTerm
-    weight: int
-
 
 _NONE: Counter[int] = Counter()
 Terms = tuple[PodTerm, ...]

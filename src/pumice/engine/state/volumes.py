@@ -110,7 +110,7 @@ class Volumes:
     promised: dict[str, str] = field(default_factory=dict)
     """Free volumes that were chosen for a claim (its key), until the API server shows it."""
     version: int = 0
-    """Raised when anything of this has changed (by whoever changes it): pods with claims may fit elsewhere now."""
+    """Raised when anything of this has changed: pods with claims may fit elsewhere now."""
     _node_of: dict[str, str] = field(default_factory=dict)
 
     def candidates(self, claim: Claim) -> list[Volume]:
@@ -164,6 +164,10 @@ class Volumes:
             return None
         known = (c for c in self.capacities.values() if c.storage_class == claim.storage_class)
         return [c.nodes for c in known if c.largest is not None and c.largest >= claim.size]
+
+    def changed(self) -> None:
+        """Claims, volumes, storage classes or what nodes may attach are not what they were."""
+        self.version += 1
 
     # -- what the API server shows ------------------------------------------------------------------------------------
 

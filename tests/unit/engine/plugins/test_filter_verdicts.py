@@ -21,7 +21,7 @@ def passing_nodes(case: Case) -> list[str]:
     """The nodes on which our filters let the incoming pod go."""
     engine = Engine(parse_scheduler_conf(CONF))
     for name, labels in NAMESPACES.items():
-        engine.state.put_namespace(name, {"kubernetes.io/metadata.name": name, **labels})
+        engine.state.bookings.put_namespace(name, {"kubernetes.io/metadata.name": name, **labels})
     volumes = engine.state.volumes
     put = {"StorageClass": volumes.put_class, "PersistentVolumeClaim": volumes.put_claim, "CSINode": volumes.put_csi_node,
            "PersistentVolume": volumes.put_volume, "VolumeAttachment": volumes.put_attachment,
@@ -29,12 +29,12 @@ def passing_nodes(case: Case) -> list[str]:
     for obj in [*CLASSES, *case.storage]:
         put[obj["kind"]](obj)
     for node in case.nodes:
-        engine.state.put_node(convert(Node, node))
+        engine.state.bookings.put_node(convert(Node, node))
     for index, pod in enumerate([*case.bound, case.incoming]):
         named = {**pod, "metadata": {**pod["metadata"], "uid": f"uid-{index}"}}
         if pod is case.incoming:
             named["spec"] = {**pod["spec"], "schedulerName": "volcano"}
-        engine.state.put_pod(convert(Pod, named))
+        engine.state.pods.put(convert(Pod, named))
     task = engine.state.tasks[f"uid-{len(case.bound)}"]
     fits = engine.placer.evaluation.fits(task.cls, None)
     return sorted(engine.state.ledger.table.name(int(row)) for row in np.flatnonzero(fits))

@@ -23,9 +23,9 @@ def engine_with(plugin: str, arguments: dict[str, Any], *objects: dict[str, Any]
     engine = Engine(parse_scheduler_conf(head + (f"    arguments:\n{lines}" if lines else "")))
     for obj in objects:
         if obj["kind"] == "Node":
-            engine.state.put_node(convert(Node, obj))
+            engine.state.bookings.put_node(convert(Node, obj))
         else:
-            engine.state.put_pod(convert(Pod, obj))
+            engine.state.pods.put(convert(Pod, obj))
     return engine
 
 

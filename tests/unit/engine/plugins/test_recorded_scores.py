@@ -38,11 +38,11 @@ def scores(case: ScoreCase, plugin: str) -> dict[str, int]:
     arguments = ", ".join(f"{key}: {weight if key == wanted else 0}" for key in KEYS)
     text = f'actions: "allocate"\ntiers:\n- plugins:\n  - name: nodeorder\n    arguments: {{{arguments}}}\n'
     engine = Engine(parse_scheduler_conf(text))
-    engine.state.put_namespace("default", {})
+    engine.state.bookings.put_namespace("default", {})
     for node in case.nodes:
-        engine.state.put_node(convert(Node, node))
+        engine.state.bookings.put_node(convert(Node, node))
     for index, pod in enumerate(case.bound):
-        engine.state.put_pod(convert(Pod, {**pod, "metadata": {**pod["metadata"], "uid": f"uid-{index}"}}))
+        engine.state.pods.put(convert(Pod, {**pod, "metadata": {**pod["metadata"], "uid": f"uid-{index}"}}))
     cls, table = engine.state.classes.of(convert(Pod, case.incoming)), engine.state.ledger.table
     each = engine.framework.scores(engine.state, cls, None)
     together = engine.framework.relative(engine.state, cls, table.live)

@@ -29,9 +29,9 @@ def relative(objects: list[dict[str, Any]], incoming: dict[str, Any], *, pods: i
     engine = Engine(parse_scheduler_conf(CONF % (pods, spread)))
     for obj in objects:
         if obj["kind"] == "Node":
-            engine.state.put_node(convert(Node, obj))
+            engine.state.bookings.put_node(convert(Node, obj))
         else:
-            engine.state.put_pod(convert(Pod, obj))
+            engine.state.pods.put(convert(Pod, obj))
     cls, table = engine.state.classes.of(convert(Pod, incoming)), engine.state.ledger.table
     fits = engine.placer.evaluation.fits(cls, None)
     found = engine.framework.relative(engine.state, cls, fits)

@@ -34,7 +34,7 @@ class Cluster:
     def put_node(self, name: str) -> None:
         labels = {ZONE: self.dice.choice("abc")} if self.dice.random() < 0.8 else {}
         self.nodes[name] = node(name, labels=labels, cpu="1000", memory="1000Gi", pods=1000)
-        self.engine.state.put_node(convert(Node, self.nodes[name]))
+        self.engine.state.bookings.put_node(convert(Node, self.nodes[name]))
 
     def step(self, number: int) -> None:
         dice, state = self.dice, self.engine.state
@@ -43,19 +43,19 @@ class Cluster:
                 obj = random_pod(dice, f"p{number}")
                 obj["spec"] |= {"nodeName": dice.choice(list(self.nodes)), "schedulerName": "default-scheduler"}
                 self.pods[f"p{number}"] = obj
-                state.put_pod(convert(Pod, obj))
+                state.pods.put(convert(Pod, obj))
             case "go" if self.pods:
                 obj = self.pods[dice.choice(list(self.pods))]
                 obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
-                state.put_pod(convert(Pod, obj))
+                state.pods.put(convert(Pod, obj))
             case "leave" if self.pods:
-                state.drop_pod(convert(Pod, self.pods.pop(dice.choice(list(self.pods)))))
+                state.pods.drop(convert(Pod, self.pods.pop(dice.choice(list(self.pods)))))
             case "relabel" if self.nodes:
                 self.put_node(dice.choice(list(self.nodes)))
             case "vanish" if len(self.nodes) > 3:
                 name = dice.choice(list(self.nodes))
                 del self.nodes[name]
-                state.drop_node(name)
+                state.bookings.drop_node(name)
             case "return":
                 self.put_node(f"n{dice.randrange(8)}")
 
@@ -166,13 +166,13 @@ def test_the_verdicts_are_those_of_a_plain_look_at_all_pods(seed: int) -> None:
 def test_taints_that_change_without_end_leave_nothing_behind() -> None:
     """Autoscalers write times into taints."""
     engine = Engine(parse_scheduler_conf(conf("predicates", "nodeorder")))
-    engine.state.put_node(convert(Node, node("other")))
+    engine.state.bookings.put_node(convert(Node, node("other")))
     tolerant = pod("t", cpu="1", tolerations=[{"key": "since", "operator": "Exists", "effect": "NoSchedule"}])
     classes = [engine.state.classes.of(convert(Pod, obj)) for obj in (pod("p", cpu="1"), tolerant)]
     for number in range(300):
         effect = ("NoSchedule", "PreferNoSchedule")[number % 2]
         taints = [{"key": "since", "value": str(number), "effect": effect}] if number % 5 else []
-        engine.state.put_node(convert(Node, node("n", taints=taints)))
+        engine.state.bookings.put_node(convert(Node, node("n", taints=taints)))
         row = engine.state.ledger.table.row_of["n"]
         hard = bool(taints) and effect == "NoSchedule"
         assert [bool(engine.placer.evaluation.fits(cls, None)[row]) for cls in classes] == [not hard, True]

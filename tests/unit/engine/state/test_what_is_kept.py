@@ -32,7 +32,7 @@ def running(name: str, where: str = "n1", **more: Any) -> dict[str, Any]:
 def test_of_a_placed_pod_the_annotations_that_tell_of_cards_are_kept_and_its_containers_are_shared() -> None:
     world = World()
     world.add(node("n1", cards=1, mib=8000), running("a"), running("b"))
-    evidence = world.engine.state.assignments
+    evidence = world.engine.state.bookings.assignments
     a, b = (evidence.pod(world.pods[f"default/{name}"]["metadata"]["uid"], "n1") for name in "ab")
     assert a is not None
     assert b is not None
@@ -46,7 +46,7 @@ def test_a_pod_that_says_nothing_of_cards_is_not_kept() -> None:
     plain = pod("plain", cpu="1", nodeName="n1", annotations={"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,1,1:"})
     silent = pod("silent", mib=3000, nodeName="n1", annotations={"prometheus.io/scrape": "true", "note": "x"})
     world.add(node("n1", cards=1), plain, silent)
-    assert len(world.engine.state.assignments) == 0
+    assert len(world.engine.state.bookings.assignments) == 0
 
 
 def test_pods_seen_before_their_node_and_its_cards_are_charged_when_these_come() -> None:
@@ -134,9 +134,9 @@ def test_who_names_a_node_is_the_same_whether_it_was_asked_early_or_late(steps: 
     assert early.marks == late.marks == sum(len(book.marks) for book in nodes.values())
 
 
-def test_tables_are_made_anew_after_many_pods_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.engine.state.state.GONE_AT_LEAST", 3)
+def test_tables_are_made_anew_after_many_pods_without_losing_any() -> None:
     world = World()
+    world.engine.state.pods.tidied_after = 3
     world.add(node("n1", cards=4, mib=8000, pods=1000), running("stays"))
     before = world.engine.state.ledger.fingerprint()
     for number in range(40):
@@ -146,5 +146,5 @@ def test_tables_are_made_anew_after_many_pods_without_losing_any(monkeypatch: py
     state = world.engine.state
     assert state.ledger.fingerprint() == before
     assert [task.name for task in state.tasks.values()] == ["stays"]
-    assert [len(state.jobs), len(state.queues["default"].jobs), len(state.assignments)] == [1, 1, 1]
+    assert [len(state.jobs), len(state.queues["default"].jobs), len(state.bookings.assignments)] == [1, 1, 1]
     assert world.restarted().state.ledger.fingerprint() == before

@@ -24,11 +24,10 @@ def allocate(cycle: Cycle) -> None:
     _within_shares(cycle, failed_roles)
     state = cycle.state
     if cycle.out_of_time():
-        state.lending_due |= bool(cycle.short_of_share)
+        if cycle.short_of_share:
+            state.agenda.lend_later()
         return
-    if state.lending_due:  # cycles ago, when there was no time for it
-        state.lending_due = False
-        state.wake_waiting()
+    state.agenda.lend_now()
     lend(cycle, failed_roles)
 
 
@@ -111,7 +110,7 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         line_up(queue)
     while order:
         if cycle.out_of_time():
-            state.lending_due = True
+            state.agenda.lend_later()
             return
         _, queue = heapq.heappop(order)
         entry = heapq.heappop(waiting[queue])
@@ -122,8 +121,7 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             _place(cycle, statement, _pending(cycle, job), failed_roles.setdefault(job, set()), beyond=True)
             if statement.steps and framework.job_ready(job):
                 statement.commit()
-                state.lendings += 1
-                queue.lent = state.lendings
+                state.groups.lent(queue)
                 if job.pending:
                     heapq.heappush(waiting[queue], (framework.job_key(job), *entry[1:]))
             else:
@@ -154,7 +152,7 @@ def _start(cycle: Cycle, job: Job) -> bool:
         if "enqueue" in cycle.framework.conf.actions:
             return False
         job.promise()
-        cycle.state.dirty[job] = None
+        cycle.state.agenda.look_at(job)
     return True
 
 
@@ -253,7 +251,7 @@ class _Price:
 
     def accepted(self, choice: Choice) -> bool:
         assert self.task.job is not None
-        amounts = self.cycle.state.charged(self.task.cls, choice.grants)
+        amounts = self.cycle.state.charges.of(self.task.cls, choice.grants)
         if amounts is None:
             return True  # what the class says was looked at before
         if self.may(self.task.job.queue, amounts):

@@ -21,7 +21,7 @@ def _try(cycle: Cycle, job: Job) -> None:
     if _may_start(cycle, job):
         cycle.framework.job_enqueued(job)
         job.promise()
-        cycle.state.dirty[job] = None
+        cycle.state.agenda.look_at(job)
         return
     cycle.blocked[job] = job.refusal
     cycle.tried[job] = None

@@ -1,0 +1,311 @@
+"""Pods as the watch shows them: our tasks, their classes and jobs, and those of others that hold a place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from sys import intern
+
+from msgspec.structs import replace
+
+from pumice.engine.state.agenda import Agenda
+from pumice.engine.state.bearers import Versions
+from pumice.engine.state.bookings import Bookings
+from pumice.engine.state.charges import Charges
+from pumice.engine.state.classes import Classes, Kind, PodClass
+from pumice.engine.state.groups import Groups
+from pumice.engine.state.images import images_of
+from pumice.engine.state.interning import repack
+from pumice.engine.state.ledger import Ledger, Receipt
+from pumice.engine.state.tasks import DONE_STATUSES, Status, Task, name_index, task_status
+from pumice.wire.names import TASK_PRIORITY, TASK_SPEC
+from pumice.wire.objects import Pod
+from pumice.wire.volcano import seconds
+
+SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+@dataclass(slots=True)
+class Pods:
+    """All pods that are known, by uid."""
+
+    agenda: Agenda
+    versions: Versions
+    problems: dict[str, str]
+    ledger: Ledger
+    classes: Classes
+    charges: Charges
+    groups: Groups
+    bookings: Bookings
+    tasks: dict[str, Task]
+    scheduler_names: frozenset[str]
+    tidied_after: int = 5000
+    """At least so many pods go before the tables are made anew."""
+    _evictions: dict[str, tuple[Receipt, Status]] = field(default_factory=dict)
+    """Pods that are being evicted and of which the watch shows nothing of it yet: proof of the end in the ledger, and what it
+    shows instead."""
+    _leaving: dict[str, float] = field(default_factory=dict)
+    """Terminating pods by uid, and when they should be gone at the latest."""
+    _gone: int = 0
+    """Pods dropped since the tables were last made anew."""
+    _strangers: dict[str, str] = field(default_factory=dict)
+    """Placed pods that are not ours: uid to namespace/name."""
+    _namesakes: dict[str, dict[str, tuple[Pod, float]]] = field(default_factory=dict)
+    """Uid to the pods that bear it though it belongs to another, by namespace/name, with the time they were seen."""
+
+    def put(self, pod: Pod, now: float = 0.0) -> None:
+        """A pod was added or changed."""
+        meta = pod.metadata
+        ours = pod.spec.scheduler_name in self.scheduler_names
+        if not ours and not pod.spec.node_name:
+            return
+        owner = self._owner(meta.uid)
+        if owner and owner != pod.key:
+            self.problems[f"Pod {pod.key}"] = f"its uid {meta.uid} belongs to pod {owner}; it is left alone"
+            self._put_namesake(pod, now)
+            return
+        if self.versions.stale(meta):
+            return
+        task = self.tasks.get(meta.uid)
+        if not ours and not owner:
+            self._strangers[intern(meta.uid)] = pod.key
+        status, kind = task_status(pod), self.classes.kind(pod)
+        if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(meta.uid):
+            if meta.uid in self._evictions:
+                self._evictions[meta.uid] = self._evictions[meta.uid][0], status
+            status = Status.RELEASING  # what has begun to go does not come back by an older event
+        elif status not in (Status.PENDING, Status.UNKNOWN):
+            self._evictions.pop(meta.uid, None)  # it goes, or has ended, whatever becomes of our own eviction
+        if ours:
+            self._put_task(pod, kind, status, task, now)
+        self._hold(pod, kind, status)
+        if status is Status.RELEASING and meta.uid not in self._leaving and self.ledger.is_terminating(meta.uid):
+            self._leaving[meta.uid] = now + (meta.deletion_grace_period_seconds or 0) + self.agenda.patience.leaving
+
+    def drop(self, pod: Pod) -> None:
+        """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
+        uid = pod.metadata.uid
+        self.problems.pop(f"Pod {pod.key}", None)
+        if self._owner(uid) not in ("", pod.key):
+            self._drop_namesake(uid, pod.key)
+            return
+        task = self.tasks.get(uid)
+        self.bookings.release(uid)
+        self.ledger.unpipeline(uid)
+        self._evictions.pop(uid, None)
+        self._leaving.pop(uid, None)
+        self.versions.forget(uid)
+        self._strangers.pop(uid, None)
+        if task is not None:
+            del self.tasks[uid]
+            task.cls.users -= 1
+            self.agenda.forget_pod(task)
+            job = task.job
+            if job is not None:
+                if task.status is Status.PENDING:
+                    self.agenda.wake_waiting()  # its queue asks for less: the share of others grows
+                job.leave(task)
+                self.agenda.touch(job)
+                self.groups.drop_if_empty(job)
+        self._gone += 1
+        if self._gone > self.tidied_after + len(self.versions) // 2:
+            self._gone = 0
+            self._tidy()
+        for other, now in list(self._namesakes.get(uid, {}).values()):  # the first of them is the owner now
+            self._drop_namesake(uid, other.key)
+            self.problems.pop(f"Pod {other.key}", None)
+            self.put(other, now)
+
+    def _hold(self, pod: Pod, kind: Kind, status: Status) -> None:
+        if pod.spec.node_name and status not in DONE_STATUSES:
+            self._notice(bool(kind.features.anti or kind.features.preferred))
+        self.bookings.hold(pod, kind, status)
+
+    # -- pods that bear the uid of another one: no API server should show them, and none of them may end a cycle ----------
+
+    def name_of(self, uid: str) -> str:
+        """Namespace and name of a pod that is known by its uid; the uid itself of one that is not."""
+        return self._owner(uid) or uid
+
+    def _owner(self, uid: str) -> str:
+        """Namespace and name of the pod that this uid means; empty when it is not known."""
+        task = self.tasks.get(uid)
+        return task.key if task is not None else self._strangers.get(uid, "")
+
+    def _put_namesake(self, pod: Pod, now: float) -> None:
+        """It is not placed. Where it runs already its node is charged for it, under a uid of our own making."""
+        uid = pod.metadata.uid
+        self._namesakes.setdefault(uid, {})[pod.key] = pod, now
+        meta = replace(pod.metadata, uid=f"{uid} {pod.key}")
+        self._hold(replace(pod, metadata=meta), self.classes.kind(pod), task_status(pod))
+
+    def _drop_namesake(self, uid: str, key: str) -> None:
+        others = self._namesakes.get(uid, {})
+        others.pop(key, None)
+        if not others:
+            self._namesakes.pop(uid, None)
+        self.bookings.release(f"{uid} {key}")
+
+    def _tidy(self) -> None:
+        """Make the tables of pods anew: with 50,000 bound pods they would be 12 MiB more after 40,000 more have come and gone."""
+        repack(self.tasks)
+        repack(self._strangers)
+        self.versions.tidy()
+        self.groups.tidy()
+        self.bookings.tidy()
+
+    def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task | None, now: float) -> None:
+        before = None if task is None else (task.status, task.cls, task.gated, task.job, task.nominated)
+        if task is None:
+            task = self._new_task(pod, kind)
+        elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
+            return  # a stale event must not undo an assumed placement (spec 5)
+        elif status is Status.PENDING and not self.ledger.holdings.get(task.uid):
+            task.features = kind.features
+            self._reclass(task, pod, kind)
+        elif kind.features is not task.features or kind.request != task.request:
+            task.features = kind.features  # a placed pod may be resized in place, or labelled anew: others see that
+            self._reclass(task, pod, kind)
+        task.node = intern(pod.spec.node_name) or (task.node if status is Status.PENDING else "")
+        gated = bool(pod.spec.scheduling_gates)
+        if task.job is None:
+            task.gated = gated
+        else:
+            task.job.mark(task, gated=gated, hopeless=task.hopeless)
+        task.nominated = pod.status.nominated_node_name
+        if status is Status.PENDING:
+            task.pod = pod
+            for condition in pod.status.conditions:
+                if condition.type == "PodScheduled" and condition.status == "False" and task.told is None:
+                    task.told = (condition.reason, condition.message)
+        else:
+            task.pod = None
+        if task.cls.asks:
+            task.marks = self.classes.marks(pod)  # its PodGroup may be named only now
+        job = self.groups.job_of(pod, now)
+        if task.job is not None and task.job is not job:
+            old = task.job
+            old.leave(task)
+            self.groups.drop_if_empty(old)
+        if task.job is None:
+            task.status = status
+            job.join(task)
+        else:
+            job.move(task, status)
+        if before != (task.status, task.cls, task.gated, task.job, task.nominated):
+            self.agenda.touch(job)  # else it is an echo of our own writes, or says nothing that is read
+
+    def _new_task(self, pod: Pod, kind: Kind) -> Task:
+        meta, spec = pod.metadata, pod.spec
+        cls = self.classes.of(pod, kind)
+        cls.users += 1
+        self._notice_terms(cls)
+        task = Task(
+            uid=meta.uid,
+            namespace=intern(meta.namespace),
+            name=meta.name,
+            created=seconds(meta.creation_timestamp),
+            priority=_priority(pod),
+            cls=cls,
+            features=kind.features,
+            role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
+            system=spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == "kube-system",
+            controlled=any(owner.controller for owner in meta.owner_references),
+            index=name_index(meta.name),
+        )
+        self.tasks[meta.uid] = task
+        return task
+
+    # -- pods that go ---------------------------------------------------------------------------------------------
+
+    def evicting(self, uid: str) -> Task | None:
+        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2), unless the eviction
+        is refused. It stays charged until it is gone. None when it holds nothing."""
+        task = self.tasks.get(uid)
+        if task is None or task.job is None or uid not in self.ledger.holdings:
+            return None
+        receipt = self.ledger.terminate(uid)
+        if receipt is not None:
+            self._evictions[uid] = (receipt, task.status)
+        task.job.move(task, Status.RELEASING)
+        self.agenda.look_at(task.job)
+        return task
+
+    def eviction_refused(self, uid: str) -> Task | None:
+        """The pod stays after all: it is again what the watch last showed. None when it is going all the same."""
+        task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
+        if task is None or task.job is None or eviction is None:
+            return None
+        receipt, shown = eviction
+        self.ledger.undo(receipt)
+        task.job.move(task, shown)
+        self.agenda.look_at(task.job)
+        return task
+
+    @property
+    def first_overdue(self) -> float:
+        """When the first terminating pod should be gone."""
+        return min(self._leaving.values(), default=float("inf"))
+
+    def take_overdue(self, now: float) -> list[str]:
+        """Terminating pods that have had their time; each is named once."""
+        found = [uid for uid, until in self._leaving.items() if until <= now]
+        for uid in found:
+            del self._leaving[uid]
+        return found
+
+    # -- classes of pending pods ----------------------------------------------------------------------------------
+
+    def reclass(self) -> None:
+        """Work out the class of every pending pod anew."""
+        for task in self.tasks.values():
+            if task.pod is not None:
+                self._reclass(task, task.pod)
+                if task.job is not None:
+                    self.agenda.activate(task.job)
+
+    def sort_by_images(self) -> None:
+        """Nodes have images that none had before: pods that wait for a node with them are no longer like others."""
+        images = self.classes.images
+        fresh, images.fresh = images.fresh, set()
+        if not images.counted:
+            return
+        self.classes.mind_images(fresh)
+        for job in self.groups.jobs.values():
+            for task in list(job.pending.values()):
+                if task.pod is not None and not fresh.isdisjoint(images_of(task.pod.spec)):
+                    self._reclass(task, task.pod)
+                    self.agenda.activate(job)
+
+    def _reclass(self, task: Task, pod: Pod, kind: Kind | None = None) -> None:
+        """A pending pod may change what it asks for (annotations, gates, tolerations)."""
+        cls = self.classes.of(pod, kind)
+        if cls is task.cls:
+            return
+        job, status = task.job, task.status
+        if job is not None:
+            job.leave(task)
+        task.cls.users -= 1
+        cls.users += 1
+        task.cls, task.status, task.hopeless = cls, status, False
+        holding = self.ledger.holdings.get(task.uid)
+        task.charged = self.charges.of(cls, holding.grants) if holding is not None else None
+        if job is not None:
+            job.join(task)
+        self._notice_terms(cls)
+
+    def _notice_terms(self, cls: PodClass) -> None:
+        self._notice(bool(cls.constraints.anti_affinity or cls.constraints.preferred_pods))
+
+    def _notice(self, minds: bool) -> None:
+        """Once somebody minds other pods' labels, labels must tell classes apart."""
+        if minds and not self.classes.labels_matter:
+            self.classes.mind_labels()
+            self.reclass()
+
+
+def _priority(pod: Pod) -> int:
+    """The annotation where it holds an integer, else the pod's own priority, else 1 (spec 4.3)."""
+    try:
+        return int(pod.metadata.annotations[TASK_PRIORITY])
+    except (KeyError, ValueError):
+        return 1 if pod.spec.priority is None else pod.spec.priority
