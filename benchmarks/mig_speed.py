@@ -95,12 +95,15 @@ def full_cluster(nodes: int) -> Engine:
     put_nodes(made, nodes, 16384, V100, "hami-core")
     dice = random.Random(2)
     for number in range(nodes):
-        ids = [f"GPU-{number}-{i},NVIDIA,{dice.randint(4000, 6500)},{dice.randint(5, 40)}:" for i in range(8)] * 2
+        amounts = [(dice.randint(4000, 6500), dice.randint(5, 40)) for _ in range(8)]
+        ids = ";".join(f"GPU-{number}-{i},NVIDIA,{memory},{cores}:" for i, (memory, cores) in enumerate(amounts))
         for half in range(2):
-            pod = pod_of(f"b{number}-{half}", limits(8, 1), node=f"n{number}")
-            pod.metadata.annotations |= {names.VGPU_IDS: "".join(ids[half * 8 : half * 8 + 8])}
+            asked = (limits(1, memory, cores) for memory, cores in amounts)  # a running pod is believed what it asked for
+            pod = pod_of(f"b{number}-{half}", *asked, node=f"n{number}", annotations={names.VGPU_IDS: ids})
             pod.status.phase = "Running"
             made.state.pods.put(pod)
+    closed = [name for book in made.state.ledger.books.values() for name, node in book.nodes.items() if node.doubts]
+    assert not closed, f"cards of {len(closed)} nodes are closed for a doubt: their refusals would be another question"
     return made
 
 
