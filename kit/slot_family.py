@@ -6,10 +6,7 @@ to one template until its last position is free.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Any
-
-from pumice.families.protocol import Ask, Columns, Fit, Inventory, Marks, NodeCards, Tunables
+from pumice.families.protocol import Ask, Columns, Family, Fit, Inventory, NodeCards, Ranking, Tunables
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.objects import Node, Pod
@@ -21,10 +18,21 @@ POSITIONS = 7
 TEMPLATES = (1, 2, 4)
 
 
-class SlotFamily:
-    """Implements the seam (``pumice.families.protocol.Family``) with the scalar path only."""
+class Positions(Ranking):
+    """Tells cards apart by what is held of them, and leaves the ranking to ``fit``."""
+
+    def vector(self, ask: Ask, columns: Columns) -> None:
+        return None
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        return sum(1 << slot for slot in usage.slots)
+
+
+class SlotFamily(Family):
+    """Decides by ``fit`` alone."""
 
     name = "test-slots"
+    ranking = Positions()
 
     @property
     def tunables(self) -> Tunables:
@@ -32,9 +40,6 @@ class SlotFamily:
 
     def resources(self) -> frozenset[str]:
         return frozenset({RESOURCE})
-
-    def parameters(self) -> frozenset[str]:
-        return frozenset()
 
     def ask(self, pod: Pod) -> Ask | Refusal | None:
         wanted = [c.resources.limits[RESOURCE] for c in pod.spec.containers if RESOURCE in c.resources.limits]
@@ -65,12 +70,6 @@ class SlotFamily:
             return None
         return self._grant(node, card, int(size), [int(p) for p in positions.split(",")])
 
-    def marks(self, pod: Pod) -> Marks:
-        return Marks()
-
-    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
-        return sum(1 << slot for slot in usage.slots)
-
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
         size: int = ask.detail
         for card, usage in zip(cards.inventory.cards, cards.usages, strict=True):
@@ -82,12 +81,6 @@ class SlotFamily:
                     return Fit(self._grant(cards.node, card, size, wanted), 100.0 * len(usage.slots) / POSITIONS)
         return Misfit(cards.node, Short.SLOT, f"no {size} positions in a row", wanted=size)
 
-    def without_constraints(self, ask: Ask) -> None:
-        return None
-
-    def vector(self, ask: Ask, columns: Columns) -> None:
-        return None
-
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
         pieces = grant.pieces
         slots = [piece.slot for piece in pieces if piece.slot is not None]
@@ -96,21 +89,6 @@ class SlotFamily:
 
     def quota(self, ask: Ask) -> dict[str, int]:
         return {RESOURCE: ask.detail}
-
-    def quota_known_late(self, ask: Ask) -> bool:
-        return False
-
-    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
-        return frozenset()
-
-    def quota_bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
-        return {}
-
-    def quota_of_grant(self, grant: Grant) -> dict[str, int]:
-        return {}
-
-    def no_devices(self, node: str) -> Misfit:
-        return Misfit(node, Short.NO_DEVICES, "no positions")
 
     def _grant(self, node: str, card: Card, size: int, positions: list[int]) -> Grant:
         pieces = tuple(Piece(card.index, card.uuid, 1, 0, 1, Slot(str(size), number)) for number in positions)

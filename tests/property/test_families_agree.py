@@ -37,7 +37,7 @@ def columns_of(ledger: TinyLedger, nodes: list[str], width: int) -> Columns:
             flags[row, at] = facts.healthy and not facts.blocked and at not in ledger.doubts.get(name, {})
             mig[row, at] = facts.mode is Mode.MIG
             type_id[row, at] = types.setdefault(facts.type, len(types))
-            state[row, at] = ledger.family.card_state(at, usage, inventory)
+            state[row, at] = ledger.family.ranking.card_state(at, usage, inventory)
     return Columns(**numbers, flags=flags, mig=mig, type_id=type_id, types=tuple(types), state=state)
 
 
@@ -105,7 +105,7 @@ def test_the_vector_path_says_what_the_scalar_path_decides(policy: str, mig_poli
 def check(ledger: TinyLedger, nodes: list[str], pod: Pod) -> int:
     ask = ledger.family.ask(pod)
     assert isinstance(ask, Ask)
-    answer = ledger.family.vector(ask, columns_of(ledger, nodes, 8))
+    answer = ledger.family.ranking.vector(ask, columns_of(ledger, nodes, 8))
     if answer is None:
         return 0
     for row, name in enumerate(nodes):

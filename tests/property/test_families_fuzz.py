@@ -94,7 +94,7 @@ def holds_together(family: NvidiaVgpu, inventory: Inventory, held: Grant) -> Non
     """Whatever one pod claims, the card's state is either none at all or one that a later pod can be fitted into."""
     book = NodeDevices.empty("n1", inventory)
     book.charge("uid", held)
-    assert family.card_state(0, book.usages[0], inventory) >= -2
+    assert family.ranking.card_state(0, book.usages[0], inventory) >= -2
     ask = family.ask(pod_of("q", limits(1, 3000)))
     assert isinstance(ask, Ask)
     family.fit(ask, book.view())

@@ -24,6 +24,8 @@ class Bind:
     """Claims of the pod that have no volume yet, each with the volume that it shall have; empty: one is made for that node."""
     attempt: str = ""
     """Tells the Bindings that were decided together from those of another try of the same gang."""
+    lock: str = ""
+    """The annotation that is the node's lock for these cards, where the cluster locks nodes at all; empty: they need none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,24 @@
 
 The engine owns time, the ledger's ``Usage`` rows and all loops over pods and nodes. A family owns what a request means,
 which card fits, and how a decision is written on the wire. Everything here is a synchronous function of values; nothing
-may mutate its arguments. A scalar path (``fit``) decides exactly; an optional vector path (``Columns``) lets the engine
-rank all nodes of one class at once and must agree with the scalar path (a property test says so).
+may mutate its arguments.
+
+``Family`` is a base class: what every brand of device must say is abstract, the rest has an answer that is right for a brand of
+which nothing more is known. What only some can do is a part of its own, which a family has or has not: ``Ranking``,
+``LateQuota``. What other rooms need to know of its names, it declares: lock, series, annotations, resources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from pumice.model.cards import Card, Grant, Usage
-from pumice.model.refusal import Misfit, Refusal
+from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:  # deciding for one node needs no arrays, and `pumice run` should not wait for them
@@ -68,6 +72,9 @@ class Marks(Struct, frozen=True, gc=False):
     rules: frozenset[int] = frozenset()  # the exclusivity rules that the pod's labels match
 
 
+NO_MARKS = Marks()
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A choice of cards and the node score in 0..100 (before the plugin's weight)."""
@@ -104,7 +111,45 @@ class Columns:
     type_id: NDArray[np.int32]  # index into ``types``; -1 absent
     types: tuple[str, ...]
     state: NDArray[np.int32] | None = None
-    """Per card the number that ``Family.card_state`` gives; None while nobody keeps it (MIG asks then go scalar)."""
+    """Per card the number that ``Ranking.card_state`` gives; None while nobody keeps it (MIG asks then go scalar)."""
+
+
+class Ranking(ABC):
+    """Ranks all nodes of one class at once. It must agree with ``fit``, and a property test says so."""
+
+    @abstractmethod
+    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """(may fit, score) per node; None when this ask needs ``fit`` on every node. ``may fit`` is False only where ``fit``
+        would refuse; where it is True and ``fit`` accepts, the scores are equal. A score of NaN: only ``fit`` can tell."""
+
+    def without_constraints(self, ask: Ask) -> WithoutConstraints | None:
+        """The part of an ask that looks at counters only; None when that is all of it."""
+        return None
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        """A small number that stands for everything an ask can meet of the card beyond the other columns (for MIG: geometry,
+        active group and used slots). -1 where there is nothing more to know."""
+        return -1
+
+
+class LateQuota(Protocol):
+    """For a family of which ``quota`` may leave out what only a card can tell: the memory of whole cards and of percentages."""
+
+    def known_late(self, ask: Ask) -> bool:
+        """Whether it does so for this ask."""
+        ...
+
+    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+        """All of a node's cards that ``bound`` looks at, each kind once."""
+        ...
+
+    def bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+        """In place of ``quota``: the most that cards of these kinds would make of it."""
+        ...
+
+    def of_grant(self, grant: Grant) -> dict[str, int]:
+        """In place of ``quota``: what the grant comes to."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,44 +160,67 @@ class Tunables:
     memory: str = ""
     cores: str = ""
     percent: str = ""
-    """Resource names: cards, and what of each."""
+    """Resource names: cards, and what of each. ``memory`` counts MiB."""
+    rounds_up: bool = False
+    """Whether a part of a unit counts as a whole one; else it counts as 0."""
     mode: str = ""
     modes: tuple[str, ...] = ()
     """An annotation that chooses how cards are shared, and its values."""
     forbids: tuple[str, ...] = ()
     """Annotations that only ever forbid."""
 
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.count, self.memory, self.cores, self.percent) if name)
 
-class Family(Protocol):
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What the names of a family's series begin with on the scheduler's metrics page: those of its cards, and those of its pods
+    that are told apart by namespace."""
+
+    cards: str
+    pods: str
+
+
+class Family(ABC):
     """One device family under one configuration. A changed configuration makes a new object."""
 
     name: str
+    lock: str = ""
+    """The annotation of a node that is its lock around Bindings; empty: it needs none."""
+    series: Series | None = None
+    """None: no series."""
+    allocation_keys: tuple[str, ...] = ()
+    """Annotations of a pod that carry the assignment: only the scheduler and the node's plugin write them."""
+    ranking: Ranking | None = None
+    """None: every node is looked at by ``fit``, and no two are held to be alike."""
+    late_quota: LateQuota | None = None
+    """None: ``quota`` is all there is to know."""
 
-    @property
-    def tunables(self) -> Tunables:
-        """What ``explain`` may try to change."""
-        ...
+    # -- what every family says -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def resources(self) -> frozenset[str]:
         """Extended resource names that this family accounts card by card."""
-        ...
 
-    def parameters(self) -> frozenset[str]:
-        """Names that are parameters rather than resources: exempt from the aggregate check (D-40)."""
-        ...
-
+    @abstractmethod
     def ask(self, pod: Pod) -> Ask | Refusal | None:
         """What the pod wants; None when it wants nothing of this family; Refusal when it can never be honoured."""
-        ...
 
-    def resources_only(self, pod: Pod) -> bool:
-        """Whether ``ask`` looks at nothing of this pod but its containers' resources and its labels."""
-        ...
-
+    @abstractmethod
     def inventory(self, node: Node) -> Inventory | None:
         """The node's cards; None when the node has none of this family."""
-        ...
 
+    @abstractmethod
+    def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
+        """Choose cards for one pod on one node."""
+
+    @abstractmethod
+    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
+        """The pod annotations that carry the grant, to travel in the Binding (only our own keys, D-15)."""
+
+    @abstractmethod
     def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
         """What a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
         quarantines the card named by its ``field`` (D-25), or all of the node's when it names none. ``handed``: what the
@@ -160,55 +228,45 @@ class Family(Protocol):
 
         A grant may carry ``doubts`` too: the pieces in it are good and must be charged, each doubt quarantines the card
         whose UUID is its ``field`` for as long as the pod is there."""
-        ...
+
+    @abstractmethod
+    def quota(self, ask: Ask) -> dict[str, int]:
+        """Effective demand for queue quotas: per-card value times cards (D-39)."""
+
+    # -- what has an answer that is right for all -----------------------------------------------------------------
+
+    @property
+    def tunables(self) -> Tunables:
+        """What ``explain`` may try to change, and by which ``lint`` knows the units."""
+        return Tunables()
+
+    @property
+    def steering(self) -> Mapping[str, tuple[str, ...]]:
+        """Annotations of a pod that the family reads, each with the values that mean something to it; none listed: any may."""
+        return {}
+
+    def parameters(self) -> frozenset[str]:
+        """Names that are parameters rather than resources: exempt from the aggregate check (D-40)."""
+        return frozenset()
+
+    def resources_only(self, pod: Pod) -> bool:
+        """Whether ``ask`` looks at nothing of this pod but its containers' resources and its labels."""
+        return False
 
     def marks(self, pod: Pod) -> Marks:
         """The PodGroup and the exclusivity rules by which this pod, once on a card, keeps others away from it."""
-        ...
+        return NO_MARKS
 
-    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
-        """A small number that stands for everything ``vector`` must know of the card beyond the other columns
-        (for MIG: geometry, active group and used slots). -1 where there is nothing more to know."""
-        ...
-
-    def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
-        """Choose cards for one pod on one node."""
-        ...
-
-    def without_constraints(self, ask: Ask) -> WithoutConstraints | None:
-        """The part of an ask that looks at counters only; None when that is all of it."""
-        ...
-
-    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
-        """(may fit, score) per node; None when this ask needs the scalar path on every node. ``may fit`` is False only
-        where ``fit`` would refuse; where it is True and ``fit`` accepts, the scores are equal. A score of NaN: only
-        ``fit`` can tell."""
-        ...
-
-    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
-        """The pod annotations that carry the grant, to travel in the Binding (only our own keys, D-15)."""
-        ...
-
-    def quota(self, ask: Ask) -> dict[str, int]:
-        """Effective demand for queue quotas: per-card value times cards (D-39)."""
-        ...
-
-    def quota_known_late(self, ask: Ask) -> bool:
-        """Whether ``quota`` leaves out what only a card can tell: the memory of whole cards and of percentages."""
-        ...
-
-    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
-        """All of a node's cards that ``quota_bound`` looks at, each kind once."""
-        ...
-
-    def quota_bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
-        """In place of ``quota``, for a vague ask: the most that cards of these kinds would make of it."""
-        ...
-
-    def quota_of_grant(self, grant: Grant) -> dict[str, int]:
-        """In place of ``quota``, for a vague ask: what the grant comes to."""
-        ...
+    def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
+        """``fit`` without the explanation: most refusals are never read."""
+        found = self.fit(ask, cards)
+        return found if isinstance(found, Fit) else None
 
     def no_devices(self, node: str) -> Misfit:
         """The refusal of a node that has no cards of this family (D-10)."""
-        ...
+        return Misfit(node, Short.NO_DEVICES, f"{self.name}: no cards on the node", final=True)
+
+    def remarks(self, limits: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """(key, sentence) on a container's limits or a pod's annotations: what ``lint`` shall say beyond units and spelling. An
+        empty key means all of them."""
+        yield from ()

@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from time import perf_counter
 
 from pumice.engine.engine import Engine
 from pumice.engine.state.device_table import NodeDevices
 from pumice.engine.state.jobs import Task
+from pumice.families.protocol import Series
 from pumice.metrics.primitives import escape
 from pumice.model.cards import Usage
 
-FAMILIES = (
-    ("volcano_vgpu_device_memory_limit", "Registered memory of a card"),
-    ("volcano_vgpu_device_shared_number", "Shares of a card in use"),
-    ("volcano_vgpu_device_allocated_memory", "Memory of a card charged to pods"),
-    ("volcano_vgpu_device_allocated_cores", "Cores of a card charged to pods"),
-    ("volcano_vgpu_device_memory_allocation_for_a_certain_pod", "Memory of a card charged to one pod"),
-    ("volcano_vgpu_device_core_allocation_for_a_certain_pod", "Cores of a card charged to one pod"),
-    ("pumice_vgpu_device_pod_memory", "Memory of a card charged to one pod, told apart by namespace"),
-    ("pumice_vgpu_device_pod_cores", "Cores of a card charged to one pod, told apart by namespace"),
+ENDINGS = (
+    ("_memory_limit", "Registered memory of a card"),
+    ("_shared_number", "Shares of a card in use"),
+    ("_allocated_memory", "Memory of a card charged to pods"),
+    ("_allocated_cores", "Cores of a card charged to pods"),
+    ("_memory_allocation_for_a_certain_pod", "Memory of a card charged to one pod"),
+    ("_core_allocation_for_a_certain_pod", "Cores of a card charged to one pod"),
+    ("_pod_memory", "Memory of a card charged to one pod, told apart by namespace"),
+    ("_pod_cores", "Cores of a card charged to one pod, told apart by namespace"),
 )
-_LIMIT, _SHARES, _MEMORY, _CORES, _POD_MEMORY, _POD_CORES, _OWN_MEMORY, _OWN_CORES = (name for name, _ in FAMILIES)
+"""How the names of a device family's series end, and what they tell; the last two are ours."""
 
 Lines = tuple[bytes, ...]
-"""Text per family, each with its line ends."""
+"""Text per series, each with its line ends."""
 CardStamp = tuple[int, int, int, tuple[str, ...]]
 """Total, charged memory and cores, and who holds them: what a pod holds of a card changes with one of these."""
 
@@ -56,68 +58,78 @@ class DeviceSeries:
     async def prepare(self, give_way: Callable[[], Awaitable[None]], slice_: float) -> None:
         """Render what has changed, and give way every ``slice_`` seconds."""
         began = perf_counter()
-        for key, book in list(self._stale()):
-            self._render(key, book)
+        for stale in list(self._stale()):
+            self._render(*stale)
             if perf_counter() - began > slice_:
                 await give_way()
                 began = perf_counter()
 
     def section(self) -> list[bytes]:
-        """All families, in pieces to be joined."""
-        for key, book in list(self._stale()):
-            self._render(key, book)
-        alive = {(name, node) for name, family in self._books() for node in family}
+        """All series, in pieces to be joined."""
+        for stale in list(self._stale()):
+            self._render(*stale)
+        alive = {(name, node) for name, _, nodes in self._books() for node in nodes}
         if self._fresh and len(alive) == len(self._nodes):
             return self._parts
         for key in self._nodes.keys() - alive:
             del self._nodes[key]
         self._parts = []
-        for place, (name, text) in enumerate(FAMILIES):
-            self._parts.append(f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode())
-            self._parts += [lines[place] for kept in self._nodes.values() for _, lines in kept.cards]
+        for family, series, _ in self._books():
+            mine = [kept for (name, _), kept in self._nodes.items() if name == family]
+            for place, (name, (_, text)) in enumerate(zip(_names(series), ENDINGS, strict=True)):
+                self._parts.append(f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode())
+                self._parts += [lines[place] for kept in mine for _, lines in kept.cards]
         self._fresh = True
         return self._parts
 
-    def _books(self) -> Iterator[tuple[str, Mapping[str, NodeDevices]]]:
-        for name, family in self.engine.state.ledger.books.items():
-            if name.startswith("nvidia-vgpu"):
-                yield name, family.nodes
+    def _books(self) -> Iterator[tuple[str, Series, Mapping[str, NodeDevices]]]:
+        """Of the families that have series."""
+        for name, book in self.engine.state.ledger.books.items():
+            if book.family.series is not None:
+                yield name, book.family.series, book.nodes
 
-    def _stale(self) -> Iterator[tuple[tuple[str, str], NodeDevices]]:
-        for name, family in self._books():
-            for node, book in family.items():
+    def _stale(self) -> Iterator[tuple[tuple[str, str], Series, NodeDevices]]:
+        for name, series, nodes in self._books():
+            for node, book in nodes.items():
                 kept = self._nodes.get((name, node))
                 if kept is None or kept.book is not book or kept.version != book.version:
-                    yield (name, node), book
+                    yield (name, node), series, book
 
-    def _render(self, key: tuple[str, str], book: NodeDevices) -> None:
+    def _render(self, key: tuple[str, str], series: Series, book: NodeDevices) -> None:
         kept = self._nodes.get(key)
         if kept is None or kept.book is not book:
             kept = self._nodes[key] = _Node(book)
-        tasks, cards = self.engine.state.tasks, []
+        tasks, cards, names = self.engine.state.tasks, [], _names(series)
         name = f'",NodeName="{escape(book.name)}"'
         for place, (card, usage) in enumerate(zip(book.inventory.cards, book.usages, strict=True)):
             stamp = (card.total, usage.memory, usage.cores, tuple(usage.holders))
             if place < len(kept.cards) and kept.cards[place][0] == stamp:
                 cards.append(kept.cards[place])
                 continue
-            cards.append((stamp, _card_lines(f'devID="{escape(card.uuid)}{name}', card.total, usage, tasks)))
+            cards.append((stamp, _card_lines(names, f'devID="{escape(card.uuid)}{name}', card.total, usage, tasks)))
             self.rendered += 1
         kept.cards, kept.version = cards, book.version
         self._fresh = False
 
 
-def _card_lines(where: str, total: int, usage: Usage, tasks: Mapping[str, Task]) -> Lines:
+@cache
+def _names(series: Series) -> tuple[str, ...]:
+    *cards, memory, cores = (ending for ending, _ in ENDINGS)
+    return (*(series.cards + ending for ending in cards), series.pods + memory, series.pods + cores)
+
+
+def _card_lines(series: tuple[str, ...], where: str, total: int, usage: Usage, tasks: Mapping[str, Task]) -> Lines:
     """The lines of one card. Names of pods and namespaces need no escaping: Kubernetes lets nothing in that would.
 
     Joined by ``+``, which for a handful of pods takes two thirds of the time of format strings in a list.
     """
+    of_limit, of_shares, of_memory, of_cores, of_pod_memory, of_pod_cores, of_own_memory, of_own_cores = series
     by_pod = _by_pod(usage, tasks)
     names = [name for _, name, _, _ in by_pod]
     memory = cores = own_memory = own_cores = ""
     if names:
-        memory_of, cores_of = f'{_POD_MEMORY}{{{where},podName="', f'{_POD_CORES}{{{where},podName="'
-        own_memory_of, own_cores_of = f'{_OWN_MEMORY}{{{where},podNamespace="', f'{_OWN_CORES}{{{where},podNamespace="'
+        memory_of, cores_of = f'{of_pod_memory}{{{where},podName="', f'{of_pod_cores}{{{where},podName="'
+        own_memory_of, own_cores_of = f'{of_own_memory}{{{where},podNamespace="', f'{of_own_cores}{{{where},podNamespace="'
         for namespace, name, mib, percent in by_pod:
             end_memory, end_cores, space = f'{name}"}} {mib}\n', f'{name}"}} {percent}\n', namespace + '",podName="'
             memory += memory_of + end_memory
@@ -130,10 +142,10 @@ def _card_lines(where: str, total: int, usage: Usage, tasks: Mapping[str, Task])
             memory = "".join([f'{memory_of}{name}"}} {mib}\n' for name, (mib, _) in shared.items()])
             cores = "".join([f'{cores_of}{name}"}} {percent}\n' for name, (_, percent) in shared.items()])
     return (
-        f"{_LIMIT}{{{where}}} {total}\n".encode(),
-        f"{_SHARES}{{{where}}} {usage.shares}\n".encode(),
-        f"{_MEMORY}{{{where}}} {usage.memory}\n".encode(),
-        f"{_CORES}{{{where}}} {usage.cores}\n".encode(),
+        f"{of_limit}{{{where}}} {total}\n".encode(),
+        f"{of_shares}{{{where}}} {usage.shares}\n".encode(),
+        f"{of_memory}{{{where}}} {usage.memory}\n".encode(),
+        f"{of_cores}{{{where}}} {usage.cores}\n".encode(),
         memory.encode(), cores.encode(), own_memory.encode(), own_cores.encode(),
     )  # fmt: skip
 

@@ -16,7 +16,6 @@ from random import Random
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire import names
 from pumice.wire.node_lock import LockView, may_release, may_take, refusal, render_lock
 from pumice.wire.volcano import NODES
 
@@ -24,9 +23,6 @@ log = logging.getLogger("pumice.scheduler.lock")
 
 PATIENCE = 60.0
 """Seconds for which a Binding waits for a lock that somebody else holds."""
-
-KEYS = {"nvidia-vgpu": names.NODE_LOCK_VGPU, "nvidia-gpu-share": names.NODE_LOCK_GPUSHARE}
-"""Family to the annotation that locks for it; the other families take no lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +46,8 @@ class NodeLocks:
 
     async def take(self, effect: Bind) -> tuple[Lock | None, str]:
         """(the lock, ""), (None, "") when the Binding needs none, or (None, why not)."""
-        key = next((KEYS[grant.family] for grant in effect.grants if grant.family in KEYS), None)
-        if key is None:
+        key = effect.lock
+        if not key:
             return None, ""
         deadline, pause = self.clock.monotonic() + PATIENCE, 0.05
         async with self._turns[effect.node]:  # ours wait in line, not against each other

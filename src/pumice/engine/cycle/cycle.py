@@ -391,14 +391,16 @@ class Statement:
             self.job.move(task, Status.BINDING)
             task.trial = None
             annotations: dict[str, str] = {}
+            lock = ""
             for grant in choice.grants:
                 family = state.ledger.books[grant.family].family
                 annotations.update(family.annotations(grant, int(cycle.wall * 1e9)))
+                lock = lock or family.lock
             claims = volumes_for(state, task.cls, choice.node) if task.cls.constraints.claims else {}
             state.volumes.promise(claims)
             cycle.effects.append(
                 Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang,
-                     tuple(claims.items()), cycle.uuid)
+                     tuple(claims.items()), cycle.uuid, lock)
             )  # fmt: skip
             cycle.measures.placed += 1
             cycle.measures.assumed.append(max(0.0, cycle.wall - task.created))

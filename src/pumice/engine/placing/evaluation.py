@@ -135,10 +135,6 @@ class Evaluation:
         return book.family.fit(ask, book.view(node))
 
     def _quick_fit(self, ask: Ask, node: str) -> Fit | None:
-        """The choice of cards, or None: a family that can leave the explanation out is asked that way."""
+        """The choice of cards, or None."""
         book = self.state.ledger.books[ask.family]
-        if node not in book.nodes:
-            return None
-        quick = getattr(book.family, "quick", None)
-        fit = quick(ask, book.view(node)) if quick is not None else book.family.fit(ask, book.view(node))
-        return fit if isinstance(fit, Fit) else None
+        return book.family.quick(ask, book.view(node)) if node in book.nodes else None

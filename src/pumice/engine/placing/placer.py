@@ -154,8 +154,8 @@ class Placer:
             return choice
         for ask in cls.quota_known_late:
             book = self.state.ledger.books[ask.family]
-            view = book.view(choice.node)
-            if len(book.family.card_kinds(view.inventory)) < 2:
+            view, late = book.view(choice.node), book.family.late_quota
+            if late is None or len(late.card_kinds(view.inventory)) < 2:
                 continue
             dear: dict[int, str] = {}
             grant = next(grant for grant in choice.grants if grant.family == ask.family)

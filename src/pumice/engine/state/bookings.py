@@ -11,11 +11,10 @@ from pumice.engine.state.assignment_cache import AssignmentCache
 from pumice.engine.state.bearers import Bearers
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind
-from pumice.engine.state.device_table import NO_MARKS
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.tasks import DONE_STATUSES, Status, Task
-from pumice.families.protocol import Family
+from pumice.families.protocol import NO_MARKS, Family
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire import names

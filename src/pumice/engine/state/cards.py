@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.state.device_table import NO_MARKS, CardFacts, CardUse, NodeDevices
+from pumice.engine.state.device_table import CardFacts, CardUse, NodeDevices
 from pumice.engine.state.named_nodes import NamedNodes
-from pumice.families.protocol import Ask, Columns, Family, Fit, Inventory, Marks, NodeCards
+from pumice.families.protocol import NO_MARKS, Ask, Columns, Family, Fit, Inventory, Marks, NodeCards, Ranking
 from pumice.model.cards import Grant, Mode
 from pumice.model.refusal import CardMisfit, Misfit
 
@@ -34,6 +34,7 @@ class DeviceTable:
 
     def __init__(self, family: Family) -> None:
         self.family = family
+        self._ranking = family.ranking
         self.nodes: dict[str, NodeDevices] = {}
         self.ids: NDArray[np.int32] = np.zeros(16, np.int32)
         self.columns = _empty_columns(16, 8)
@@ -52,7 +53,7 @@ class DeviceTable:
         self._alike: dict[Any, Any] = {}
         """What many states have in common, each once."""
         self.card_kinds: Counter[Hashable] = Counter()
-        """``Family.card_kinds`` of all nodes, and how many nodes have each."""
+        """``LateQuota.card_kinds`` of all nodes, and how many nodes have each."""
         self.card_kinds_version = 0
         """Raised when a kind comes or goes."""
 
@@ -92,8 +93,10 @@ class DeviceTable:
             self._set_state(row, None)
 
     def _count_kinds(self, inventory: Inventory, sign: int) -> None:
+        if self.family.late_quota is None:
+            return
         before = len(self.card_kinds)
-        for kind in self.family.card_kinds(inventory):
+        for kind in self.family.late_quota.card_kinds(inventory):
             self.card_kinds[kind] += sign
             if not self.card_kinds[kind]:
                 del self.card_kinds[kind]
@@ -135,9 +138,11 @@ class DeviceTable:
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         """(may fit, score) of those rows of the node table, or of all, where ``among`` holds; None when the ask needs the
         exact look on every node. Nodes with cards or pods that the ask names are looked at exactly."""
-        split = self.family.without_constraints(ask)
+        if self._ranking is None:
+            return None
+        split = self._ranking.without_constraints(ask)
         plain = ask if split is None else split.ask
-        ranked = None if plain is None else self._rank(plain, rows, capacity)
+        ranked = None if plain is None else self._rank(self._ranking, plain, rows, capacity)
         if ranked is None:
             if plain is not None:
                 return None
@@ -156,8 +161,7 @@ class DeviceTable:
                 named |= np.isin(rows, special)
         exact |= named
         places = np.flatnonzero(exact if among is None else exact & among)
-        quick = getattr(self.family, "quick", self.family.fit)
-        known: dict[int, Fit | Misfit | None] = {}
+        known: dict[int, Fit | None] = {}
         refused = 0
         for place in places.tolist():
             row = place if rows is None else int(rows[place])
@@ -168,23 +172,28 @@ class DeviceTable:
             elif name is None or (state and refused >= UNSURE_REFUSED):
                 fit = None
             else:
-                fit = quick(ask, self.view(name))
-                refused += bool(state) and not isinstance(fit, Fit)
+                fit = self.family.quick(ask, self.view(name))
+                refused += bool(state) and fit is None
             if state:
                 known[state] = fit
-            may[place] = isinstance(fit, Fit)
-            score[place] = fit.score if isinstance(fit, Fit) else 0.0
+            may[place] = fit is not None
+            score[place] = fit.score if fit is not None else 0.0
         return may, score
 
     def by_counters(self, ask: Ask) -> bool:
         """Whether nodes with equal cards, equally used, give equal answers to the ask."""
-        return self.family.without_constraints(ask) is None and self.family.vector(ask, self._part(slice(0, 1))) is not None
+        ranking = self._ranking
+        if ranking is None or ranking.without_constraints(ask) is not None:
+            return False
+        return ranking.vector(ask, self._part(slice(0, 1))) is not None
 
     def alike(self, ask: Ask) -> Callable[[int], int | None]:
         """A row's number: nodes of one number refuse the ask in the same words, names and UUIDs apart. None: look at that node
         itself, because the ask names something there, or a card is closed for a reason that the arrays do not hold."""
+        if self._ranking is None:
+            return lambda row: None
         self._catch_up()
-        split = self.family.without_constraints(ask)
+        split = self._ranking.without_constraints(ask)
         named = set() if split is None else {self._rows[name] for name in self._named.of(split)}
 
         def number(row: int) -> int | None:
@@ -208,7 +217,7 @@ class DeviceTable:
         return not self._named.marks
 
     def _rank(
-        self, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
+        self, ranking: Ranking, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         self.fit_rows(capacity)
         self._catch_up()
@@ -218,7 +227,7 @@ class DeviceTable:
         place: NDArray[Any] = ids
         if rows is not None and len(rows) < used:
             chosen, place = np.unique(ids, return_inverse=True)
-        ranked = self.family.vector(ask, self._part(chosen))
+        ranked = ranking.vector(ask, self._part(chosen))
         if ranked is None:
             return None
         self._unsure = bool(np.isnan(ranked[1]).any())
@@ -296,7 +305,8 @@ class DeviceTable:
                 used[:] = before[1]
             for place in places:
                 u = book.usages[place]
-                use = (u.memory, u.cores, u.shares, self.family.card_state(place, u, book.inventory))
+                state = -1 if self._ranking is None else self._ranking.card_state(place, u, book.inventory)
+                use = (u.memory, u.cores, u.shares, state)
                 used[place] = self._alike.setdefault(use, use)
             self._set_state(row, (book.facts, tuple(used)) if book.facts else None)
         self._behind.clear()

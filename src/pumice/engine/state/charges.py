@@ -29,8 +29,9 @@ class Charges:
         amounts: Vector = {}
         for grant in grants:
             book = self.ledger.books.get(grant.family)
-            if book is not None and grant.family in wanted and grant.pieces:
-                amounts.update((name, value * 1000) for name, value in book.family.quota_of_grant(grant).items())
+            late = book.family.late_quota if book is not None else None
+            if late is not None and grant.family in wanted and grant.pieces:
+                amounts.update((name, value * 1000) for name, value in late.of_grant(grant).items())
         if all(cls.amounts.get(name, 0) == value for name, value in amounts.items()):
             return None
         return shared({**cls.amounts, **amounts})
@@ -54,8 +55,9 @@ class Charges:
             more: Vector = {}
             for ask in cls.quota_known_late:
                 book = self.ledger.books.get(ask.family)
-                if book is not None:
-                    most = book.family.quota_bound(ask, book.card_kinds)
+                late = book.family.late_quota if book is not None else None
+                if book is not None and late is not None:
+                    most = late.bound(ask, book.card_kinds)
                     over = {name: value * 1000 - cls.amounts.get(name, 0) for name, value in most.items()}
                     more |= {name: value for name, value in over.items() if value > 0}
             if len(self._over) > CLASSES_KEPT:

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pumice.engine.state.constraints import Constraints, host_ports, pod_claims, read_constraints
-from pumice.engine.state.device_table import NO_MARKS
 from pumice.engine.state.features import Features
 from pumice.engine.state.images import Images, images_of
 from pumice.engine.state.resizing import while_resized
 from pumice.engine.state.resources import Request, Vector, pod_request, shared
-from pumice.families.protocol import Ask, Family, Marks
+from pumice.families.protocol import NO_MARKS, Ask, Family, Marks
 from pumice.families.unowned import unowned
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Pod, PodSpec
@@ -46,7 +45,7 @@ class PodClass:
     amounts: Vector = field(default_factory=dict)
     """``demand`` as a vector; shared, never changed in place."""
     quota_known_late: tuple[Ask, ...] = ()
-    """Asks of which ``demand`` leaves out what only the cards can tell (``Family.quota_known_late``)."""
+    """Asks of which ``demand`` leaves out what only the cards can tell (``LateQuota``)."""
     images: tuple[str, ...] = ()
     """Its images, where some node has one of them."""
     users: int = 0
@@ -213,8 +212,8 @@ class Classes:
                 if ask.family == family.name:
                     demand.update((name, amount * 1000) for name, amount in family.quota(ask).items() if amount)
         amounts = shared(demand)
-        by_name = {family.name: family for family in self.families}
-        quota_known_late = tuple(ask for ask in asks if by_name[ask.family].quota_known_late(ask))
+        late = {family.name: family.late_quota for family in self.families if family.late_quota is not None}
+        quota_known_late = tuple(ask for ask in asks if ask.family in late and late[ask.family].known_late(ask))
         found = PodClass(
             self._next, key, kind.request, asks, refusals, constraints, tuple(amounts.items()), amounts, quota_known_late,
             images,

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pumice.families.protocol import Inventory, Marks, NodeCards
+from pumice.families.protocol import NO_MARKS, Inventory, Marks, NodeCards
 from pumice.model.cards import Grant, Piece, Slot, Usage
 from pumice.model.refusal import Refusal
-
-NO_MARKS = Marks()
 
 CardFacts = tuple[int, int, bool, bool, int]
 CardUse = tuple[int, int, int, int]

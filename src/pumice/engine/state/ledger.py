@@ -17,13 +17,12 @@ from enum import IntEnum
 from msgspec import Struct
 
 from pumice.engine.state.cards import DeviceTable
-from pumice.engine.state.device_table import NO_MARKS
 from pumice.engine.state.features import Features
 from pumice.engine.state.interning import repack
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.resources import Request
 from pumice.engine.state.terms import TermIndex
-from pumice.families.protocol import Family, Marks
+from pumice.families.protocol import NO_MARKS, Family, Marks
 from pumice.model.cards import Grant
 from pumice.wire.objects import Node
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pumice.engine.state.device_table import NO_MARKS
 from pumice.engine.state.resources import Request, Vector
-from pumice.families.protocol import Marks
+from pumice.families.protocol import NO_MARKS, Marks
 from pumice.wire.objects import Pod
 
 if TYPE_CHECKING:

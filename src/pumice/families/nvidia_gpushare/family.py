@@ -1,20 +1,16 @@
-"""Legacy GPU share (memory mode) and GPU number (whole cards) behind the engine's seam.
+"""Legacy GPU share (memory mode) and GPU number (whole cards) as a family.
 
 Both modes use the lowest card ids, take no account of policies and score 0. A card's "UUID" is its id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pumice.families.amounts import out_of_range
-from pumice.families.protocol import Ask, Columns, Fit, Inventory, Marks, NodeCards, Tunables
-from pumice.model.cards import Card, Grant, Mode, Piece, Usage
+from pumice.families.nvidia_gpushare.ranking import GpushareRanking
+from pumice.families.protocol import Ask, Family, Fit, Inventory, NodeCards, Tunables
+from pumice.model.cards import Card, Grant, Mode, Piece
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
@@ -36,23 +32,24 @@ class GpushareAsk:
     amount: int
 
 
-class NvidiaGpushare:
-    """One of the two legacy modes; upstream forbids both at once."""
+class NvidiaGpushare(Family):
+    """One of the two legacy modes; upstream forbids both at once, and locks nodes in the first one only."""
 
     def __init__(self, *, number: bool = False) -> None:
         self.number = number
         self.name = "nvidia-gpu-number" if number else "nvidia-gpu-share"
+        self.lock = "" if number else names.NODE_LOCK_GPUSHARE
+        self.ranking = GpushareRanking(number)
         self._resource = names.GPU_NUMBER if number else names.GPU_MEMORY
 
     @property
     def tunables(self) -> Tunables:
-        return Tunables(count=names.GPU_NUMBER) if self.number else Tunables(memory=names.GPU_MEMORY)
+        if self.number:
+            return Tunables(count=names.GPU_NUMBER, rounds_up=True)
+        return Tunables(memory=names.GPU_MEMORY, rounds_up=True)
 
     def resources(self) -> frozenset[str]:
         return frozenset((self._resource,))
-
-    def parameters(self) -> frozenset[str]:
-        return frozenset()
 
     def ask(self, pod: Pod) -> Ask | Refusal | None:
         """The larger of what runs together (containers and sidecars, D-41) and each init container at its time."""
@@ -120,12 +117,6 @@ class NvidiaGpushare:
             return Refusal("", f"pod {pod.key} holds cards and {names.GPU_INDEX} does not say which")
         return self._grant(node, ask.detail, known, inventory) if known else None
 
-    def marks(self, pod: Pod) -> Marks:
-        return Marks()
-
-    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
-        return -1
-
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
         want: GpushareAsk = ask.detail
         if not cards.inventory.cards:
@@ -177,35 +168,11 @@ class NvidiaGpushare:
             pieces.append(Piece(i, cards[i].uuid, memory, 0, memory))
         return Grant(self.name, node, (tuple(pieces),))
 
-    def without_constraints(self, ask: Ask) -> None:
-        return None
-
-    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
-        want: GpushareAsk = ask.detail
-        if self.number:
-            idle = columns.flags & (columns.shares == 0)
-            may = idle.sum(axis=1) >= want.amount
-        else:
-            may = (columns.flags & (np.maximum(columns.total - columns.memory, 0) >= want.amount)).any(axis=1)
-        return may, np.zeros(len(may))
-
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
         return render_binding((piece.card for piece in grant.pieces), now_ns)
 
     def quota(self, ask: Ask) -> dict[str, int]:
         return {self._resource: ask.detail.amount}
-
-    def quota_known_late(self, ask: Ask) -> bool:
-        return False
-
-    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
-        return frozenset()
-
-    def quota_bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
-        return {}
-
-    def quota_of_grant(self, grant: Grant) -> dict[str, int]:
-        return {}
 
     def no_devices(self, node: str) -> Misfit:
         word = "GpuNumber no enough gpu number" if self.number else "GpuShare no enough gpu memory"

@@ -15,6 +15,7 @@ from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.engine.effects import Bind
 from pumice.engine.state.state import State
+from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.node_lock import render_lock
@@ -24,7 +25,7 @@ KEY = names.NODE_LOCK_VGPU
 
 
 def bind(name: str, gang: str = "") -> Bind:
-    return Bind(f"uid-{name}", "default", name, "n1", {}, (Grant("nvidia-vgpu", "n1", ()),), gang)
+    return Bind(f"uid-{name}", "default", name, "n1", {}, (Grant("nvidia-vgpu", "n1", ()),), gang, lock=NvidiaVgpu.lock)
 
 
 class World:
@@ -64,7 +65,7 @@ class World:
 
     async def send(self, name: str) -> None:
         effect = bind(name)
-        self.binder.send(Bind(await self.uid(name), "default", name, "n1", {}, effect.grants))
+        self.binder.send(Bind(await self.uid(name), "default", name, "n1", {}, effect.grants, lock=effect.lock))
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
