@@ -227,7 +227,7 @@ class World:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        gangs = self.engine.framework.has("gang")
+        gangs = any(plugin.name == "gang" for plugin in self.engine.framework.plugins)
         groups = [g for g in self.groups.values() if gangs and g["metadata"]["name"] not in self.disturbed]
         assert audit(self.nodes.values(), self.pods.values(), groups) == []
 

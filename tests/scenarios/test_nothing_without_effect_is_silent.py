@@ -22,7 +22,7 @@ from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
 from pumice.cluster.first_objects import CRDS
 from pumice.engine.cycle.actions import ACTIONS
-from pumice.engine.plugins import PLUGINS
+from pumice.engine.plugins.registry import PLUGINS
 from pumice.families.lint import lint_files
 from pumice.model.errors import BadInput
 from pumice.wire import scheduler_conf as grammar

@@ -14,10 +14,10 @@ from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.cycle.cycle import Cycle, Plan
 from pumice.engine.framework import Framework
 from pumice.engine.placing.placer import Placer
-from pumice.engine.plugins import always, make
 from pumice.engine.plugins.deviceshare import device_arguments
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
+from pumice.engine.plugins.registry import always, make
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.engine.state.ledger import Hold
 from pumice.engine.state.patience import patience_of

@@ -1,139 +1,46 @@
-"""Plugins and how their answers combine (spec volcano-core 7).
+"""The plugins of one configuration, and how their answers combine (spec volcano-core 7).
 
-A plugin is one small class that overrides the questions it has an opinion on. ``Framework`` holds the plugins of one
-configuration in tier order and asks them. Orders are keys instead of comparisons: the first plugin whose keys differ
-decides, which is what comparing the tuples of keys does.
+``Framework`` holds the plugins in tier order and asks those that take a role. Orders are keys instead of comparisons: the first
+plugin whose keys differ decides, which is what comparing the tuples of keys does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import Flag, auto
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine.plugins.contract import (
+    ChecksJobs,
+    Filters,
+    FollowsPlacing,
+    Invalid,
+    KnowsDue,
+    LimitsQueues,
+    OrdersJobs,
+    OrdersQueues,
+    OrdersTasks,
+    Part,
+    Plugin,
+    Role,
+    SaysOverused,
+    SaysReady,
+    Scores,
+    Session,
+    Verdict,
+    VotesToStart,
+    VotesToWait,
+)
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import Vector
-from pumice.model.refusal import Short
-from pumice.wire.scheduler_conf import Arguments, PluginConf, SchedulerConf
+from pumice.engine.state.state import State
+from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
 
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.state import State
-
-PERMIT, ABSTAIN, REJECT = 1, 0, -1
-
-
-class Part(Flag):
-    """Which filters are asked: those that look at the node and what is there, those that look at pods elsewhere, or all."""
-
-    NODE = auto()
-    PODS = auto()
-    ALL = NODE | PODS
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One filter's answer for many rows. ``failed`` is True where it refuses; ``final`` where evicting would not help;
-    ``abort`` where further filters add no reasons."""
-
-    failed: NDArray[np.bool_]
-    text: str
-    final: bool = False
-    abort: bool = False
-    short: Short = Short.REQUEST
-
-
-@dataclass(frozen=True, slots=True)
-class Invalid:
-    """Why a job takes no part in this cycle."""
-
-    reason: str
-    message: str
-
-
-class Plugin:
-    """Base of all plugins: no opinion on anything. Override what you decide."""
-
-    name = ""
-
-    def __init__(self, arguments: Arguments) -> None:
-        self.arguments = arguments
-
-    def open(self, cycle: Cycle) -> None:
-        """A cycle begins."""
-
-    def close(self, cycle: Cycle) -> None:
-        """All actions have run."""
-
-    # orders: smaller keys first
-    def job_key(self, job: Job) -> Any: ...
-    def queue_key(self, queue: QueueState) -> Any: ...
-    def task_key(self, task: Task) -> Any: ...
-
-    # jobs
-    def job_valid(self, job: Job) -> Invalid | None: ...
-    def job_ready(self, job: Job) -> bool:
-        return True
-
-    def job_pipelined(self, job: Job) -> int:
-        return ABSTAIN
-
-    def job_enqueueable(self, job: Job) -> int:
-        return ABSTAIN
-
-    def job_enqueued(self, job: Job) -> None: ...
-
-    def job_due(self, job: Job) -> float | None:
-        """When it will answer otherwise about the job although nothing happens."""
-
-    # queues
-    def overused(self, queue: QueueState) -> bool:
-        return False
-
-    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
-        """Whether the queue may be charged so much more."""
-        return True
-
-    def lends(self, queue: QueueState, amounts: Vector) -> bool:
-        """Whether the queue may be charged so much more although that is beyond its share, for it would lie idle else."""
-        return self.allocatable(queue, amounts)
-
-    def excess(self, queue: QueueState, amounts: Vector) -> float:
-        """How far so much more would bring the queue over its share, as a part of the cluster."""
-        return 0.0
-
-    def short_of(self, queue: QueueState, amounts: Vector) -> str:
-        """What a queue lacks that is not ``allocatable``, with the numbers, for people."""
-        return ""
-
-    # nodes, for many rows at once; rows None means all
-    def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
-        """Whether ``verdicts`` can refuse any node at all; False saves the asking."""
-        return True
-
-    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterable[Verdict]:
-        return ()
-
-    def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None: ...
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
-        """The same as ``scores`` for one row, with its columns as plain numbers; None when there is no such form."""
-        return None
-
-    def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-        """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""
-
-    # every tentative placement and its reversal
-    def placed(self, task: Task) -> None: ...
-    def removed(self, task: Task) -> None: ...
-
-
-Answer = TypeVar("Answer", bound=Callable[..., Any])
+InRole = TypeVar("InRole", bound=Role)
 
 
 class Framework:
@@ -150,46 +57,32 @@ class Framework:
             made = [(entry, plugin) for entry in tier if (plugin := make(entry)) is not None]
             self._tiers.append(made)
             self.plugins += [plugin for _, plugin in made]
-        self._job_keys = self._flat("job_key", "JobOrder")
-        self._queue_keys = self._flat("queue_key", "QueueOrder")
-        self._task_keys = self._flat("task_key", "TaskOrder")
-        self._valid = self._flat("job_valid", "")
-        self._ready = self._flat("job_ready", "JobReady")
-        self._pipelined = self._by_tier("job_pipelined", "JobPipelined")
-        self._enqueueable = self._by_tier("job_enqueueable", "JobEnqueued")
-        self._enqueued = self._flat("job_enqueued", "JobEnqueued")
-        self._due = self._flat("job_due", "")
-        self._overused = self._flat("overused", "Overused")
-        self._allocatable = self._flat("allocatable", "Allocatable")
-        payers: list[Plugin] = [allocatable.__self__ for allocatable in self._allocatable]  # type: ignore[attr-defined]
-        self._lends = [plugin.lends for plugin in payers]
-        self._excess = self._flat("excess", "Allocatable")
-        self._short_of = self._flat("short_of", "Allocatable")
-        self._verdicts = self._flat("verdicts", "Predicate")
-        self._constrains = [verdicts.__self__.constrains for verdicts in self._verdicts]  # type: ignore[attr-defined]
-        self._scores = self._flat("scores", "NodeOrder")
-        plugins: list[Plugin] = [scores.__self__ for scores in self._scores]  # type: ignore[attr-defined]
-        self._each = [plugin.score for plugin in plugins]
-        self._relative = self._flat("relative", "NodeOrder")
-        self._placed = self._flat("placed", "")
-        self._removed = self._flat("removed", "")
+        self._job_keys = [plugin.job_key for plugin in self._all(OrdersJobs)]
+        self._queue_keys = [plugin.queue_key for plugin in self._all(OrdersQueues)]
+        self._task_keys = [plugin.task_key for plugin in self._all(OrdersTasks)]
+        self._valid = [plugin.job_valid for plugin in self._all(ChecksJobs)]
+        self._ready = [plugin.job_ready for plugin in self._all(SaysReady)]
+        self._pipelined = [[plugin.job_pipelined for plugin in tier] for tier in self._by_tier(VotesToWait)]
+        self._enqueueable = [[plugin.job_enqueueable for plugin in tier] for tier in self._by_tier(VotesToStart)]
+        self._enqueued = [plugin.job_enqueued for plugin in self._all(VotesToStart)]
+        self._due = [plugin.job_due for plugin in self._all(KnowsDue)]
+        self._overused = [plugin.overused for plugin in self._all(SaysOverused)]
+        self._limits = self._all(LimitsQueues)
+        self._filters = self._all(Filters)
+        self._scores = self._all(Scores)
+        self._each = [plugin.score for plugin in self._scores]
+        self._placing = self._all(FollowsPlacing)
 
-    def has(self, name: str) -> bool:
-        return any(plugin.name == name for plugin in self.plugins)
-
-    def _by_tier(self, method: str, switch: str) -> list[list[Callable[..., Any]]]:
+    def _by_tier(self, role: type[InRole]) -> list[list[InRole]]:
+        """Per tier the plugins that take the role, unless the configuration turns it off for them."""
         return [
-            [
-                getattr(plugin, method)
-                for entry, plugin in tier
-                if getattr(type(plugin), method) is not getattr(Plugin, method)
-                and (not switch or entry.enabled(switch))
-            ]
+            [plugin for entry, plugin in tier
+             if isinstance(plugin, role) and (not role.switch or entry.enabled(role.switch))]
             for tier in self._tiers
-        ]
+        ]  # fmt: skip
 
-    def _flat(self, method: str, switch: str) -> list[Callable[..., Any]]:
-        return [answer for tier in self._by_tier(method, switch) for answer in tier]
+    def _all(self, role: type[InRole]) -> list[InRole]:
+        return [plugin for tier in self._by_tier(role) for plugin in tier]
 
     # -- orders -------------------------------------------------------------------------------------------------
 
@@ -229,46 +122,47 @@ class Framework:
         times = (due(job) for due in self._due)
         return min((time for time in times if time is not None and time > after), default=float("inf"))
 
-    def open_queues(self, cycle: Cycle) -> None:
+    def open_queues(self, session: Session) -> None:
         """Let the plugins that have a say in what queues may take look at the queues anew."""
         for plugin in self.plugins:
-            if type(plugin).allocatable is not Plugin.allocatable:
-                plugin.open(cycle)
+            if isinstance(plugin, LimitsQueues):
+                plugin.open(session)
 
     def overused(self, queue: QueueState) -> bool:
         return any(over(queue) for over in self._overused)
 
     def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
-        return all(may(queue, amounts) for may in self._allocatable)
+        return all(plugin.allocatable(queue, amounts) for plugin in self._limits)
 
     def lends(self, queue: QueueState, amounts: Vector) -> bool:
-        return all(may(queue, amounts) for may in self._lends)
+        return all(plugin.lends(queue, amounts) for plugin in self._limits)
 
     def excess(self, queue: QueueState, amounts: Vector) -> float:
-        return max((excess(queue, amounts) for excess in self._excess), default=0.0)
+        found = (plugin.excess(queue, amounts) for plugin in self._limits)
+        return max((excess for excess in found if excess is not None), default=0.0)
 
     def short_of(self, queue: QueueState, task: Task, amounts: Vector | None = None) -> str:
         amounts = task.cls.amounts if amounts is None else amounts
-        return next((text for tell in self._short_of if (text := tell(queue, amounts))), "")
+        return next((text for plugin in self._limits if (text := plugin.short_of(queue, amounts))), "")
 
     def placed(self, task: Task) -> None:
-        for tell in self._placed:
-            tell(task)
+        for plugin in self._placing:
+            plugin.placed(task)
 
     def removed(self, task: Task) -> None:
-        for tell in self._removed:
-            tell(task)
+        for plugin in self._placing:
+            plugin.removed(task)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterator[Verdict]:
-        for ask, constrains in zip(self._verdicts, self._constrains, strict=True):
-            if constrains(state, cls, part):
-                yield from ask(state, cls, rows, part)
+        for plugin in self._filters:
+            if plugin.constrains(state, cls, part):
+                yield from plugin.verdicts(state, cls, rows, part)
 
     def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
         """Whether any filter beyond resources and devices can refuse a node."""
-        return any(constrains(state, cls, part) for constrains in self._constrains)
+        return any(plugin.constrains(state, cls, part) for plugin in self._filters)
 
     def refused_for_pods(self, state: State, cls: PodClass) -> NDArray[np.bool_] | None:
         """Rows that the class may not go to because of pods that run elsewhere; None when it minds none."""
@@ -289,13 +183,13 @@ class Framework:
         return total
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
-        return _sum(score(state, cls, rows) for score in self._scores)
+        return _sum(plugin.scores(state, cls, rows) for plugin in self._scores)
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-        return _sum(score(state, cls, fits) for score in self._relative)
+        return _sum(plugin.relative(state, cls, fits) for plugin in self._scores)
 
 
-def _vote(tiers: Sequence[Sequence[Callable[..., Any]]], job: Job) -> bool:
+def _vote(tiers: Sequence[Sequence[Callable[[Job], int]]], job: Job) -> bool:
     """Any negative vote rejects; a tier with a positive one permits without asking later tiers; all abstaining permits."""
     for tier in tiers:
         permitted = False

@@ -6,7 +6,7 @@ no call and reads no clock; what the world shall do comes out as effects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -285,6 +285,17 @@ class Cycle:
             self.state.agenda.wake_waiting()
             if job.stalled:
                 self.state.agenda.end_promise(job)
+
+    # -- what plugins may look at and say -----------------------------------------------------------------------
+
+    def looked_at(self) -> Iterable[Job]:
+        return {**self.state.agenda.dirty, **self.tried, **self.explained}
+
+    def stands(self, job: Job) -> None:
+        status.say_gang_stands(self, job)
+
+    def lacks(self, job: Job, members: int) -> None:
+        status.say_gang_lacks(self, job, members)
 
     # -- jobs that may take part --------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ def close(cycle: Cycle) -> list[Effect]:
     """Effects for every job that changed or was tried in this cycle."""
     effects: list[Effect] = []
     queues: set[str] = set(cycle.state.agenda.settled)
-    for job in {**cycle.state.agenda.dirty, **cycle.tried, **cycle.explained}:
+    for job in cycle.looked_at():
         if not job.known:
             continue
         job.settle()
@@ -163,8 +163,22 @@ def is_told(cycle: Cycle, job: Job) -> bool:
     return learnt and not any(task.puzzling for task in job.pending.values())
 
 
-def condition(type_: str, reason: str, message: str, cycle: Cycle) -> PodGroupCondition:
-    return PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.wall), reason, message)
+def say_gang_stands(cycle: Cycle, job: Job) -> None:
+    _set(job, "Scheduled", "tasks in gang are ready to be scheduled", "", cycle)
+
+
+def say_gang_lacks(cycle: Cycle, job: Job, members: int) -> None:
+    """What its PodGroup says while it waits (spec 13.2), unless this cycle learnt nothing of it."""
+    if is_told(cycle, job):
+        cycle.measures.unready.append(job.key)
+        text = f"{members}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
+        _set(job, "Unschedulable", "NotEnoughResources", text, cycle)
+
+
+def _set(job: Job, type_: str, reason: str, message: str, cycle: Cycle) -> None:
+    """One condition per type, replaced in place."""
+    found = PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.wall), reason, message)
+    job.conditions = {**job.conditions, type_: found}
 
 
 def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:

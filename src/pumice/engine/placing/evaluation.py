@@ -11,7 +11,8 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Framework, Part
+from pumice.engine.framework import Framework
+from pumice.engine.plugins.contract import Part
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Framework, Verdict
+from pumice.engine.framework import Framework
+from pumice.engine.plugins.contract import Verdict
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import amount_text, unit

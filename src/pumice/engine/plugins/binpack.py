@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Plugin
+from pumice.engine.plugins.contract import Scores
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import CPU, MEMORY, PODS
+from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import Arguments
 
-if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.state import State
 
-
-class Binpack(Plugin):
+class Binpack(Scores):
     name = "binpack"
 
     def __init__(self, arguments: Arguments) -> None:

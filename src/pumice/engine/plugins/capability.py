@@ -5,19 +5,14 @@ proportion holds a queue to its own; with plugin ``capacity``, or without either
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pumice.engine.framework import Plugin
+from pumice.engine.plugins.contract import FollowsPlacing, LimitsQueues, Session
 from pumice.engine.state.jobs import QueueState, Status, Task
 from pumice.engine.state.resources import PODS, Vector, add, amount_text, subtract
+from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import Arguments
 
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
-    from pumice.engine.state.state import State
 
-
-class Capability(Plugin):
+class Capability(LimitsQueues, FollowsPlacing):
     name = "capability"
 
     def __init__(self) -> None:
@@ -27,8 +22,8 @@ class Capability(Plugin):
         """What the queues with a capability and with children have, with all below them."""
         self._counted: dict[str, Vector] = {}
 
-    def open(self, cycle: Cycle) -> None:
-        state = self.state = cycle.state
+    def open(self, session: Session) -> None:
+        state = self.state = session.state
         parents = {queue.parent for queue in state.queues.values()}
         self.taken = {q: dict(q.allocated) for q in state.queues.values() if q.capability and q.name in parents}
         self._counted.clear()

@@ -1,14 +1,9 @@
-"""conformance: system pods are nobody's victims (spec volcano-core 11.3)."""
+"""conformance: system pods are nobody's victims (spec volcano-core 11.3). Nothing is evicted yet for whom it could speak."""
 
 from __future__ import annotations
 
-from pumice.engine.framework import Plugin
-from pumice.engine.state.jobs import Task
+from pumice.engine.plugins.contract import Plugin
 
 
 class Conformance(Plugin):
     name = "conformance"
-
-    @staticmethod
-    def may_evict(task: Task) -> bool:
-        return not task.system

@@ -10,24 +10,22 @@ Where a policy without a weight decides between nodes, pods that ask for no card
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Plugin
+from pumice.engine.plugins.contract import Scores
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
+from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import SchedulerConf
-
-if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.state import State
 
 FREE_CARD = 100.0
 """What an idle card takes from a node's score for pods that ask for none: as much as one of Kubernetes' node scores gives."""
 
 
-class DeviceShare(Plugin):
+class DeviceShare(Scores):
     name = "deviceshare"
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pumice.engine.framework import Plugin
+from pumice.engine.plugins.contract import OrdersJobs, Session
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.resources import Vector
 from pumice.wire.scheduler_conf import Arguments
 
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
 
-
-class Drf(Plugin):
+class Drf(OrdersJobs):
     name = "drf"
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self._total: Vector = {}
 
-    def open(self, cycle: Cycle) -> None:
-        self._total = cycle.state.ledger.table.total
+    def open(self, session: Session) -> None:
+        self._total = session.state.ledger.table.total
 
     def job_key(self, job: Job) -> float:
         return self.share(job)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pumice.engine.cycle.status import condition, is_told, job_text
-from pumice.engine.framework import PERMIT, REJECT, Invalid, Plugin
+from pumice.engine.plugins.contract import (
+    PERMIT,
+    REJECT,
+    ChecksJobs,
+    Invalid,
+    OrdersJobs,
+    SaysReady,
+    Session,
+    VotesToWait,
+)
 from pumice.engine.state.jobs import Job, Status
-from pumice.wire.volcano import PodGroupCondition
-
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
 
 
-class Gang(Plugin):
+class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait):
     name = "gang"
 
     def job_key(self, job: Job) -> int:
@@ -33,24 +35,16 @@ class Gang(Plugin):
     def job_pipelined(self, job: Job) -> int:
         return PERMIT if job.is_pipelined() and job.role_pipelined() else REJECT
 
-    def close(self, cycle: Cycle) -> None:
+    def close(self, session: Session) -> None:
         """Say on the PodGroup whether its gang stands (spec 13.2)."""
-        for job in {**cycle.state.agenda.dirty, **cycle.tried, **cycle.explained}:
+        for job in session.looked_at():
             if job.group is None or not job.tasks:
                 continue
             if self.job_ready(job):
-                _set(job, condition("Scheduled", "tasks in gang are ready to be scheduled", "", cycle))
-            elif is_told(cycle, job) and not _only_waits_for_terminating(job):
+                session.stands(job)
+            elif not _only_waits_for_terminating(job):
                 would = sum(1 for t in job.pending.values() if t.trial is not None and t.trial[0] is Status.ALLOCATED)
-                cycle.measures.unready.append(job.key)
-                short = max(0, job.min_available - job.ready_count - would)
-                text = f"{short}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
-                _set(job, condition("Unschedulable", "NotEnoughResources", text, cycle))
-
-
-def _set(job: Job, found: PodGroupCondition) -> None:
-    """One condition per type, replaced in place."""
-    job.conditions = {**job.conditions, found.type: found}
+                session.lacks(job, max(0, job.min_available - job.ready_count - would))
 
 
 def _only_waits_for_terminating(job: Job) -> bool:

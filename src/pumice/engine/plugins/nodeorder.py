@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Plugin
+from pumice.engine.plugins.contract import Scores
 from pumice.engine.plugins.taints import untolerated_soft
 from pumice.engine.plugins.topology import preferred_pod_scores, soft_spread_scores
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import CPU, MEMORY
+from pumice.engine.state.state import State
 from pumice.wire import names
 from pumice.wire.scheduler_conf import Arguments
-
-if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.state import State
 
 Floats = NDArray[np.float64]
 GPU = names.WHOLE_GPU
 
 
-class NodeOrder(Plugin):
+class NodeOrder(Scores):
     name = "nodeorder"
 
     def __init__(self, arguments: Arguments) -> None:

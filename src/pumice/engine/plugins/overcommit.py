@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from pumice.engine.framework import PERMIT, REJECT, Plugin
+from pumice.engine.plugins.contract import PERMIT, REJECT, Session, VotesToStart
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.resources import Vector, add, lacking
 from pumice.wire.scheduler_conf import Arguments
 
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
 
-
-class Overcommit(Plugin):
+class Overcommit(VotesToStart):
     name = "overcommit"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -23,15 +18,15 @@ class Overcommit(Plugin):
         self._idle: Vector = {}
         self._promised: Vector = {}
 
-    def open(self, cycle: Cycle) -> None:
+    def open(self, session: Session) -> None:
         factor = self.arguments.real("overcommit-factor", 1.2)
         if factor < 1:
             factor = 1.2
-        table = cycle.state.ledger.table
+        table = session.state.ledger.table
         used = table.used.sum(axis=0, dtype=np.float64)  # thousands of absurd amounts would run over
         self._idle = {n: int(total * factor) - int(used[table.dims[n]]) for n, total in table.total.items()}
         self._promised = {}
-        for queue in cycle.state.queues.values():
+        for queue in session.state.queues.values():
             if queue.inqueue:
                 add(self._promised, queue.inqueue.items())
 

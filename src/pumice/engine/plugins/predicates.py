@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Part, Plugin, Verdict
 from pumice.engine.plugins import storage
+from pumice.engine.plugins.contract import Filters, Part, Verdict
 from pumice.engine.plugins.taints import untolerated
 from pumice.engine.plugins.topology import (
     affinity_unmet,
@@ -18,20 +17,18 @@ from pumice.engine.plugins.topology import (
     spread_broken,
     unwelcome,
 )
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.constraints import Port
 from pumice.engine.state.nodes import Rows
+from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import Arguments
-
-if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.constraints import Port
-    from pumice.engine.state.state import State
 
 Mask = NDArray[np.bool_]
 VOLUME_PATIENCE = 600.0
 """Seconds for which a pod that has its place waits for its volumes, unless volumebinding.bindTimeoutSeconds says otherwise."""
 
 
-class Predicates(Plugin):
+class Predicates(Filters):
     name = "predicates"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -46,7 +43,7 @@ class Predicates(Plugin):
         self.volumes = arguments.boolean("predicate.VolumeBindingEnable", True)
         self.volume_patience = max(0.0, arguments.real("volumebinding.bindTimeoutSeconds", VOLUME_PATIENCE))
 
-    def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
+    def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
         constraints = cls.constraints
         alone = (
             state.ledger.table.tainted
@@ -58,7 +55,7 @@ class Predicates(Plugin):
         among = constraints.topological or state.ledger.terms.any_refusing
         return bool((alone and Part.NODE in part) or (among and Part.PODS in part))
 
-    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterator[Verdict]:
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part) -> Iterator[Verdict]:
         constraints = cls.constraints
         table = state.ledger.table
         if Part.NODE not in part:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pumice.engine.framework import Plugin
+from pumice.engine.plugins.contract import OrdersJobs, OrdersTasks
 from pumice.engine.state.jobs import Job, Task
 
 
-class Priority(Plugin):
+class Priority(OrdersJobs, OrdersTasks):
     name = "priority"
 
     def job_key(self, job: Job) -> int:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from pumice.engine.framework import PERMIT, REJECT, Plugin
+from pumice.engine.plugins.contract import (
+    PERMIT,
+    REJECT,
+    FollowsPlacing,
+    LimitsQueues,
+    OrdersQueues,
+    SaysOverused,
+    Session,
+    VotesToStart,
+)
 from pumice.engine.plugins.shares import Shares
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.resources import (
@@ -21,15 +29,11 @@ from pumice.engine.state.resources import (
 )
 from pumice.wire.scheduler_conf import Arguments
 
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
-
-
 WAITERS_ASKED = 300
 """Of each queue so many waiting jobs are asked what they could use of its share, in order of arrival."""
 
 
-class Proportion(Plugin):
+class Proportion(OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, FollowsPlacing):
     name = "proportion"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -39,12 +43,12 @@ class Proportion(Plugin):
         self._reclaims = False
         self._claims: _Claims | None = None
 
-    def open(self, cycle: Cycle) -> None:
-        state = cycle.state
+    def open(self, session: Session) -> None:
+        state = session.state
         total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
         kinds = state.ledger.card_kinds_version
         self.shares.divide(state.queues.values(), total, state.charges.expected, kinds)
-        self._total, self._reclaims, self._claims = total, "reclaim" in cycle.actions, None
+        self._total, self._reclaims, self._claims = total, "reclaim" in session.actions, None
 
     def queue_key(self, queue: QueueState) -> tuple[int, float]:
         return (-queue.priority, self.share(queue))

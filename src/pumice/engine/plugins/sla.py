@@ -5,22 +5,17 @@ Its votes count where it stands in a tier before gang, overcommit and proportion
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pumice.engine.framework import ABSTAIN, PERMIT, Plugin
+from pumice.engine.plugins.contract import ABSTAIN, PERMIT, KnowsDue, OrdersJobs, Session, VotesToStart, VotesToWait
 from pumice.engine.state.jobs import Job
 from pumice.wire import names
 from pumice.wire.duration import parse_duration
 from pumice.wire.scheduler_conf import Arguments
 
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
-
 WAITING_TIME = "sla-waiting-time"
 ANNOTATIONS = (WAITING_TIME, f"{names.DOMAIN}/{WAITING_TIME}")
 
 
-class Sla(Plugin):
+class Sla(OrdersJobs, VotesToWait, VotesToStart, KnowsDue):
     name = "sla"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -30,8 +25,8 @@ class Sla(Plugin):
         if text and self._usual is None:
             arguments.complaints.append(f"plugin sla: {WAITING_TIME} is {text!r}, no duration such as 1h30m; none is used")
 
-    def open(self, cycle: Cycle) -> None:
-        self._now, self._wall = cycle.now, cycle.wall
+    def open(self, session: Session) -> None:
+        self._now, self._wall = session.now, session.wall
 
     def deadline(self, job: Job) -> float | None:
         """When the job has waited long enough; None: it may wait for ever."""

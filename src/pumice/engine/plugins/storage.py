@@ -5,18 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import Verdict
+from pumice.engine.plugins.contract import Verdict
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.selectors import Requirement
+from pumice.engine.state.state import State
 from pumice.engine.state.volumes import ZONE_LABELS, Claim
-
-if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.state import State
 
 Mask = NDArray[np.bool_]
 Take = Callable[[Mask], Mask]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
+from pumice.engine.state.state import State
 from pumice.wire import kubernetes
 from pumice.wire.objects import Taint, Toleration
-
-if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.state import State
 
 Tolerations = tuple[Toleration, ...]
 TOLERATIONS_KEPT = 256

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,9 +10,7 @@ from pumice.engine.plugins.taints import untolerated
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.constraints import Constraints, SpreadRule
 from pumice.engine.state.domain_counts import DomainCounts
-
-if TYPE_CHECKING:
-    from pumice.engine.state.state import State
+from pumice.engine.state.state import State
 
 Mask = NDArray[np.bool_]
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.framework import REJECT, Invalid, Part, Plugin, Verdict
+from pumice.engine.plugins.contract import REJECT, ChecksJobs, Filters, Invalid, Part, Verdict, VotesToStart
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.nodes import Rows
+from pumice.engine.state.state import State
 from pumice.families.unowned import shared_by_register
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.names import REVOCABLE_ZONE
 from pumice.wire.scheduler_conf import Arguments
 from pumice.wire.without_effect import Told, asked_by_group
 
-if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
-    from pumice.engine.state.state import State
 
-
-class Unserved(Plugin):
+class Unserved(ChecksJobs, VotesToStart, Filters):
     """``plugins`` are the names in the configuration, ``families`` those that own devices under it."""
 
     name = "unserved"
@@ -54,10 +51,10 @@ class Unserved(Plugin):
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
-    def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
+    def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
         return Part.NODE in part and ("tdm" in self.plugins or bool(self._doubtful(cls)))
 
-    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterator[Verdict]:
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part) -> Iterator[Verdict]:
         if "tdm" in self.plugins:
             off = _mask(state, [row for row in state.ledger.table.live_rows().tolist() if _revocable(state, row)])
             text = "node(s) are revocable, and plugin tdm has no effect yet"

@@ -8,7 +8,8 @@ import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod
 
-from pumice.engine.framework import ABSTAIN, PERMIT, REJECT, Framework, Plugin
+from pumice.engine.framework import Framework
+from pumice.engine.plugins.contract import ABSTAIN, PERMIT, REJECT, VotesToWait
 from pumice.engine.state.jobs import Job, QueueState, Status, name_index, task_status
 from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import PluginConf, parse_scheduler_conf
@@ -63,7 +64,7 @@ def test_the_counts_of_a_job(job: Job, ready: bool, pipelined: bool, starving: b
     assert (job.is_ready(), job.is_pipelined(), job.is_starving(), job.valid_count) == (ready, pipelined, starving, valid)
 
 
-class Voter(Plugin):
+class Voter(VotesToWait):
     def __init__(self, entry: PluginConf) -> None:
         super().__init__(entry.arguments)
         self.vote = {"priority": PERMIT, "gang": REJECT, "drf": ABSTAIN}[entry.name]

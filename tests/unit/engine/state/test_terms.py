@@ -11,7 +11,7 @@ from kit.engine_world import conf
 from kit.objects import node, pod
 
 from pumice.engine.engine import Engine
-from pumice.engine.framework import Part
+from pumice.engine.plugins.contract import Part
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 

@@ -1,0 +1,231 @@
+"""What a plugin may be asked, role by role (spec volcano-core 7).
+
+A plugin is one small class that takes the roles it has an opinion in: a job order, a filter, a node score. What a role asks is
+abstract; what it may leave open has an answer here. ``switch`` is what turns the role off for one plugin of a configuration
+(``enableJobOrder: false``). Orders are keys instead of comparisons: smaller keys first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.state.nodes import Rows
+from pumice.engine.state.resources import Vector
+from pumice.engine.state.state import State
+from pumice.model.refusal import Short
+from pumice.wire.scheduler_conf import Arguments
+
+PERMIT, ABSTAIN, REJECT = 1, 0, -1
+
+
+class Session(Protocol):
+    """What plugins see of the running cycle."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def wall(self) -> float: ...
+    @property
+    def actions(self) -> frozenset[str]:
+        """Those that run in it."""
+
+    def looked_at(self) -> Iterable[Job]:
+        """Jobs that changed, were tried or had their reasons found."""
+
+    def stands(self, job: Job) -> None:
+        """Its gang is whole: its PodGroup shall say so."""
+
+    def lacks(self, job: Job, members: int) -> None:
+        """So many members find no place: its PodGroup shall say so, once the reasons are known."""
+
+
+class Plugin:
+    """Base of all plugins: no opinion on anything."""
+
+    name = ""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.arguments = arguments
+
+    def open(self, session: Session) -> None:
+        """A cycle begins."""
+
+    def close(self, session: Session) -> None:
+        """All actions have run."""
+
+
+class Role(Plugin, ABC):
+    switch: ClassVar[str] = ""
+    """The configuration's word for it; empty: nothing turns it off."""
+
+
+# -- orders -----------------------------------------------------------------------------------------------------------
+
+
+class OrdersJobs(Role):
+    switch = "JobOrder"
+
+    @abstractmethod
+    def job_key(self, job: Job) -> Any: ...
+
+
+class OrdersQueues(Role):
+    switch = "QueueOrder"
+
+    @abstractmethod
+    def queue_key(self, queue: QueueState) -> Any: ...
+
+
+class OrdersTasks(Role):
+    switch = "TaskOrder"
+
+    @abstractmethod
+    def task_key(self, task: Task) -> Any: ...
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Why a job takes no part in this cycle."""
+
+    reason: str
+    message: str
+
+
+class ChecksJobs(Role):
+    @abstractmethod
+    def job_valid(self, job: Job) -> Invalid | None: ...
+
+
+class SaysReady(Role):
+    switch = "JobReady"
+
+    @abstractmethod
+    def job_ready(self, job: Job) -> bool: ...
+
+
+class VotesToWait(Role):
+    """Whether a job that is not ready keeps what it was promised, by a vote."""
+
+    switch = "JobPipelined"
+
+    @abstractmethod
+    def job_pipelined(self, job: Job) -> int: ...
+
+
+class VotesToStart(Role):
+    """Whether a job may start at all, by a vote."""
+
+    switch = "JobEnqueued"
+
+    @abstractmethod
+    def job_enqueueable(self, job: Job) -> int: ...
+
+    def job_enqueued(self, job: Job) -> None:
+        """The vote was for it."""
+
+
+class KnowsDue(Role):
+    @abstractmethod
+    def job_due(self, job: Job) -> float | None:
+        """When it will answer otherwise about the job although nothing happens."""
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+class SaysOverused(Role):
+    switch = "Overused"
+
+    @abstractmethod
+    def overused(self, queue: QueueState) -> bool: ...
+
+
+class LimitsQueues(Role):
+    switch = "Allocatable"
+
+    @abstractmethod
+    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
+        """Whether the queue may be charged so much more."""
+
+    @abstractmethod
+    def short_of(self, queue: QueueState, amounts: Vector) -> str:
+        """What a queue lacks that is not ``allocatable``, with the numbers, for people."""
+
+    def lends(self, queue: QueueState, amounts: Vector) -> bool:
+        """Whether the queue may be charged so much more although that is beyond its share, for it would lie idle else."""
+        return self.allocatable(queue, amounts)
+
+    def excess(self, queue: QueueState, amounts: Vector) -> float | None:
+        """How far so much more would bring the queue over its share, as a part of the cluster; None of who knows no shares."""
+
+
+# -- nodes, for many rows at once; rows None means all ------------------------------------------------------------------
+
+
+class Part(Flag):
+    """Which filters are asked: those that look at the node and what is there, those that look at pods elsewhere, or all."""
+
+    NODE = auto()
+    PODS = auto()
+    ALL = NODE | PODS
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One filter's answer for many rows. ``failed`` is True where it refuses; ``final`` where evicting would not help;
+    ``abort`` where further filters add no reasons."""
+
+    failed: NDArray[np.bool_]
+    text: str
+    final: bool = False
+    abort: bool = False
+    short: Short = Short.REQUEST
+
+
+class Filters(Role):
+    switch = "Predicate"
+
+    @abstractmethod
+    def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
+        """Whether ``verdicts`` can refuse any node at all; False saves the asking."""
+
+    @abstractmethod
+    def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part) -> Iterable[Verdict]: ...
+
+
+class Scores(Role):
+    switch = "NodeOrder"
+
+    @abstractmethod
+    def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None: ...
+
+    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
+        """The same as ``scores`` for one row, with its columns as plain numbers; None when there is no such form."""
+
+    def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""
+
+
+# -- every tentative placement and its reversal -------------------------------------------------------------------------
+
+
+class FollowsPlacing(Role):
+    @abstractmethod
+    def placed(self, task: Task) -> None: ...
+
+    @abstractmethod
+    def removed(self, task: Task) -> None: ...

@@ -1,0 +1,44 @@
+"""The explicit list of plugins; ``make`` builds the one that a configuration entry names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pumice.engine.plugins.binpack import Binpack
+from pumice.engine.plugins.capability import Capability
+from pumice.engine.plugins.conformance import Conformance
+from pumice.engine.plugins.contract import Plugin
+from pumice.engine.plugins.deviceshare import DeviceShare
+from pumice.engine.plugins.drf import Drf
+from pumice.engine.plugins.gang import Gang
+from pumice.engine.plugins.nodeorder import NodeOrder
+from pumice.engine.plugins.overcommit import Overcommit
+from pumice.engine.plugins.predicates import Predicates
+from pumice.engine.plugins.priority import Priority
+from pumice.engine.plugins.proportion import Proportion
+from pumice.engine.plugins.sla import Sla
+from pumice.engine.plugins.unserved import Unserved
+from pumice.families.protocol import Family
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
+
+PLUGINS: Mapping[str, type[Plugin]] = {
+    plugin.name: plugin
+    for plugin in (
+        Priority, Gang, Conformance, Drf, Predicates, Proportion, NodeOrder, Binpack, Overcommit, DeviceShare, Sla,
+    )
+}  # fmt: skip
+
+
+def always(conf: SchedulerConf, families: Iterable[Family], devices: DeviceConfig | None) -> list[Plugin]:
+    """What holds whatever a configuration names."""
+    plugins = frozenset(entry.name for tier in conf.tiers for entry in tier)
+    owners = frozenset(family.name for family in families)
+    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability()]
+
+
+def make(entry: PluginConf) -> Plugin | None:
+    """The plugin of a configuration entry; None when its name is accepted but it does nothing here."""
+    kind = PLUGINS.get(entry.name)
+    return kind(entry.arguments) if kind is not None else None
+
