@@ -100,7 +100,8 @@ def cards_table(rows: Sequence[CardRow], width: int = 0) -> Table:
     for titles, length, lined in SHAPES:
         cells = [_cells(row, length) for row in rows]
         needed = {title: max([len(title), *(Text.from_markup(cell[title]).cell_len for cell in cells)]) for title in titles}
-        needed["Type"] = min(needed.get("Type", 0), TYPE_MOST)
+        if width:
+            needed["Type"] = min(needed.get("Type", 0), TYPE_MOST)
         needed["Pods"] = min(needed["Pods"], PODS_LEAST)
         over = sum(needed.values()) + (3 if lined else 2) * (len(titles) - 1) + (2 if lined else 0) - width
         if not width or over <= 0:
