@@ -31,7 +31,7 @@ from benchmarks.report import median
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node import device_plugin
+from pumice.apps.node import vgpu_plugin
 from pumice.ports.clock import SystemClock
 from pumice.wire import names
 
@@ -97,7 +97,7 @@ async def measure(root: Path, cards: NvmlCards, pods: int) -> dict[str, Any]:
     (root / "lib.so").write_bytes(b"\x7fELF")
     cluster, kubelet = LittleCluster(), FakeKubelet(root)
     cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
-    settings = device_plugin.Settings(
+    settings = vgpu_plugin.Settings(
         NODE, device_plugin_dir=root, hook_path=root / "hook", lock_dir=root / "lock", library=root / "lib.so",
         node_config=root / "none.json",
     )  # fmt: skip
@@ -106,7 +106,7 @@ async def measure(root: Path, cards: NvmlCards, pods: int) -> dict[str, Any]:
     stop = asyncio.Event()
     began = time.perf_counter()
     plugin = asyncio.create_task(
-        device_plugin.run(settings, cluster=cluster, clock=SystemClock(), dice=random.Random(1), stop=stop, cards=cards)
+        vgpu_plugin.run(settings, cluster=cluster, clock=SystemClock(), dice=random.Random(1), stop=stop, cards=cards)
     )
     try:
         units = await kubelet.until(names.VGPU_NUMBER, lambda units: len(units) == SPLIT * len(uuids))

@@ -9,10 +9,9 @@ from typing import Any
 from pumice.machine import MachineModel, machine_of
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
-from pumice.node.vgpu.allocator import Allocator
+from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import ResponseOptions
 from pumice.node.vgpu.hollow import facts
-from pumice.node.vgpu.inventory import share
 from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
@@ -99,9 +98,13 @@ def pod(*args: Any, **named: Any) -> NodePod:
     return convert(NodePod, pod_object(*args, **named))
 
 
-def allocator(sharing: Sharing | None = None, cards: tuple[CardFacts, ...] = CARDS, **response_options: Any) -> Allocator:
-    sharing = sharing or Sharing()
-    return Allocator(NODE, sharing, ResponseOptions(**response_options), random.Random(1), share(cards, sharing))
+def allocator(sharing: Sharing | None = None, cards: tuple[CardFacts, ...] = CARDS, **response_options: Any) -> VgpuAllocator:
+    return VgpuAllocator(NODE, sharing or Sharing(), ResponseOptions(**response_options), random.Random(1), cards)
+
+
+def units_of(count: int) -> list[str]:
+    """The ids of an Allocate call for so many devices, where it does not matter which."""
+    return [f"id-{i}" for i in range(count)]
 
 
 def gives(uuid: str, memory: int = 3000, cores: int = 50) -> str:

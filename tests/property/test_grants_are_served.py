@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from kit.device_world import card as foreign_card
 from kit.device_world import vgpu_node
+from kit.node_objects import units_of
 
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.model.amount import MIB
-from pumice.node.gpushare.allocator import Legacy, ShareAllocator, Shared
+from pumice.node.gpushare.allocator import ShareAllocator
+from pumice.node.gpushare.sharing import Legacy
 from pumice.node.pods import NodePod
-from pumice.node.vgpu.allocator import Allocator, Serve
+from pumice.node.protocol import Serve
+from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import ResponseOptions
 from pumice.node.vgpu.hollow import hollow_node
 from pumice.node.vgpu.inventory import share, share_list
@@ -84,11 +87,11 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
         sharing = Sharing(split=dice.choice((2, 10)))
         arguments = {"deviceshare__VGPUEnable": "true", "pumice__MigPolicy": dice.choice(("listed", "tightest", "expected"))}
         engine = engine_with(**arguments, **({"deviceshare__SchedulePolicy": policy} if policy else {}))
-        desks: dict[str, Allocator] = {}
+        desks: dict[str, VgpuAllocator] = {}
         for number in range(dice.randint(2, 4)):
             name = f"n{world}-{number}"
             cards = facts_of(dice, name)
-            desks[name] = Allocator(name, sharing, ResponseOptions(), random.Random(1), share(cards, sharing))
+            desks[name] = VgpuAllocator(name, sharing, ResponseOptions(), random.Random(1), cards)
             engine.state.bookings.put_node(convert(Node, hollow_node(name, cards, sharing)))
         theirs = vgpu_node("theirs", *(foreign_card(f"GPU-t-{i}", 40960, 10, "NVIDIA-NVIDIA A100-SXM4-40GB", mode="mig")
                                        for i in range(2)))  # fmt: skip
@@ -134,8 +137,8 @@ def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
             for bind in (e for e in engine.cycle(100.0 + number).effects if isinstance(e, Bind)):
                 bound = {**obj, "metadata": {**obj["metadata"], "annotations": bind.annotations},
                          "spec": {**obj["spec"], "nodeName": "n"}, "status": BOUND}  # fmt: skip
-                decision = allocator.allocate([convert(NodePod, bound)], amount)
-                assert isinstance(decision, Shared), decision
+                decision = allocator.allocate([convert(NodePod, bound)], units_of(amount))
+                assert isinstance(decision, Serve), decision
                 allocator.settled(decision)
                 served += 1
     assert served > 40

@@ -21,7 +21,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.controller import daemon as controller
-from pumice.apps.node import device_plugin
+from pumice.apps.node import vgpu_plugin
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.cluster import first_objects
 from pumice.cluster.controllers import shell
@@ -45,14 +45,14 @@ class House:
         self.runtime = HollowRuntime(clock)
         node = KubeletSettings("n1", directory / "n1", directory, address="127.0.0.1", cpu="64", memory="256Gi", pods=200)
         (directory / "libvgpu.so").write_bytes(b"\x7fELF")
-        plugin = device_plugin.Settings("n1", device_plugin_dir=node.plugin_dir, hook_path=directory / "hook",
+        plugin = vgpu_plugin.Settings("n1", device_plugin_dir=node.plugin_dir, hook_path=directory / "hook",
                                         lock_dir=directory / "lock", library=directory / "libvgpu.so")
         with_ports: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             "controllers": (shell.run, shell.ControllersSettings(), {}),
             "scheduler": (scheduler.run, scheduler.Settings(listen="127.0.0.1:0"), {}),
             "groups": (controller.run, controller.Settings(listen="127.0.0.1:0"), {}),
             "kubelet": (twin.run, node, {"runtime": self.runtime}),
-            "plugin": (device_plugin.run, plugin, {"cards": cards}),
+            "plugin": (vgpu_plugin.run, plugin, {"cards": cards}),
         }
         self._daemons = with_ports
         self._tasks: dict[str, asyncio.Task[None]] = {}

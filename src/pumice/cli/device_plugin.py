@@ -13,11 +13,11 @@ import yaml
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
-from pumice.apps.node import device_plugin, gpushare_plugin
+from pumice.apps.node import gpushare_plugin, vgpu_plugin
 from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
 from pumice.model.errors import BadInput
-from pumice.node.gpushare.allocator import STRATEGIES as SHARE_STRATEGIES
-from pumice.node.gpushare.allocator import Legacy
+from pumice.node.gpushare.sharing import STRATEGIES as SHARE_STRATEGIES
+from pumice.node.gpushare.sharing import Legacy
 from pumice.node.vgpu.answer import STRATEGIES, ResponseOptions
 from pumice.node.vgpu.sharing import Flags
 from pumice.wire import variables
@@ -108,7 +108,7 @@ def nvidia(
     if mig_strategy != "none":
         raise BadInput(f"--mig-strategy {mig_strategy}: only none is served; set operatingmode mig in the node ConfigMap")
     address, port = _health_address(health_bind_address)
-    settings = device_plugin.Settings(
+    settings = vgpu_plugin.Settings(
         node_name=node_name(node),
         device_plugin_dir=_plugin_dir(kubelet_socket),
         hook_path=hook_path,
@@ -137,7 +137,7 @@ def nvidia(
         health_port=port,
         booking_dirs=booking_dirs(os.environ),
     )
-    run_daemon(device_plugin.run, settings, kubeconfig, log_level)
+    run_daemon(vgpu_plugin.run, settings, kubeconfig, log_level)
 
 
 @app.command("gpushare", epilog="Example: pumice device-plugin gpushare --node-name n1 --gpu-strategy share")

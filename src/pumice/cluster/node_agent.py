@@ -22,7 +22,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
-from pumice.apps.node import device_plugin, gpushare_plugin
+from pumice.apps.node import gpushare_plugin, vgpu_plugin
 from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
@@ -125,11 +125,11 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir),
                                           nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))
         return lambda: gpushare_plugin.run(legacy, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
-    vgpu = device_plugin.Settings(
+    vgpu = vgpu_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), hook_path=settings.hook_path,
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
         nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))  # fmt: skip
-    return lambda: device_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 
 def _monitor(settings: AgentSettings) -> monitor.Settings:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pumice.wire.objects import Meta
+
 
 @dataclass(frozen=True, slots=True)
 class PatchPod:
@@ -14,6 +16,10 @@ class PatchPod:
     name: str
     uid: str
     annotations: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, pod: Meta, annotations: Mapping[str, str | None]) -> PatchPod:
+        return cls(pod.namespace, pod.name, pod.uid, annotations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,10 @@ class Tell:
     reason: str
     message: str
     warning: bool = True
+
+    @classmethod
+    def of_pod(cls, pod: Meta, reason: str, message: str) -> Tell:
+        return cls("Pod", pod.namespace, pod.name, pod.uid, reason, message)
 
 
 @dataclass(frozen=True, slots=True)

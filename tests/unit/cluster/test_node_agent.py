@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pumice.apps.monitor import daemon as monitor
-from pumice.apps.node import device_plugin
+from pumice.apps.node import vgpu_plugin
 from pumice.cluster import node_agent
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, WatchEvent
@@ -43,7 +43,7 @@ def _idle_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
         await stop.wait()
 
     monkeypatch.setattr(monitor, "run", idle)
-    monkeypatch.setattr(device_plugin, "run", idle)
+    monkeypatch.setattr(vgpu_plugin, "run", idle)
 
 
 def test_an_agent_that_may_not_follow_the_configuration_says_so_instead_of_waiting_for_ever(tmp_path):

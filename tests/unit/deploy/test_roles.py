@@ -53,7 +53,7 @@ HELD_IN_VARIABLES = {
 DAEMONS = [
     ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon"]),
     ("volcano.yml", "volcano-controllers", ["apps.controller.daemon", "apps.controller.commands"]),
-    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.device_plugin", "apps.monitor.daemon"]),
+    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.vgpu_plugin", "apps.monitor.daemon"]),
     ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
 ]
 """Manifest, service account, modules."""

@@ -1,4 +1,4 @@
-"""Performs the decisions of the allocator: the handler of the number resource's endpoint."""
+"""Performs the decisions of an allocator: the handlers of a plugin's endpoints."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from pumice.apps.node.files import make_directory
 from pumice.apps.service.own_node import OwnNode, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError
+from pumice.node.answer import Answer
 from pumice.node.effects import PatchNode
 from pumice.node.pods import Held
-from pumice.node.vgpu.allocator import Allocator, Conflict, Decision, Refuse, Repeat, Serve
-from pumice.node.vgpu.answer import Answer
+from pumice.node.protocol import Allocator, Conflict, Decision, Refuse, Repeat, Serve
 from pumice.ports.cluster import ApiError
-from pumice.wire import names
 
 log = logging.getLogger("pumice.node")
 
@@ -27,8 +26,8 @@ PATIENCE = 2.0
 """Seconds to wait for the watch: the binding reaches the kubelet and us by different ways."""
 
 
-class NumberHandler:
-    """Answers for ``volcano.sh/vgpu-number``. One call at a time, as the kubelet makes them."""
+class AllocateHandler:
+    """Answers for the resource that the allocator hands out. One call at a time, as the kubelet makes them."""
 
     def __init__(self, allocator: Allocator, own: OwnNode, held: Callable[[], Held | None] = lambda: None) -> None:
         self._allocator, self._own, self._held = allocator, own, held
@@ -48,14 +47,13 @@ class NumberHandler:
                 case Refuse() as decision:
                     raise await self._refuse(decision)
         await self.release_lock()
-        waiting = "no pod of this node waits for" if len(ids) != 1 else "no pod of this node waits for exactly"
-        raise PluginError(f"{waiting} {len(ids)} vGPU{'s' if len(ids) != 1 else ''}; was it placed by the scheduler?")
+        raise PluginError(self._allocator.nobody(len(ids)))
 
     async def release_lock(self) -> None:
         """Remove the node lock of schedulers that take one, if it is held."""
-        node = self._own.node
-        if node is not None and names.NODE_LOCK_VGPU in node.metadata.annotations:
-            await self._own.perform_soon(PatchNode({names.NODE_LOCK_VGPU: None}), "releasing the node lock")
+        node, lock = self._own.node, self._allocator.lock
+        if node is not None and lock in node.metadata.annotations:
+            await self._own.perform_soon(PatchNode({lock: None}), "releasing the node lock")
 
     async def sweep(self) -> None:
         """Mark pods that ended while they were allocating, now and whenever the pods change."""
@@ -84,7 +82,7 @@ class NumberHandler:
         return decision
 
     async def _serve(self, decision: Serve) -> Any:
-        pod, patch = decision.work.pod, decision.patch
+        pod, patch = decision.pod, decision.patch
         try:
             for directory in decision.answer.directories:
                 await asyncio.to_thread(make_directory, directory)
@@ -100,8 +98,7 @@ class NumberHandler:
             await self._own.perform(note)
         if decision.finished:
             await self.release_lock()
-        cards = ",".join(device.id for device in decision.work.devices)
-        log.info("served pod=%s container=%s cards=%s", pod.key, decision.work.container.name, cards)
+        log.info("served pod=%s container=%s %s", pod.key, decision.container.name, decision.summary)
         return message(decision.answer)
 
     async def _refuse(self, decision: Refuse) -> PluginError:
@@ -112,8 +109,8 @@ class NumberHandler:
         return PluginError(decision.reason)
 
 
-class EmptyHandler:
-    """Answers for resources that are only counted (memory units and cores as device lists)."""
+class CountedHandler:
+    """Answers for resources that are only counted, as memory units and cores in device lists are."""
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         return []

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
-from pumice.adapters.nvml import NvmlCards
 from pumice.apps.service.tasks import Signal, first
 from pumice.node.health import Health, XidRule
 from pumice.ports.cards import CardFacts, Cards, CardsUnavailable
@@ -119,11 +118,11 @@ class CardWatch:
         return answer
 
 
-async def open_cards(library: str, wait: bool, clock: Clock, stop: asyncio.Event) -> Cards | None:
+async def open_cards(opened: Callable[[], Cards], wait: bool, clock: Clock, stop: asyncio.Event) -> Cards | None:
     """This machine's cards. ``wait``: look every 30 s until there is a driver; None when stopped meanwhile."""
     while not stop.is_set():
         try:
-            return await asyncio.to_thread(NvmlCards, library)
+            return await asyncio.to_thread(opened)
         except CardsUnavailable as error:
             if not wait:
                 raise

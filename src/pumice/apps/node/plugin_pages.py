@@ -18,29 +18,33 @@ STUCK = 90.0
 
 @dataclass(slots=True)
 class PluginHealth:
-    """Filled in as the plugin comes up. Until then it waits for a driver: not ready, but well, so that no kubelet ends it."""
+    """Filled in as one brand comes up. Until then it waits for a driver: not ready, but well, so that no kubelet ends it."""
 
     watch: CardWatch | None = None
     missing: Callable[[], list[str]] = lambda: ["the driver"]
     """What is not known yet to those who have to know it."""
 
-    async def healthz(self, request: web.Request) -> web.StreamResponse:
-        silent = self.watch.stuck if self.watch else 0.0
-        if silent < STUCK:
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text=f"the driver has not answered for {silent:.0f} s\n")
-
-    async def readyz(self, request: web.Request) -> web.StreamResponse:
-        if names := self.missing():
-            return web.Response(status=503, text=f"waiting for: {', '.join(names)}\n")
-        return web.Response(text="ok\n")
+    @property
+    def silent(self) -> float:
+        return self.watch.stuck if self.watch else 0.0
 
 
 @asynccontextmanager
-async def plugin_pages(address: str, port: int, health: PluginHealth) -> AsyncIterator[None]:
+async def plugin_pages(address: str, port: int, *brands: PluginHealth) -> AsyncIterator[None]:
     """Serve both pages while the block runs; an empty ``address`` serves nothing."""
+
+    async def healthz(request: web.Request) -> web.StreamResponse:
+        if (silent := max(brand.silent for brand in brands)) < STUCK:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text=f"the driver has not answered for {silent:.0f} s\n")
+
+    async def readyz(request: web.Request) -> web.StreamResponse:
+        if missing := [name for brand in brands for name in brand.missing()]:
+            return web.Response(status=503, text=f"waiting for: {', '.join(missing)}\n")
+        return web.Response(text="ok\n")
+
     if not address:
         yield
         return
-    async with served({"/healthz": health.healthz, "/readyz": health.readyz}, address, port, "device plugin"):
+    async with served({"/healthz": healthz, "/readyz": readyz}, address, port, "device plugin"):
         yield

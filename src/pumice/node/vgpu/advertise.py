@@ -12,44 +12,17 @@ from typing import Final
 from pumice.model.cards import Card, Mode
 from pumice.model.units import Mib
 from pumice.node.effects import Effect, PatchNode, PatchStatus
-from pumice.node.vgpu.inventory import SharedCard, by_minor
+from pumice.node.node_object import Leftovers, holds
+from pumice.node.vgpu.inventory import SharedCard, by_minor, capacity
+from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import CardPlace, render_register, render_topology
 from pumice.wire.objects import Node
-from pumice.wire.quantity import parse_quantity
 
 ANSWER_AFTER: Final = 20.0
 """Seconds that a request of an older scheduler may stand: half the traffic, and well within its 60 s."""
 
-
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """What the other plugin of the pair, vGPU or legacy, leaves on a node when it is replaced by this one.
-
-    It is taken away only while the kubelet has none of ``alive``, the resource that the other plugin registers.
-    """
-
-    alive: str
-    resources: tuple[str, ...]
-    annotations: tuple[str, ...]
-
-    def of(self, node: Node) -> tuple[dict[str, None], dict[str, None]]:
-        """(resources, annotations) to remove."""
-        if not _none(node.status.allocatable.get(self.alive)):
-            return {}, {}
-        tables = (node.status.capacity, node.status.allocatable)
-        return (
-            {name: None for name in self.resources if any(name in table for table in tables)},
-            {name: None for name in self.annotations if name in node.metadata.annotations},
-        )
-
-
 OF_GPUSHARE: Final = Leftovers(names.GPU_MEMORY, (names.GPU_NUMBER,), (names.NODE_GPU_UNHEALTHY_IDS,))
-OF_VGPU: Final = Leftovers(
-    names.VGPU_NUMBER,
-    (names.VGPU_MEMORY, names.VGPU_CORES),
-    (names.NODE_VGPU_REGISTER, names.NODE_VGPU_HANDSHAKE, names.CARD_TOPOLOGY),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +39,7 @@ class Advertisement:
         notes = {key: text for key, text in self.annotations.items() if node.metadata.annotations.get(key) != text}
         if notes or old_notes:
             effects.append(PatchNode({**notes, **old_notes}))
-        if old_resources or any(not _holds(node, name, value) for name, value in self.resources.items()):
+        if old_resources or any(not holds(node, name, value) for name, value in self.resources.items()):
             kept = {name: str(value) for name, value in self.resources.items()}
             effects.append(PatchStatus({**kept, **old_resources}))
         return effects
@@ -96,21 +69,14 @@ def topology_annotation(cards: Sequence[SharedCard]) -> str:
     return render_topology([CardPlace(card.uuid, card.numa, card.links) for card in by_minor(cards)])
 
 
-def _none(value: str | int | float | None) -> bool:
-    try:
-        return value is None or parse_quantity(value) == 0
-    except ValueError:
-        return False
-
-
-def _holds(node: Node, resource: str, value: int) -> bool:
-    for table in (node.status.capacity, node.status.allocatable):
-        try:
-            if resource not in table or parse_quantity(table[resource]) != value:
-                return False
-        except ValueError:
-            return False
-    return True
+def advertisement(cards: Sequence[SharedCard], sharing: Sharing, node: Node, *, in_status: bool) -> Advertisement:
+    """What the node shall say of these cards. A register annotation that is there already is emptied with the last card."""
+    register = register_annotation(cards)
+    present = names.NODE_VGPU_REGISTER in node.metadata.annotations
+    notes = {names.NODE_VGPU_REGISTER: register} if register or present else {}
+    if topology := topology_annotation(cards):
+        notes[names.CARD_TOPOLOGY] = topology
+    return Advertisement(notes, capacity(cards, sharing) if cards and in_status else {})
 
 
 class Handshake:

@@ -1,71 +1,39 @@
-"""The allocator where Allocate calls are answered: a call and the pods of this node in, one decision out.
+"""Where Allocate calls for vGPUs are answered: a call and the pods of this node in, one decision out.
 
-The shell performs a decision in this order: directories, the pod's patch, ``settled``, the answer to the kubelet, the
-lock. A process that dies in between has either not consumed the segment (the kubelet refuses the pod, ``leftovers``
-marks it) or has consumed it for that pod alone: nothing is handed out twice.
+A process that dies while it performs a decision has either not consumed the segment (the kubelet refuses the pod,
+``leftovers`` marks it) or has consumed it for that pod alone: nothing is handed out twice.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from pumice.node.effects import Effect, PatchPod, Tell
+from pumice.node.answer import Answer
+from pumice.node.device_list import Unit
+from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
 from pumice.node.pods import Held, NodePod
-from pumice.node.vgpu.answer import Answer, ResponseOptions, build, refusal
-from pumice.node.vgpu.inventory import SharedCard
+from pumice.node.protocol import Allocator, Conflict, Decision, Refuse, Repeat, Serve
+from pumice.node.vgpu.advertise import Handshake, advertisement
+from pumice.node.vgpu.answer import ResponseOptions, build, refusal
+from pumice.node.vgpu.inventory import SharedCard, core_list, memory_list, share, share_list
 from pumice.node.vgpu.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
 from pumice.node.vgpu.record import Record
-from pumice.node.vgpu.sharing import Sharing
+from pumice.node.vgpu.sharing import Sharing, needed_factor
+from pumice.ports.cards import CardFacts
+from pumice.wire import names
+from pumice.wire.objects import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Serve:
-    """Hand out ``answer`` once ``patch`` is written (None: nothing to write, an init container was served)."""
+class VgpuAllocator(Allocator):
+    """One node's vGPUs. ``advertise``: ``status`` keeps memory and cores in the node's status, ``devices`` lists one device
+    per unit as upstream does (decision 17). ``handshake``: whether older schedulers are answered."""
 
-    work: Work
-    ids: frozenset[str]
-    answer: Answer
-    patch: PatchPod | None
-    notes: tuple[Effect, ...] = ()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the pod is served and the node's lock can go."""
-        return self.work.last
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """The kubelet asks again for a pod that was answered: the same answer."""
-
-    answer: Answer
-    pod: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """No devices, and why; ``effects`` mark the pod. The text ends up in the pod's status."""
-
-    reason: str
-    effects: tuple[Effect, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Somebody else's booking stands where this pod's cards are. It may be gone already: the watch may be behind the
-    scheduler's. Who has waited for that refuses the pod."""
-
-    pod: NodePod
-    reason: str
-
-
-Decision = Serve | Repeat | Refuse | Conflict
-
-
-class Allocator:
-    """One node's allocator. ``cards`` may be replaced at any time."""
+    lock = names.NODE_LOCK_VGPU
+    books = names.HANDED_OUT
+    event = "VGPUAllocationFailed"
+    prefers = True
 
     def __init__(
         self,
@@ -73,30 +41,65 @@ class Allocator:
         sharing: Sharing,
         response_options: ResponseOptions,
         dice: random.Random,
-        cards: Iterable[SharedCard] = (),
+        cards: Sequence[CardFacts] = (),
+        *,
+        advertise: str = "status",
+        handshake: str = "auto",
     ) -> None:
         self._node, self._sharing, self._response_options, self._dice = node, sharing, response_options, dice
+        self._in_status, self._handshake = advertise == "status", Handshake(handshake)
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
+        self.resource = sharing.number
+        self.counted = () if self._in_status else (sharing.cores, sharing.memory)
         self.record = Record(node, sharing)
         self.show(cards)
 
-    def show(self, cards: Iterable[SharedCard]) -> None:
-        """These are the node's cards from now on."""
-        self._cards = {card.uuid: card for card in cards}
+    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._cards = {card.uuid: card for card in share(cards, self._sharing, sick)}
+
+    def units(self, resource: str) -> list[Unit]:
+        makers = {self._sharing.number: share_list, self._sharing.memory: memory_list, self._sharing.cores: core_list}
+        return makers[resource](tuple(self._cards.values()))
+
+    def socket(self, resource: str) -> str:
+        return f"nvidia-{resource.rpartition('/')[2]}.sock"
+
+    def shorter(self, resource: str, units: Sequence[Unit]) -> str:
+        if resource == self.resource:
+            return "set deviceSplitCount lower"
+        return f"set gpuMemoryFactor to at least {needed_factor(len(units), self._sharing.factor)}, or --advertise=status"
+
+    def closed(self) -> Mapping[str, str]:
+        return {card.uuid: card.closed for card in self._cards.values() if card.closed}
+
+    def missing(self, node: Node) -> list[Effect]:
+        cards = tuple(self._cards.values())
+        return advertisement(cards, self._sharing, node, in_status=self._in_status).missing(node)
+
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+        """The answer to an older scheduler."""
+        answer = self._handshake.answer(node.metadata.annotations.get(names.NODE_VGPU_HANDSHAKE), monotonic, stamp)
+        return [answer] if answer else []
+
+    def directories(self, pods: Sequence[NodePod]) -> list[MakeDirectory]:
+        """Of cached answers: /tmp and /run may be empty after a boot (spec 12.2)."""
+        options = self._response_options
+        return [MakeDirectory(options.lock)] + [
+            MakeDirectory(options.directory(pod.uid, container.name))
+            for pod in pods
+            if not pod.finished and pod.annotations.get(names.VGPU_NODE) == self._node
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
+            if container.asks(self.resource)
+        ]
 
     def prefer(
-        self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+        self, pods: Sequence[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
     ) -> list[str]:
-        """The answer to GetPreferredAllocation for one container."""
         return self._matcher.propose(pods, available, must, size, held)
 
     def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
-        """What to do about one call; None when no pod waits for so many devices (yet).
-
-        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told.
-        """
         key = frozenset(ids)
         holder = self._holder(pods, key)
         found = self._matcher.further(holder, len(ids), held) if holder else None
@@ -107,41 +110,53 @@ class Allocator:
             return None
         if isinstance(found, Unclear):
             who = " or ".join(sorted(pod.key for pod in found.pods))
-            return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance", ())
+            return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason, mark=found.placed)
         if reason := refusal(found, self._cards) or self.record.overreach(found, self._cards):
             return self.refuse(found.pod, reason)
         if reason := self.record.conflict(found, pods, self._cards):
             return Conflict(found.pod, reason)
-        answer = build(found, self._cards, self._sharing, self._response_options, self._dice)
-        meta = found.pod.metadata
-        nothing = found.segment == INIT or found.again
-        patch = None if nothing else PatchPod(meta.namespace, meta.name, meta.uid, done(found))
-        return Serve(found, key, answer, patch, self._warnings(found))
+        return Serve(
+            found.pod,
+            found.container,
+            build(found, self._cards, self._sharing, self._response_options, self._dice),
+            None if found.segment == INIT or found.again else PatchPod.of(found.pod.metadata, done(found)),
+            (Tell.of_pod(found.pod.metadata, "VGPUPartlyServed", found.warning),) if found.warning else (),
+            finished=found.last,
+            summary=f"cards={','.join(device.id for device in found.devices)}",
+            ids=key,
+            work=found,
+        )
+
+    def nobody(self, count: int) -> str:
+        number = f"{count} vGPUs" if count != 1 else "exactly 1 vGPU"
+        return f"no pod of this node waits for {number}; was it placed by the scheduler?"
+
+    def published(self) -> str:
+        return self.record.text()
 
     def resume(self, published: str, pods: Sequence[NodePod], held: Held | None) -> None:
-        """What the process before had handed out."""
         self.record.resume(published, pods, held, self._cards)
 
     def kubelet_restarted(self) -> None:
-        """A kubelet has registered us anew: what was answered before may be asked again, with other ids."""
+        """What was answered before may be asked again, with other ids."""
         self._matcher.kubelet_restarted()
         self._answers.clear()
 
     def settled(self, served: Serve) -> None:
-        """The pod's annotations are written: the work is done, and the answer is kept for a repeated call."""
-        self._matcher.settle(served.work)
-        self.record.note(served.work)
-        self._answers[served.ids] = (served.work.pod.uid, served.answer)
+        """The answer is kept for a repeated call."""
+        work: Work = served.work
+        self._matcher.settle(work)
+        self.record.note(work)
+        self._answers[served.ids] = (served.pod.uid, served.answer)
 
     def refuse(self, pod: NodePod, reason: str, *, mark: bool = True) -> Refuse:
-        """Give one pod up: mark it, say why, and forget what was reserved for it."""
-        meta = pod.metadata
+        """Also mark the pod, and forget what was reserved for it."""
         self._matcher.refuse(pod.uid)
-        tell = Tell("Pod", meta.namespace, meta.name, meta.uid, "VGPUAllocationFailed", reason)
-        patch = PatchPod(meta.namespace, meta.name, meta.uid, FAILED)
-        return Refuse(f"pod {pod.key}: {reason}", (patch, tell) if mark else (tell,))
+        refused = super().refuse(pod, reason)
+        patch = (PatchPod.of(pod.metadata, FAILED),) if mark else ()
+        return Refuse(refused.reason, (*patch, *refused.effects))
 
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         """Mark pods that ended while they were allocating, and forget pods that are gone."""
@@ -149,17 +164,9 @@ class Allocator:
         self._matcher.prune(alive)
         self.record.keep(alive)
         self._answers = {ids: entry for ids, entry in self._answers.items() if entry[0] in alive}
-        return [
-            PatchPod(pod.metadata.namespace, pod.metadata.name, pod.uid, FAILED) for pod in leftovers(pods, self._node)
-        ]
+        return [PatchPod.of(pod.metadata, FAILED) for pod in leftovers(pods, self._node)]
 
     def _holder(self, pods: Sequence[NodePod], key: frozenset[str]) -> NodePod | None:
         """The pending pod that was answered with exactly these ids: the kubelet gives them to no other pod."""
         uid, _ = self._answers.get(key, ("", None))
         return next((pod for pod in pods if pod.uid == uid and pod.status.phase in ("", "Pending")), None)
-
-    def _warnings(self, work: Work) -> tuple[Effect, ...]:
-        meta = work.pod.metadata
-        if not work.warning:
-            return ()
-        return (Tell("Pod", meta.namespace, meta.name, meta.uid, "VGPUPartlyServed", work.warning),)

@@ -1,13 +1,14 @@
-"""The answer to an Allocate call: env, mounts and device nodes of one container (spec nvidia-device-plugin 12)."""
+"""What the container of a vGPU pod is given (spec nvidia-device-plugin 12)."""
 
 from __future__ import annotations
 
 import random
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from pumice.node.answer import Answer, DeviceNode, Mount
 from pumice.node.effects import MakeDirectory
 from pumice.node.vgpu.inventory import SharedCard
 from pumice.node.vgpu.matching import Work
@@ -24,30 +25,6 @@ CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-to
 STRATEGIES: Final = ("envvar", "volume-mounts")
 """How cards are named to the container. Upstream's ``cdi-*`` name devices of a specification file, which nobody writes yet."""
 DISABLE: Final = variables.DISABLE_CONTROL
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    container_path: str
-    host_path: str
-    read_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
-    container_path: str
-    host_path: str
-    permissions: str = "rw"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the kubelet hands to the container. ``directories`` must exist before the answer is given."""
-
-    env: Mapping[str, str] = field(default_factory=dict)
-    mounts: tuple[Mount, ...] = ()
-    nodes: tuple[DeviceNode, ...] = ()
-    directories: tuple[MakeDirectory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from pumice.node.device_list import Unit
 from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
-
-MESSAGE_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes of one list that the kubelet still accepts (gRPC's default)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +34,6 @@ class SharedCard:
     links: tuple[tuple[str, int], ...] = ()
     places: bool = False
     """Whether this plugin announces that it understands slices outside the geometry groups."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One entry of a device list."""
-
-    id: str
-    healthy: bool
 
 
 def share(facts: Sequence[CardFacts], sharing: Sharing,
@@ -97,17 +87,6 @@ def memory_list(cards: Sequence[SharedCard]) -> list[Unit]:
 def core_list(cards: Sequence[SharedCard]) -> list[Unit]:
     """Device list of the cores resource, one id per percent (``--advertise=devices`` only)."""
     return [Unit(f"{card.uuid}-core-{i}", card.healthy) for card in cards for i in range(card.cores)]
-
-
-def worst_size(units: Sequence[Unit]) -> int:
-    """Bytes of the list message when every unit is unhealthy, exactly (spec 5.1): the longest that can be sent."""
-    return sum(_entry_size(len(unit.id)) for unit in units)
-
-
-def _entry_size(id_length: int) -> int:
-    # two strings with tag and length inside one length-delimited entry; ids stay below 128 bytes
-    body = 2 + id_length + 2 + len("Unhealthy")
-    return 1 + (1 if body < 128 else 2) + body
 
 
 def capacity(cards: Sequence[SharedCard], sharing: Sharing) -> dict[str, int]:

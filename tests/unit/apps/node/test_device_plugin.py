@@ -18,7 +18,7 @@ from kit.node_objects import NODE, A, B, container, gives, pod_object, two_cards
 from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node import device_plugin
+from pumice.apps.node import vgpu_plugin
 from pumice.machine import FaultModel, Machine
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
@@ -34,14 +34,14 @@ class World:
     kubelet: FakeKubelet
     machine: Machine
     cards: NvmlCards
-    settings: device_plugin.Settings
+    settings: vgpu_plugin.Settings
     root: Path
 
     @asynccontextmanager
     async def plugin(self, **changes: Any) -> AsyncIterator[None]:
         stop, ready = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(
-            device_plugin.run(
+            vgpu_plugin.run(
                 replace(self.settings, **changes), cluster=self.cluster, clock=FastClock(), dice=random.Random(7),
                 stop=stop, ready=ready, cards=self.cards,
             )
@@ -69,7 +69,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
             cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
             world = World(
                 cluster, FakeKubelet(root / "plugins"), machine, cards,
-                device_plugin.Settings(
+                vgpu_plugin.Settings(
                     NODE, device_plugin_dir=root / "plugins", hook_path=root / "hook", lock_dir=root / "lock",
                     library=root / "lib.so", node_config=root / "none.json",
                 ), root,

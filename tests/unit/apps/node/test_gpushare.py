@@ -12,16 +12,18 @@ from pathlib import Path
 import grpc
 import pytest
 from kit.machines import cards_of
-from kit.node_objects import NODE, card, pod, pod_object
+from kit.node_objects import NODE, card, pod, pod_object, units_of
 from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
 
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.apps.node import gpushare_plugin
 from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
+from pumice.node.device_list import worst_size
 from pumice.node.effects import PatchPod, PatchStatus
-from pumice.node.gpushare.allocator import ASSIGNED, Legacy, ShareAllocator, Shared, Unshared
-from pumice.node.vgpu.inventory import worst_size
+from pumice.node.gpushare.allocator import ASSIGNED, ShareAllocator
+from pumice.node.gpushare.sharing import Legacy
+from pumice.node.protocol import Refuse, Serve
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
 
@@ -43,8 +45,8 @@ def share_pod(name: str, index: str, *containers: dict, time: int = 1, **more):
 
 def test_a_pod_sees_its_card_and_its_share():
     allocator = ShareAllocator(NODE, Legacy(), TWO)
-    served = allocator.allocate([share_pod("p", "1")], 1024)
-    assert isinstance(served, Shared)
+    served = allocator.allocate([share_pod("p", "1")], units_of(1024))
+    assert isinstance(served, Serve)
     assert served.answer.env == {
         "NVIDIA_VISIBLE_DEVICES": "1",
         "VOLCANO_GPU_ALLOCATED": "1024",
@@ -54,35 +56,35 @@ def test_a_pod_sees_its_card_and_its_share():
 
 
 def test_the_factor_turns_units_into_mib():
-    served = ShareAllocator(NODE, Legacy(factor=10), TWO).allocate([share_pod("p", "0", asks("c", 102))], 102)
-    assert isinstance(served, Shared)
+    served = ShareAllocator(NODE, Legacy(factor=10), TWO).allocate([share_pod("p", "0", asks("c", 102))], units_of(102))
+    assert isinstance(served, Serve)
     assert served.answer.env["VOLCANO_GPU_ALLOCATED"] == "1020"
 
 
 def test_whole_cards_are_named_by_index():
     allocator = ShareAllocator(NODE, Legacy("number"), TWO)
-    served = allocator.allocate([share_pod("p", "0,1", asks("c", 2, names.GPU_NUMBER))], 2)
-    assert isinstance(served, Shared)
+    served = allocator.allocate([share_pod("p", "0,1", asks("c", 2, names.GPU_NUMBER))], units_of(2))
+    assert isinstance(served, Serve)
     assert served.answer.env == {"NVIDIA_VISIBLE_DEVICES": "0,1", "VOLCANO_GPU_ALLOCATED": "2"}
 
 
 def test_a_pod_with_two_containers_is_marked_after_the_second():
     both = share_pod("p", "0", asks("a", 1000), {"name": "plain"}, asks("b", 24))
     allocator = ShareAllocator(NODE, Legacy(), TWO)
-    assert allocator.allocate([both], 24) is None
-    first = allocator.allocate([both], 1000)
-    assert isinstance(first, Shared)
+    assert allocator.allocate([both], units_of(24)) is None
+    first = allocator.allocate([both], units_of(1000))
+    assert isinstance(first, Serve)
     assert first.patch is None
     allocator.settled(first)
-    second = allocator.allocate([both], 24)
-    assert isinstance(second, Shared)
+    second = allocator.allocate([both], units_of(24))
+    assert isinstance(second, Serve)
     assert (second.container.name, second.patch is not None) == ("b", True)
 
 
 def test_the_pod_that_was_placed_first_is_served_first():
     late, early = share_pod("late", "0", time=20), share_pod("early", "1", time=3)
-    served = ShareAllocator(NODE, Legacy(), TWO).allocate([late, early], 1024)
-    assert isinstance(served, Shared)
+    served = ShareAllocator(NODE, Legacy(), TWO).allocate([late, early], units_of(1024))
+    assert isinstance(served, Serve)
     assert served.pod.key == "ns1/early"
 
 
@@ -99,27 +101,27 @@ def test_the_pod_that_was_placed_first_is_served_first():
     ids=lambda p: p.metadata.name,
 )
 def test_pods_that_do_not_wait_for_this_are_left_alone(other):
-    assert ShareAllocator(NODE, Legacy(), TWO).allocate([other], 1024) is None
+    assert ShareAllocator(NODE, Legacy(), TWO).allocate([other], units_of(1024)) is None
 
 
 def test_a_pod_that_a_killed_kubelet_forgot_is_served_again():
     forgotten = pod("p", None, asks("c", 1024), annotations={**notes("1"), ASSIGNED: "true"})
     allocator = ShareAllocator(NODE, Legacy(), TWO)
-    assert allocator.allocate([forgotten], 1024) is None, "the kubelet's record cannot be read"
-    assert allocator.allocate([forgotten], 1024, {("uid-p", "c")}) is None, "the kubelet has it"
-    again = allocator.allocate([forgotten], 1024, set())
-    assert isinstance(again, Shared)
+    assert allocator.allocate([forgotten], units_of(1024)) is None, "the kubelet's record cannot be read"
+    assert allocator.allocate([forgotten], units_of(1024), {("uid-p", "c")}) is None, "the kubelet has it"
+    again = allocator.allocate([forgotten], units_of(1024), set())
+    assert isinstance(again, Serve)
     assert (again.answer.env["NVIDIA_VISIBLE_DEVICES"], again.patch) == ("1", None)
     allocator.settled(again)
-    assert allocator.allocate([forgotten], 1024, set()) is None
+    assert allocator.allocate([forgotten], units_of(1024), set()) is None
     allocator.kubelet_restarted()
-    assert isinstance(allocator.allocate([forgotten], 1024, set()), Shared)
+    assert isinstance(allocator.allocate([forgotten], units_of(1024), set()), Serve)
 
 
 @pytest.mark.parametrize(("index", "reason"), [("x", "not a list of card indices"), ("7", "names card 7; this node has 2")])
 def test_an_index_that_cannot_be_is_refused_with_the_reason(index, reason):
-    refused = ShareAllocator(NODE, Legacy(), TWO).allocate([share_pod("p", index)], 1024)
-    assert isinstance(refused, Unshared)
+    refused = ShareAllocator(NODE, Legacy(), TWO).allocate([share_pod("p", index)], units_of(1024))
+    assert isinstance(refused, Refuse)
     assert reason in refused.reason
 
 

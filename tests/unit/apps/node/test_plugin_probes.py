@@ -16,7 +16,7 @@ from kit.machines import cards_of
 from kit.node_objects import NODE, two_cards
 from kit.node_world import FakeKubelet, FastClock, LittleCluster
 
-from pumice.apps.node import device_plugin, gpushare_plugin
+from pumice.apps.node import gpushare_plugin, vgpu_plugin
 from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages
 from pumice.cluster.free_ports import free_port
 
@@ -24,7 +24,7 @@ Settings = Callable[..., Any]
 
 
 def vgpu(root: Path, **more: Any) -> tuple[Any, Any]:
-    return device_plugin.run, device_plugin.Settings(
+    return vgpu_plugin.run, vgpu_plugin.Settings(
         NODE, device_plugin_dir=root, hook_path=root / "hook", lock_dir=root / "lock", node_config=root / "none.json", **more)
 
 

@@ -10,7 +10,8 @@ from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives
 
 from pumice.node.effects import PatchPod, Tell
 from pumice.node.pods import NodePod
-from pumice.node.vgpu.allocator import Allocator, Refuse, Repeat, Serve
+from pumice.node.protocol import Refuse, Repeat, Serve
+from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 
@@ -19,7 +20,7 @@ SERVED = {names.BIND_PHASE: "success", names.VGPU_TIME: "18446744073709551615"}
 REF = Sharing()
 
 
-def serve(at: Allocator, pods: list[NodePod], ids: list[str]) -> Serve:
+def serve(at: VgpuAllocator, pods: list[NodePod], ids: list[str]) -> Serve:
     """One call that must be served; the pod object is changed as the API server would."""
     decision = at.allocate(pods, ids)
     assert isinstance(decision, Serve), decision

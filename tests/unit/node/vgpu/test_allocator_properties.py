@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.node_objects import A, B, allocator, container, gives, pod
 
-from pumice.node.vgpu.allocator import Refuse, Serve
+from pumice.node.protocol import Refuse, Serve
 from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 

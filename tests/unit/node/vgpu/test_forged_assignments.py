@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kit.node_objects import A, B, allocator, card, container, gives, pod
 
 from pumice.node.pods import NodePod
-from pumice.node.vgpu.allocator import Allocator, Conflict, Refuse, Serve
+from pumice.node.protocol import Conflict, Refuse, Serve
+from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.record import Record
 from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
@@ -18,7 +19,7 @@ from pumice.wire.kubernetes import MIRROR
 from pumice.wire.nvidia_vgpu import PodDevice
 
 
-def serve(at: Allocator, pods: list[NodePod], *ids: str) -> Serve:
+def serve(at: VgpuAllocator, pods: list[NodePod], *ids: str) -> Serve:
     decision = at.allocate(pods, list(ids) or ["x"])
     assert isinstance(decision, Serve), decision
     decision.work.pod.metadata.annotations.update(decision.patch.annotations if decision.patch else {})

@@ -7,18 +7,10 @@ import pytest
 from kit.node_objects import CARDS, A, B, card
 
 from pumice.adapters.kubelet.endpoint import device_list
+from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.effects import PatchNode, PatchStatus
 from pumice.node.vgpu.advertise import Advertisement, Handshake, register_annotation, topology_annotation
-from pumice.node.vgpu.inventory import (
-    MESSAGE_LIMIT,
-    Unit,
-    capacity,
-    core_list,
-    memory_list,
-    share,
-    share_list,
-    worst_size,
-)
+from pumice.node.vgpu.inventory import capacity, core_list, memory_list, share, share_list
 from pumice.node.vgpu.sharing import Flags, Sharing, effective, needed_factor
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig

@@ -1,0 +1,255 @@
+"""The plugin server of a node: makes one brand's devices known to the kubelet and the schedulers, and hands them out.
+
+What a brand means is its allocator's (``node/protocol.py``). One machine may run several brands, in one process or several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
+from pumice.adapters.kubelet.checkpoint import holders
+from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
+from pumice.apps.node.allocating import AllocateHandler, CountedHandler
+from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.files import make_directory
+from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
+from pumice.apps.node.registration import Registration
+from pumice.apps.service.own_node import OwnNode
+from pumice.apps.service.tasks import first, run_until
+from pumice.model.errors import BadInput
+from pumice.node.device_list import MESSAGE_LIMIT, worst_size
+from pumice.node.effects import Effect, PatchNode, Tell
+from pumice.node.health import XidRule
+from pumice.node.protocol import Allocator
+from pumice.ports.cards import Cards
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster
+from pumice.wire.objects import Node
+
+log = logging.getLogger("pumice.node")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """What the command line or ``pumice up`` says of a plugin, whatever its brand. Paths are the host's.
+
+    ``nvml``: file or directory of the NVML library, empty for the system's. ``health_address``: where /healthz and /readyz are
+    served; empty for nowhere. ``booking_dirs``: where `pumice run` books.
+    """
+
+    node_name: str
+    device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
+    nvml: str = ""
+    wait_for_driver: bool = False
+    disable_health_checks: str = ""
+    enable_health_checks: str = ""
+    health_every: float = 1.0
+    health_address: str = ""
+    health_port: int = 0
+    booking_dirs: tuple[Path, ...] = SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class Brand:
+    """One kind of devices: the source that its Events name, how its allocator is made once there are cards, and how this
+    machine's cards are opened (raises CardsUnavailable), unless ``cards`` are open already."""
+
+    name: str
+    allocator: Callable[[], Awaitable[Allocator]]
+    open: Callable[[], Cards]
+    cards: Cards | None = None
+
+
+async def run_plugins(
+    settings: PluginSettings,
+    *brands: Brand,
+    cluster: Cluster,
+    clock: Clock,
+    dice: random.Random,
+    stop: asyncio.Event,
+    ready: asyncio.Event | None = None,
+) -> None:
+    """Serve every brand until ``stop``. ``ready`` is set once the kubelet and the node object know all their devices.
+
+    Raises PumiceError on what a person has to mend.
+    """
+    pages = [PluginHealth() for _ in brands]
+    known = [asyncio.Event() for _ in brands]
+
+    async def serve(brand: Brand, page: PluginHealth, served: asyncio.Event) -> None:
+        cards = brand.cards or await open_cards(brand.open, settings.wait_for_driver, clock, stop)
+        if cards is None:
+            return
+        rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
+        watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
+        own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
+        try:
+            await watch.start()
+            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir)
+            page.watch, page.missing = watch, plugin.missing
+            await run_until(stop, *own.tasks(), plugin.run(served))
+        finally:
+            watch.close()
+            if brand.cards is None:
+                cards.close()
+
+    async def tell_ready() -> None:
+        for served in known:
+            await served.wait()
+        if ready is not None:
+            ready.set()
+
+    async with plugin_pages(settings.health_address, settings.health_port, *pages):
+        await run_until(stop, *map(serve, brands, pages, known), tell_ready())
+
+
+class Plugin:
+    """Everything of one brand's plugin that outlives a registration."""
+
+    def __init__(self, allocator: Allocator, own: OwnNode, watch: CardWatch, folder: Path) -> None:
+        self._allocator, self._own, self._watch, self._folder = allocator, own, watch, folder
+        self._clock = own.clock
+        self._held = partial(holders, folder, allocator.resource)
+        self._handler = AllocateHandler(allocator, own, self._held)
+        self._sick: dict[str, str] = {}
+        self._registrations: dict[str, Registration] = {}
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Advertise and serve until cancelled. Raises BadInput where the kubelet would not take the list of devices."""
+        await self._own.pods_synced.wait()
+        await self._own.node_synced.wait()
+        await asyncio.to_thread(self._restore_directories)
+        self._show()
+        await self._resume()
+        self._registrations = {resource: self._registration(resource) for resource in self._servable()}
+        if not self._registrations:
+            log.warning("no cards on this node: nothing to register node=%s", self._own.name)
+        await self._announce()
+        async with asyncio.TaskGroup() as tasks:
+            for registration in self._registrations.values():
+                tasks.create_task(registration.keep(self._clock))
+            await self._listening()
+            shown = self._watch.sick
+            await self._watch.settle()
+            if self._watch.sick != shown:
+                self._show()
+                await self._announce()
+            await self._tell_health()
+            tasks.create_task(self._watch.run())
+            tasks.create_task(self._keep_advertised())
+            tasks.create_task(self._follow_health())
+            tasks.create_task(self._handler.sweep())
+            for registration in self._registrations.values():
+                await registration.done.wait()
+            while self.missing():
+                await first(self._own.node_changed.wait(), self._clock.sleep(1.0))
+            log.info("ready node=%s resource=%s cards=%d", self._own.name, self._allocator.resource, len(self._watch.facts))
+            ready.set()
+
+    def missing(self) -> list[str]:
+        """The resources that the kubelet does not have, else the node object where it does not say what it should."""
+        if waiting := [resource for resource, registration in self._registrations.items() if not registration.done.is_set()]:
+            return waiting
+        return ["the node object"] if self._own.node is None or self._lacking(self._own.node) else []
+
+    def _lacking(self, node: Node) -> list[Effect]:
+        """What the node object does not say of the cards as they are now: telling of the last illness may still take a while."""
+        self._show()
+        return self._allocator.missing(node)
+
+    def _restore_directories(self) -> None:
+        """What cached answers of the kubelet mount."""
+        for directory in self._allocator.directories(self._own.pods):
+            make_directory(directory)
+
+    def _show(self) -> None:
+        self._allocator.show(self._watch.facts, self._watch.sick)
+
+    async def _resume(self) -> None:
+        """Go on with the books of the process before."""
+        node = self._own.node
+        published = node.metadata.annotations.get(self._allocator.books, "") if node is not None else ""
+        held = await asyncio.to_thread(self._held)
+        self._allocator.resume(published, self._own.pods, held)
+
+    def _servable(self) -> Iterator[str]:
+        """The resources to register: one without devices is not registered at all (spec nvidia-device-plugin 5), and too long
+        a list the kubelet would drop (spec 5.1)."""
+        for resource in (self._allocator.resource, *self._allocator.counted):
+            units = self._allocator.units(resource)
+            if (size := worst_size(units)) > MESSAGE_LIMIT:
+                advice = self._allocator.shorter(resource, units)
+                text = f"the list of {resource} may take {size} bytes and the kubelet takes {MESSAGE_LIMIT}; {advice}"
+                if resource == self._allocator.resource:
+                    raise BadInput(text)
+                log.error("not served: %s", text)
+            elif units:
+                yield resource
+
+    def _registration(self, resource: str) -> Registration:
+        allocates = resource == self._allocator.resource
+        options = Options(preferred=allocates and self._allocator.prefers)
+        handler = self._handler if allocates else CountedHandler()
+        endpoint = Endpoint(self._folder, self._allocator.socket(resource), handler, options)
+        registration = Registration(endpoint, resource, self._folder / "kubelet.sock", options)
+        if allocates:
+            registration.on_return = self._allocator.kubelet_restarted
+        return registration
+
+    async def _listening(self) -> None:
+        """Wait until our sockets answer: from then on `pumice run` leaves the cards to us."""
+        while not all(registration.endpoint.path.exists() for registration in self._registrations.values()):
+            await self._clock.sleep(0.05)
+
+    async def _announce(self) -> None:
+        for resource, registration in self._registrations.items():
+            units = self._allocator.units(resource)
+            await registration.endpoint.announce(device_list([(unit.id, unit.healthy) for unit in units]))
+
+    async def _follow_health(self) -> None:
+        changed = self._watch.changed.wait()
+        while True:
+            await changed
+            changed = self._watch.changed.wait()  # now: telling of one illness takes a while, and the next may come meanwhile
+            self._show()
+            await self._announce()
+            self._own.node_changed.fire()
+            await self._tell_health()
+
+    async def _tell_health(self) -> None:
+        """Events on the node for what has changed since the last time."""
+        name, sick = self._own.name, dict(self._allocator.closed())
+        for uuid in sick.keys() - self._sick.keys():
+            await self._own.perform(Tell("Node", "", name, name, "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
+        for uuid in self._sick.keys() - sick.keys():
+            await self._own.perform(Tell("Node", "", name, name, "CardRecovered", f"card {uuid}", warning=False))
+        self._sick = sick
+
+    async def _keep_advertised(self) -> None:
+        """Keep the node object saying what it should."""
+        while True:
+            changed, pause = self._own.node_changed.wait(), 10.0
+            for effect in self._due(self._own.node) if self._own.node is not None else ():
+                if not await self._own.perform_soon(effect, f"advertising {self._allocator.resource}"):
+                    pause = 5.0
+            if pause < 10.0:
+                await self._clock.sleep(pause)
+            else:
+                await first(changed, self._clock.sleep(pause))
+
+    def _due(self, node: Node) -> list[Effect]:
+        """All that is to be written on the node object now. What was handed out is told to schedulers there, because a pod's
+        owner may change what stands on the pod."""
+        effects, books, text = self._lacking(node), self._allocator.books, self._allocator.published()
+        if node.metadata.annotations.get(books, "") != text:
+            effects.append(PatchNode({books: text or None}))
+        stamp = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp)

@@ -1,0 +1,105 @@
+"""The plugin of one node's vGPUs (spec nvidia-device-plugin). The order at start matters: library and directories first,
+registration last (spec 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from pumice.adapters.nvml import NvmlCards
+from pumice.apps.node.configuration import load_sharing
+from pumice.apps.node.files import digests, install_files
+from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
+from pumice.model.errors import BadInput
+from pumice.node.vgpu.allocator import VgpuAllocator
+from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
+from pumice.node.vgpu.library import install
+from pumice.node.vgpu.sharing import Flags
+from pumice.ports.cards import Cards
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster
+
+log = logging.getLogger("pumice.node")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(PluginSettings):
+    """Paths are the host's.
+
+    ``advertise`` and ``handshake``: see VgpuAllocator. ``library``: the ``libvgpu.so`` to install into ``hook_path``; None
+    installs nothing. ``config_namespace`` is searched first.
+    """
+
+    hook_path: Path = Path("/usr/local/vgpu")
+    lock_dir: Path = Path("/tmp/vgpulock")
+    library: Path | None = None
+    advertise: str = "status"
+    handshake: str = "auto"
+    config_namespace: str = ""
+    node_config: Path = Path("/config/config.json")
+    flags: Flags = field(default_factory=Flags)
+    response_options: ResponseOptions = field(default_factory=ResponseOptions)
+
+
+async def run(
+    settings: Settings,
+    *,
+    cluster: Cluster,
+    clock: Clock,
+    dice: random.Random,
+    stop: asyncio.Event,
+    ready: asyncio.Event | None = None,
+    cards: Cards | None = None,
+) -> None:
+    """Serve until ``stop``. ``ready`` is set once the kubelet and the node object know the cards.
+
+    ``cards`` are this machine's (NVML unless given). Raises PumiceError on what a person has to mend.
+    """
+    brand = vgpu(settings, cluster=cluster, clock=clock, dice=dice, cards=cards)
+    await run_plugins(settings, brand, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+
+
+def vgpu(
+    settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, cards: Cards | None = None
+) -> Brand:
+    """vGPUs as the plugin server takes them."""
+
+    async def allocator() -> VgpuAllocator:
+        sharing, level = await load_sharing(
+            settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
+        )
+        await asyncio.to_thread(_install, settings.library, settings.hook_path)
+        return VgpuAllocator(settings.node_name, sharing, _response_options(settings, level), dice,
+                             advertise=settings.advertise, handshake=settings.handshake)  # fmt: skip
+
+    return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards)
+
+
+def _install(library: Path | None, hook: Path) -> None:
+    """Put the library where containers mount it from. Raises BadInput."""
+    if library is None:
+        return
+    try:
+        content = library.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read the library {library}: {error.strerror}; was it built (make native)?") from error
+    files = install(str(hook), content, digests(hook))
+    install_files(files)
+    for file in files:
+        log.info("installed path=%s", file.path)
+
+
+def _response_options(settings: Settings, log_level: str) -> ResponseOptions:
+    root = settings.response_options.dev_root
+    present = frozenset(path for path in CONTROL_NODES if Path(root + path).exists())
+    return replace(
+        settings.response_options,
+        hook=str(settings.hook_path),
+        lock=str(settings.lock_dir),
+        log_level=log_level or settings.response_options.log_level,
+        present=present,
+    )

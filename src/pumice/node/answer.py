@@ -1,0 +1,32 @@
+"""The answer to an Allocate call, whatever the brand: env, mounts and device nodes of one container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pumice.node.effects import MakeDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    container_path: str
+    host_path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the kubelet hands to the container. ``directories`` must exist before the answer is given."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+    directories: tuple[MakeDirectory, ...] = ()

@@ -1,0 +1,29 @@
+"""The list of devices that a plugin shows the kubelet (spec nvidia-device-plugin 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+MESSAGE_LIMIT: Final = 4 * 1024 * 1024
+"""Bytes of one list that the kubelet still accepts (gRPC's default)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One entry of a device list."""
+
+    id: str
+    healthy: bool
+
+
+def worst_size(units: Sequence[Unit]) -> int:
+    """Bytes of the list message when every unit is unhealthy, exactly (spec 5.1): the longest that can be sent."""
+    return sum(_entry_size(len(unit.id)) for unit in units)
+
+
+def _entry_size(id_length: int) -> int:
+    # two strings with tag and length inside one length-delimited entry; ids stay below 128 bytes
+    body = 2 + id_length + 2 + len("Unhealthy")
+    return 1 + (1 if body < 128 else 2) + body

@@ -1,0 +1,159 @@
+"""The contract between the plugin server (``apps/node/plugin.py``) and the allocator of one brand of devices.
+
+The server owns the world: sockets, the kubelet's registration, the watches of node and pods, the health of cards; when to
+ask again, and when to give up. An allocator owns what a brand means: its resources and keys on the wire, which pod a call is
+for, and what the container is given. Everything here is a synchronous function of values, and one call is made at a time.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pumice.node.answer import Answer
+from pumice.node.device_list import Unit
+from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
+from pumice.node.pods import Container, Held, NodePod
+from pumice.ports.cards import CardFacts
+from pumice.wire.objects import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Hand out ``answer`` once ``patch`` is written (None: there is nothing to write). ``finished``: the node's lock can go."""
+
+    pod: NodePod
+    container: Container
+    answer: Answer
+    patch: PatchPod | None = None
+    notes: tuple[Effect, ...] = ()
+    finished: bool = True
+    summary: str = ""
+    """What was handed out, for the log."""
+    ids: frozenset[str] = frozenset()
+    work: Any = None
+    """What the allocator wants to see again in ``settled``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The kubelet asks again for a pod that was answered: the same answer."""
+
+    answer: Answer
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """No devices, and why; ``effects`` mark the pod. The text ends up in the pod's status."""
+
+    reason: str
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Somebody else's booking stands where this pod's cards are. It may be gone already: the watch may be behind the
+    scheduler's. Who has waited for that refuses the pod."""
+
+    pod: NodePod
+    reason: str
+
+
+Decision = Serve | Repeat | Refuse | Conflict
+
+
+class Allocator(Protocol):
+    """One brand of devices on one node: subclass it, for most of it has a default.
+
+    The server performs a decision in this order: directories, the pod's patch, ``settled``, the answer to the kubelet, the
+    lock. A process that dies in between has written nothing of it, or all of it for that pod alone.
+    """
+
+    resource: str
+    """The extended resource whose Allocate calls are answered."""
+    counted: tuple[str, ...] = ()
+    """Resources beside it whose devices are only counted: whoever asks for them is given nothing more."""
+    lock: str = ""
+    """The annotation of the node lock that schedulers take for this brand, and that goes once a pod is dealt with."""
+    books: str = ""
+    """The annotation of the node under which what was handed out is published; empty: it is not."""
+    event: str = "AllocationFailed"
+    """The reason of the Event that tells of a refused pod."""
+    prefers: bool = False
+    """Whether the kubelet shall ask ``prefer`` which devices it is to hand out."""
+
+    @abstractmethod
+    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str]) -> None:
+        """These are the node's cards from now on, and why some of them take no pods, by UUID."""
+
+    @abstractmethod
+    def units(self, resource: str) -> list[Unit]:
+        """The devices of a resource, as the kubelet shall see them."""
+
+    @abstractmethod
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
+        """What to do about one call; None when no pod waits for so many devices (yet).
+
+        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told.
+        """
+
+    @abstractmethod
+    def settled(self, served: Serve) -> None:
+        """The pod's annotations are written: the work is done."""
+
+    @abstractmethod
+    def kubelet_restarted(self) -> None:
+        """A kubelet has registered us anew: what was answered before may be asked again."""
+
+    @abstractmethod
+    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
+        """Forget pods that are gone; how to mark those that ended while they were being served."""
+
+    def socket(self, resource: str) -> str:
+        """The name of a resource's socket, which no other plugin of the node may use."""
+        return resource.replace("/", "-") + ".sock"
+
+    def shorter(self, resource: str, units: Sequence[Unit]) -> str:
+        """What to change where a list is longer than the kubelet takes."""
+        return "it needs fewer devices"
+
+    def closed(self) -> Mapping[str, str]:
+        """Why cards take no pods, by UUID, as far as Events of the node shall tell it."""
+        return {}
+
+    def missing(self, node: Node) -> list[Effect]:
+        """The writes that make the node object say what schedulers read of it. The plugin is ready once there are none."""
+        return []
+
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+        """Further writes that are due on the node object now. ``stamp`` is the time as text."""
+        return []
+
+    def published(self) -> str:
+        """What was handed out, to stand under ``books``."""
+        return ""
+
+    def resume(self, published: str, pods: Sequence[NodePod], held: Held | None) -> None:
+        """What the process before had handed out."""
+        return
+
+    def directories(self, pods: Sequence[NodePod]) -> list[MakeDirectory]:
+        """What answers that the kubelet keeps may still mount, and a boot may have taken away."""
+        return []
+
+    def prefer(
+        self, pods: Sequence[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+    ) -> list[str]:
+        """The answer to GetPreferredAllocation for one container."""
+        return []
+
+    def nobody(self, count: int) -> str:
+        """The refusal of a call that no pod waits for."""
+        return f"no pod of this node waits for {count} of {self.resource}"
+
+    def refuse(self, pod: NodePod, reason: str) -> Refuse:
+        """Give one pod up and say why."""
+        return Refuse(f"pod {pod.key}: {reason}", (Tell.of_pod(pod.metadata, self.event, reason),))
