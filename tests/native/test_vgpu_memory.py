@@ -15,6 +15,7 @@ from pumice.adapters.region.extension import live_slots
 CONTEXT = 414  # MiB, more than one context of an A100 takes
 LIMIT = 3000
 OUT_OF_MEMORY, NOT_SUPPORTED = 2, 801
+BLOCK = 2 * MIB  # in which the driver takes memory from the card
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +100,11 @@ def test_two_processes_share_one_limit(container: Container) -> None:
     with Holder(container) as first, Holder(container) as second:
         free, _ = first.ask("info")
         assert free == (LIMIT - 2 * CONTEXT) * MIB
-        assert first.ask(f"alloc {free - 7}") == 0
-        assert second.ask("alloc 8") == OUT_OF_MEMORY
-        assert second.ask("alloc 7") == 0
+        assert first.ask(f"alloc {free - BLOCK}") == 0
+        assert second.ask(f"alloc {BLOCK + 1}") == OUT_OF_MEMORY
+        assert second.ask(f"alloc {BLOCK}") == 0
         assert first.ask("free") == 0
-        assert second.ask(f"alloc {free - 7}") == 0
+        assert second.ask(f"alloc {free - BLOCK}") == 0
 
 
 def test_a_killed_process_gives_back_at_the_next_request_even_as_a_zombie(container: Container) -> None:
@@ -176,7 +177,7 @@ def test_limits_follow_the_card_and_not_its_place_in_visible_devices(container: 
         holder.ask(f"alloc {MIB}")
         (slot,) = read_region(container.region).live
         assert slot.used[0][4] == 0
-        assert slot.used[1][2] == MIB
+        assert slot.used[1][2] == BLOCK
 
 
 def test_a_limit_above_the_card_shows_the_card(card: Path, tmp_path: Path) -> None:

@@ -159,7 +159,8 @@ struct machine_card {
     uint32_t ecc_capable, ecc_mode; /* mode: [ctl] */
     uint64_t ecc_corrected, ecc_uncorrected; /* [ctl] */
     uint32_t pcie_generation, pcie_width;
-    uint32_t settings_reserved[6];
+    uint64_t peak_bytes;     /* [ctl] the most that lane 0 has held at once since somebody put it to 0 */
+    uint32_t settings_reserved[4];
     uint32_t link_count;
     uint32_t lost;           /* [ctl] 1: the card fell off the bus */
     uint32_t ipc_capable, managed_capable, pool_capable, vmm_capable; /* 1 unless the model says otherwise */

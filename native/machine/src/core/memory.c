@@ -28,6 +28,8 @@ static bool try_charge(unsigned card, int slot, const struct charge *c)
     if (fits) {
         SET(&a->bytes, a->bytes + c->bytes);
         SET(&lane->used_bytes, lane->used_bytes + c->bytes);
+        if (a->lane == 0 && lane->used_bytes > card_at(card)->peak_bytes)
+            SET(&card_at(card)->peak_bytes, lane->used_bytes);
         if (a->bytes > a->peak_bytes)
             SET(&a->peak_bytes, a->bytes);
         ADD(&a->requested_bytes, c->requested); /* pools add theirs without the lock */

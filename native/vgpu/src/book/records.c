@@ -104,6 +104,22 @@ bool records_insert(const struct record *record)
     return roomy;
 }
 
+bool records_join(const struct record *record)
+{
+    uint64_t hash = mix(record->kind, record->key);
+    struct shard *shard = lock_shard(hash);
+    struct record *place = find_in(shard, record->kind, record->key, hash);
+    bool there = place != NULL;
+    if (there) {
+        place->references++;
+    } else if ((shard->count + 1) * 3 <= shard->capacity * 2 || grow(shard)) {
+        *place_of(shard, record->kind, record->key, hash) = *record;
+        shard->count++;
+    }
+    unlock_shard(shard);
+    return there;
+}
+
 bool records_remove(enum record_kind kind, uint64_t key, struct record *removed)
 {
     uint64_t hash = mix(kind, key);

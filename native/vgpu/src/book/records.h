@@ -11,13 +11,16 @@
 
 enum record_kind {
     RECORD_NONE,
-    RECORD_LINEAR,  /* key: device pointer */
+    RECORD_LINEAR,  /* key: device pointer; bytes as booked, or as asked for where they share a block */
+    RECORD_BLOCK,   /* key: address of a block that small allocations share; references: how many do, bytes: their size class */
     RECORD_ARRAY,   /* key: array or mipmapped array handle */
     RECORD_HANDLE,  /* key: VMM handle; references and mappings count */
     RECORD_MAPPING, /* key: mapped address; owner: the handle */
     RECORD_CONTEXT, /* key: context handle */
-    RECORD_EXEC,    /* key: executable graph; bytes its launches may take */
+    RECORD_EXEC,    /* key: executable graph x REGION_DEVICES + device; bytes its launches may take there */
     RECORD_MODULE,  /* key: module or library; bytes as NVML measured its load */
+    RECORD_POOL,    /* key: memory pool; bytes: where it is described */
+    RECORD_POOLED,  /* key: device pointer into a pool; owner: where the pool is described */
 };
 
 struct record {
@@ -28,13 +31,16 @@ struct record {
     uint32_t mappings;
     int16_t device;
     uint8_t kind;
-    uint8_t charged; /* 0: imported, somebody else pays */
+    uint8_t charged; /* 0: imported, somebody else pays; or in a shared block, which pays */
 };
 
 /* False without memory for it. A record of the same kind and key is replaced. */
 bool records_insert(const struct record *record);
 bool records_remove(enum record_kind kind, uint64_t key, struct record *removed);
 bool records_find(enum record_kind kind, uint64_t key, struct record *found);
+
+/* One reference more to what is there, or the record as it is given: true when it was there. */
+bool records_join(const struct record *record);
 
 /* Adds to references and mappings; when both are zero the record is removed and handed out: true then. */
 bool records_count(enum record_kind kind, uint64_t key, int references, int mappings, struct record *ended);

@@ -57,19 +57,19 @@ typedef CUresult (*graph_call)(CUgraphExec exec, CUstream stream);
 static CUresult upload(graph_call call, CUgraphExec exec, CUstream stream)
 {
     bool fits;
-    int device = graph_begin(exec, &fits);
+    uint32_t devices = graph_begin(exec, &fits);
     if (!fits)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(call(exec, stream));
-    if (device >= 0)
-        graph_end(exec, device, rc);
+    if (devices != 0)
+        graph_end(exec, devices, rc);
     return rc;
 }
 
 static CUresult run(graph_call call, CUgraphExec exec, CUstream stream, bool per_thread)
 {
     bool fits;
-    int device = graph_begin(exec, &fits);
+    uint32_t devices = graph_begin(exec, &fits);
     if (!fits)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct shape shape = {.function = exec, .kind = SHAPE_GRAPH};
@@ -78,8 +78,8 @@ static CUresult run(graph_call call, CUgraphExec exec, CUstream stream, bool per
     CUresult rc = INSIDE(call(exec, stream));
     if (charged)
         rc = launch_done(&launch, rc);
-    if (device >= 0)
-        graph_end(exec, device, rc);
+    if (devices != 0)
+        graph_end(exec, devices, rc);
     return rc;
 }
 

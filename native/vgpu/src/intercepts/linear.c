@@ -1,7 +1,7 @@
 /* Linear memory: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged and cuMemFree. */
 #include "core/log.h"
+#include "services/blocks.h"
 #include "services/guest.h"
-#include "services/launching.h"
 
 #define PITCH_GRAIN 512ull
 
@@ -31,30 +31,41 @@ static CUresult allocate_beyond(const struct real *real, CUdeviceptr *pointer, s
     return rc;
 }
 
+/* The driver gave it, but from a block that is not booked and for which there is no room: none of the program's business. */
+static CUresult settled(const struct real *real, const struct block_request *request, CUresult rc, CUdeviceptr pointer)
+{
+    if (blocks_settle(request, rc, pointer))
+        return rc;
+    INSIDE(real->cuMemFree_v2(pointer));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
     const struct real *real = real_cuda();
+    struct block_request request;
     int device = booking_device(real, pointer, bytes);
     if (device < 0)
         return INSIDE(real->cuMemAlloc_v2(pointer, bytes));
-    if (!guest_reserve(device, bytes))
+    if (!blocks_reserve(&request, device, bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemAlloc_v2(pointer, bytes));
     if (rc == CUDA_ERROR_OUT_OF_MEMORY && guest.config.oversubscribe)
         rc = allocate_beyond(real, pointer, bytes);
-    return guest_settle(rc, RECORD_LINEAR, *pointer, device, bytes);
+    return settled(real, &request, rc, *pointer);
 }
 
 CUresult cuMemAlloc(unsigned *pointer, unsigned bytes)
 {
     const struct real *real = real_cuda();
+    struct block_request request;
     int device = booking_device(real, pointer, bytes);
     if (device < 0)
         return INSIDE(real->cuMemAlloc(pointer, bytes));
-    if (!guest_reserve(device, bytes))
+    if (!blocks_reserve(&request, device, bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemAlloc(pointer, bytes));
-    return guest_settle(rc, RECORD_LINEAR, *pointer, device, bytes);
+    return settled(real, &request, rc, *pointer);
 }
 
 /* SIZE_MAX when the product does not fit: such a request is refused by its size. */
@@ -69,73 +80,56 @@ static uint64_t expected_pitch(uint64_t width)
     return width > UINT64_MAX - PITCH_GRAIN ? UINT64_MAX : (width + PITCH_GRAIN - 1) / PITCH_GRAIN * PITCH_GRAIN;
 }
 
-/*
- * The driver chose the pitch: what is booked becomes pitch x height. True when the difference fits as well.
- */
-static bool adjust(int device, uint64_t booked, uint64_t actual)
+/* The driver chose the pitch: what is booked becomes pitch x height. */
+static CUresult settled_pitch(const struct real *real, struct block_request *request, CUresult rc, CUdeviceptr pointer, uint64_t actual)
 {
-    if (actual <= booked) {
-        guest_release(device, booked - actual);
-        return true;
+    if (rc == CUDA_SUCCESS && !blocks_resize(request, actual)) {
+        INSIDE(real->cuMemFree_v2(pointer));
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return guest_reserve(device, actual - booked);
+    return settled(real, request, rc, pointer);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element)
 {
     const struct real *real = real_cuda();
+    struct block_request request;
     uint64_t expected = pitched_bytes(expected_pitch(width), height);
     int device = pitch == NULL ? -1 : booking_device(real, pointer, expected);
     if (device < 0)
         return INSIDE(real->cuMemAllocPitch_v2(pointer, pitch, width, height, element));
-    if (!guest_reserve(device, expected))
+    if (!blocks_reserve(&request, device, expected, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemAllocPitch_v2(pointer, pitch, width, height, element));
-    if (rc == CUDA_SUCCESS) {
-        uint64_t actual = pitched_bytes(*pitch, height);
-        if (!adjust(device, expected, actual)) {
-            INSIDE(real->cuMemFree_v2(*pointer));
-            guest_release(device, expected);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        expected = actual;
-    }
-    return guest_settle(rc, RECORD_LINEAR, *pointer, device, expected);
+    return settled_pitch(real, &request, rc, *pointer, rc == CUDA_SUCCESS ? pitched_bytes(*pitch, height) : expected);
 }
 
 CUresult cuMemAllocPitch(unsigned *pointer, unsigned *pitch, unsigned width, unsigned height, unsigned element)
 {
     const struct real *real = real_cuda();
+    struct block_request request;
     uint64_t expected = pitched_bytes(expected_pitch(width), height);
     int device = pitch == NULL ? -1 : booking_device(real, pointer, expected);
     if (device < 0)
         return INSIDE(real->cuMemAllocPitch(pointer, pitch, width, height, element));
-    if (!guest_reserve(device, expected))
+    if (!blocks_reserve(&request, device, expected, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemAllocPitch(pointer, pitch, width, height, element));
-    if (rc == CUDA_SUCCESS) {
-        uint64_t actual = pitched_bytes(*pitch, height);
-        if (!adjust(device, expected, actual)) {
-            INSIDE(real->cuMemFree(*pointer));
-            guest_release(device, expected);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        expected = actual;
-    }
-    return guest_settle(rc, RECORD_LINEAR, *pointer, device, expected);
+    return settled_pitch(real, &request, rc, *pointer, rc == CUDA_SUCCESS ? pitched_bytes(*pitch, height) : expected);
 }
 
 /* Counted in full: it can become resident at any moment. */
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
 {
     const struct real *real = real_cuda();
+    struct block_request request;
     int device = booking_device(real, pointer, bytes);
     if (device < 0)
         return INSIDE(real->cuMemAllocManaged(pointer, bytes, flags));
-    if (!guest_reserve(device, bytes))
+    if (!blocks_reserve(&request, device, bytes, false))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemAllocManaged(pointer, bytes, flags));
-    return guest_settle(rc, RECORD_LINEAR, *pointer, device, bytes);
+    return settled(real, &request, rc, *pointer);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer)

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 #define ROW_GRAIN 512ull
-#define ARRAY_GRAIN 65536ull
+#define ARRAY_GRAIN (2ull << 20) /* small ones may share a block, but nothing tells which */
 
 enum {
     FORMAT_UINT8 = 0x01, FORMAT_UINT16 = 0x02, FORMAT_UINT32 = 0x03, FORMAT_SINT8 = 0x08, FORMAT_SINT16 = 0x09,

@@ -1,6 +1,7 @@
 #include "services/contexts.h"
 
 #include "core/log.h"
+#include "services/blocks.h"
 #include "services/guest.h"
 #include "services/launching.h"
 #include "services/free_delta.h"
@@ -91,6 +92,8 @@ static void drop_allocation(const struct record *record)
 {
     if (record->kind == RECORD_MODULE)
         reconcile_return(record->device, record->bytes);
+    else if (record->kind == RECORD_BLOCK)
+        blocks_dropped(record);
     else if (record->charged && record->kind != RECORD_CONTEXT && record->kind != RECORD_EXEC)
         guest_release(record->device, record->bytes);
 }

@@ -1,77 +1,114 @@
 #include "services/graph_memory.h"
 
+#include "services/blocks.h"
 #include "services/guest.h"
 #include "services/pools.h"
 
 #include <stdlib.h>
 
 enum { DEPTH_MAX = 8 };
-#define GRAPH_GRAIN (2ull << 20)
 
-/* Bytes of all allocation nodes, child graphs included: what one launch takes at most. */
-static uint64_t bytes_of_graph(const struct real *real, CUgraph graph, int depth)
+/* Bytes by device. */
+struct needs {
+    uint64_t bytes[REGION_DEVICES];
+};
+
+static uint64_t key_of(CUgraphExec exec, int device)
+{
+    return (uint64_t)(uintptr_t)exec * REGION_DEVICES + (uint64_t)device;
+}
+
+/* A node's memory is where its pool properties say, whatever device is current. */
+static void add_node(const struct real *real, CUgraphNode node, struct needs *needs)
+{
+    struct mem_alloc_node wanted;
+    if (INSIDE(real->cuGraphMemAllocNodeGetParams(node, &wanted)) != CUDA_SUCCESS)
+        return;
+    int device = wanted.pool.location.type == LOCATION_DEVICE ? guest_device(wanted.pool.location.id) : -1;
+    if (device >= 0 && __builtin_add_overflow(needs->bytes[device], blocks_bytes(wanted.bytes), &needs->bytes[device]))
+        needs->bytes[device] = INT64_MAX;
+}
+
+/* All allocation nodes, child graphs included: what one launch takes at most. */
+static void add_graph(const struct real *real, CUgraph graph, int depth, struct needs *needs)
 {
     size_t count = 0;
     if (depth == DEPTH_MAX || real->cuGraphGetNodes == NULL || real->cuGraphNodeGetType == NULL ||
         INSIDE(real->cuGraphGetNodes(graph, NULL, &count)) != CUDA_SUCCESS || count == 0)
-        return 0;
+        return;
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
-    uint64_t sum = 0;
     if (nodes == NULL || INSIDE(real->cuGraphGetNodes(graph, nodes, &count)) != CUDA_SUCCESS)
         count = 0;
     for (size_t i = 0; i < count; i++) {
         int type = -1;
-        struct mem_alloc_node node;
         CUgraph child;
         if (INSIDE(real->cuGraphNodeGetType(nodes[i], &type)) != CUDA_SUCCESS)
             continue;
-        if (type == GRAPH_NODE_MEM_ALLOC && real->cuGraphMemAllocNodeGetParams != NULL &&
-            INSIDE(real->cuGraphMemAllocNodeGetParams(nodes[i], &node)) == CUDA_SUCCESS &&
-            node.bytes < UINT64_MAX - GRAPH_GRAIN)
-            sum += (node.bytes + GRAPH_GRAIN - 1) / GRAPH_GRAIN * GRAPH_GRAIN;
+        if (type == GRAPH_NODE_MEM_ALLOC && real->cuGraphMemAllocNodeGetParams != NULL)
+            add_node(real, nodes[i], needs);
         else if (type == GRAPH_NODE_CHILD && real->cuGraphChildGraphNodeGetGraph != NULL &&
                  INSIDE(real->cuGraphChildGraphNodeGetGraph(nodes[i], &child)) == CUDA_SUCCESS)
-            sum += bytes_of_graph(real, child, depth + 1);
+            add_graph(real, child, depth + 1, needs);
     }
     free(nodes);
-    return sum;
 }
 
 CUresult graph_instantiated(const struct real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph)
 {
     if (rc != CUDA_SUCCESS || exec == NULL || !guest_serves())
         return rc;
-    uint64_t bytes = bytes_of_graph(real, graph, 0);
-    int device = bytes == 0 ? -1 : guest_current_device(real);
-    if (device >= 0) {
-        struct record record = {.key = (uint64_t)(uintptr_t)*exec, .bytes = bytes, .device = (int16_t)device, .kind = RECORD_EXEC};
-        records_insert(&record);
+    struct needs needs = {{0}};
+    add_graph(real, graph, 0, &needs);
+    for (int device = 0; device < REGION_DEVICES; device++) {
+        struct record record = {.key = key_of(*exec, device), .bytes = needs.bytes[device], .device = (int16_t)device, .kind = RECORD_EXEC};
+        if (record.bytes > 0)
+            records_insert(&record);
     }
     return rc;
 }
 
-int graph_begin(CUgraphExec exec, bool *fits)
+/* Whether the graph may take memory of the device, and how much. */
+static bool needs_of(CUgraphExec exec, int device, struct record *record)
 {
-    struct record record;
-    *fits = true;
-    if (!guest_serves() || !records_find(RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record))
-        return -1;
-    *fits = pools_graph_begins(record.device, record.bytes, record.references != pools_graph_generation());
-    return record.device;
+    return guest.ordinal_of[device] >= 0 && records_find(RECORD_EXEC, key_of(exec, device), record);
 }
 
-void graph_end(CUgraphExec exec, int device, CUresult rc)
+uint32_t graph_begin(CUgraphExec exec, bool *fits)
 {
     struct record record;
-    if (rc == CUDA_SUCCESS && records_find(RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record)) {
-        record.references = pools_graph_generation(); /* its memory is there from now on */
-        records_insert(&record);
+    uint32_t devices = 0;
+    *fits = true;
+    if (!guest_serves() || guest.device_count == 0)
+        return 0;
+    for (int device = 0; device < REGION_DEVICES && *fits; device++) {
+        if (!needs_of(exec, device, &record))
+            continue;
+        *fits = pools_graph_begins(device, record.bytes, record.references != pools_graph_generation());
+        devices |= 1u << device;
     }
-    pools_graph_began(device);
+    for (int device = 0; device < REGION_DEVICES && !*fits; device++)
+        if (devices >> device & 1)
+            pools_graph_began(device);
+    return devices;
+}
+
+void graph_end(CUgraphExec exec, uint32_t devices, CUresult rc)
+{
+    struct record record;
+    for (int device = 0; device < REGION_DEVICES; device++) {
+        if ((devices >> device & 1) == 0)
+            continue;
+        if (rc == CUDA_SUCCESS && needs_of(exec, device, &record)) {
+            record.references = pools_graph_generation(); /* its memory is there from now on */
+            records_insert(&record);
+        }
+        pools_graph_began(device);
+    }
 }
 
 void graph_forget(CUgraphExec exec)
 {
     struct record record;
-    records_remove(RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record);
+    for (int device = 0; device < REGION_DEVICES; device++)
+        records_remove(RECORD_EXEC, key_of(exec, device), &record);
 }

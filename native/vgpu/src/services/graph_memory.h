@@ -11,8 +11,8 @@
 CUresult graph_instantiated(const struct real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph);
 void graph_forget(CUgraphExec exec);
 
-/* Books the memory that the graph may take; the device, or -1 when it takes none. *fits is false when it must not run. */
-int graph_begin(CUgraphExec exec, bool *fits);
-void graph_end(CUgraphExec exec, int device, CUresult rc);
+/* Books the memory that the graph may take; a mask of the devices on which it does. *fits is false when it must not run. */
+uint32_t graph_begin(CUgraphExec exec, bool *fits);
+void graph_end(CUgraphExec exec, uint32_t devices, CUresult rc);
 
 #endif

@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "core/slots.h"
 #include "core/waits.h"
+#include "services/blocks.h"
 #include "services/contexts.h"
 #include "services/launching.h"
 #include "services/pools.h"
@@ -33,6 +34,7 @@ static void forget_parent(void)
     real_after_fork();
     slots_after_fork();
     records_after_fork();
+    blocks_after_fork();
     pools_after_fork();
     contexts_after_fork();
     reconcile_after_fork(true);
@@ -86,26 +88,31 @@ void guest_tell_refusal(int device, uint64_t bytes)
              (unsigned long long)memory_used(&guest.map, device), (unsigned long long)memory_limit(&guest.map, device));
 }
 
-bool guest_reserve(int device, uint64_t bytes)
+bool guest_reserve_silently(int device, uint64_t bytes)
 {
     int saved = errno;
     contexts_notice(device);
     enum grant grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
     if (grant == REFUSED && pools_settle(device, true))
         grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
-    if (grant == REFUSED)
-        guest_tell_refusal(device, bytes);
     errno = saved;
     return grant == GRANTED;
+}
+
+bool guest_reserve(int device, uint64_t bytes)
+{
+    bool granted = guest_reserve_silently(device, bytes);
+    if (!granted)
+        guest_tell_refusal(device, bytes);
+    return granted;
 }
 
 void guest_release(int device, uint64_t bytes)
 {
     backend->release(&guest.map, device, MEMORY_DATA, bytes);
-    reconcile_block_freed(device, bytes);
 }
 
-static uint64_t current_context(void)
+uint64_t guest_current_context(void)
 {
     CUcontext context = NULL;
     if (real_table.cuCtxGetCurrent == NULL || INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
@@ -113,22 +120,26 @@ static uint64_t current_context(void)
     return (uint64_t)(uintptr_t)context;
 }
 
-CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes)
+void guest_note(enum record_kind kind, uint64_t key, int device, uint64_t bytes, bool charged)
 {
-    if (rc != CUDA_SUCCESS) {
-        guest_release(device, bytes);
-        return rc;
-    }
-    struct record record = {.key = key, .bytes = bytes, .owner = current_context(), .device = (int16_t)device,
-                            .kind = (uint8_t)kind, .charged = 1, .references = 1};
+    struct record record = {.key = key, .bytes = bytes, .owner = guest_current_context(), .device = (int16_t)device,
+                            .kind = (uint8_t)kind, .charged = charged, .references = 1};
     if (!records_insert(&record))
         log_error("no memory for a record of %llu bytes: they stay booked until the process ends", (unsigned long long)bytes);
+}
+
+CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes)
+{
+    if (rc == CUDA_SUCCESS)
+        guest_note(kind, key, device, bytes, true);
+    else
+        guest_release(device, bytes);
     return rc;
 }
 
 struct parting guest_part(enum record_kind kind, uint64_t key)
 {
-    struct parting parting;
+    struct parting parting = {.record = {.key = key, .kind = (uint8_t)kind}};
     /* Before the driver frees it: afterwards another thread may be given the same address at once. */
     parting.known = records_remove(kind, key, &parting.record);
     return parting;
@@ -136,9 +147,14 @@ struct parting guest_part(enum record_kind kind, uint64_t key)
 
 CUresult guest_parted(CUresult rc, const struct parting *parting)
 {
-    if (!parting->known)
+    if (!parting->known) {
+        if (rc == CUDA_SUCCESS && parting->record.kind == RECORD_LINEAR)
+            pools_block_freed(parting->record.key);
         return rc;
-    if (rc == CUDA_SUCCESS)
+    }
+    if (rc == CUDA_SUCCESS && !parting->record.charged)
+        blocks_left(parting->record.key, parting->record.bytes);
+    else if (rc == CUDA_SUCCESS)
         guest_release(parting->record.device, parting->record.bytes);
     else
         records_insert(&parting->record);

@@ -55,8 +55,13 @@ const struct real *guest_nvml(void);
 
 /* Reserves, after giving every chance to memory that pools no longer need; a refusal is one warning. */
 bool guest_reserve(int device, uint64_t bytes);
+bool guest_reserve_silently(int device, uint64_t bytes);
 void guest_release(int device, uint64_t bytes);
 void guest_tell_refusal(int device, uint64_t bytes); /* 0 bytes: nobody knows how many it would have been */
+
+/* What this process holds from now on. charged: false where something else pays for it. */
+void guest_note(enum record_kind kind, uint64_t key, int device, uint64_t bytes, bool charged);
+uint64_t guest_current_context(void);
 
 /* After the driver's answer: a record on success, the booking back on failure. Returns the answer. */
 CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes);

@@ -1,25 +1,29 @@
 #include "services/pools.h"
 
+#include "book/holes.h"
 #include "core/log.h"
 #include "core/waits.h"
+#include "services/blocks.h"
 #include "services/guest.h"
 #include "services/contexts.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
+#include <stdlib.h>
 #include <time.h>
 
-enum { POOLS = 512 };
-#define POOL_GRAIN (2ull << 20)
+#define PIECE_BYTES (32ull << 20)
 #define SETTLE_INTERVAL_NS 10000000ull
+#define POOL_GRAIN 512ull /* what a pool rounds its blocks to */
 
 struct pool {
     CUmemPool handle; /* NULL: the graph memory of the device */
     bool graph;
     int16_t device;   /* region index; -1 = host memory: not charged */
     uint64_t charged;
+    uint64_t reserved; /* by the driver, as last seen */
     uint64_t settled_ns;
+    struct holes holes;
 };
 
 /*
@@ -27,15 +31,16 @@ struct pool {
  * same free part of a pool's reserve.
  */
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pool pools[POOLS];
-static int pool_count;
+static struct pool **pools;
+static int pool_count, pool_places;
+static uint64_t piece_bytes = PIECE_BYTES;
 static uint32_t graph_generation = 1; /* odd: never 0 */
 
 void pools_after_fork(void)
 {
     pools_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    memset(pools, 0, sizeof pools);
-    pool_count = 0;
+    pools = NULL; /* the parent's lie where they are */
+    pool_count = pool_places = 0;
 }
 
 static uint64_t coarse_ns(void)
@@ -45,30 +50,60 @@ static uint64_t coarse_ns(void)
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
+static bool more_places(void)
+{
+    int places = pool_places == 0 ? 64 : 2 * pool_places;
+    struct pool **larger = realloc(pools, (size_t)places * sizeof *larger);
+    if (larger == NULL)
+        return false;
+    pools = larger;
+    pool_places = places;
+    return true;
+}
+
+/* NULL: without memory for its description nothing is given from it. */
 static struct pool *add_pool(CUmemPool handle, bool graph, int device)
 {
-    if (pool_count == POOLS) {
-        log_error("more than %d memory pools: the others are not charged", POOLS);
+    struct pool *pool = pool_count < pool_places || more_places() ? calloc(1, sizeof *pool) : NULL;
+    if (pool == NULL)
+        return NULL;
+    *pool = (struct pool){.handle = handle, .graph = graph, .device = (int16_t)device};
+    struct record named = {.key = (uint64_t)(uintptr_t)handle, .bytes = (uint64_t)(uintptr_t)pool, .kind = RECORD_POOL, .references = 1};
+    if (!graph && !records_insert(&named)) {
+        free(pool);
         return NULL;
     }
-    struct pool *pool = &pools[pool_count++];
-    *pool = (struct pool){.handle = handle, .graph = graph, .device = (int16_t)device};
+    pools[pool_count++] = pool;
     return pool;
 }
 
 static struct pool *find_pool(CUmemPool handle)
 {
+    struct record named;
+    return records_find(RECORD_POOL, (uint64_t)(uintptr_t)handle, &named) ? (struct pool *)(uintptr_t)named.bytes : NULL;
+}
+
+static void nothing(const struct record *record)
+{
+    (void)record;
+}
+
+static void remove_pool(struct pool *pool)
+{
+    struct record named;
+    records_remove(RECORD_POOL, (uint64_t)(uintptr_t)pool->handle, &named);
+    records_drop_owner((uint64_t)(uintptr_t)pool, nothing);
     for (int i = 0; i < pool_count; i++)
-        if (!pools[i].graph && pools[i].handle == handle)
-            return &pools[i];
-    return NULL;
+        if (pools[i] == pool)
+            pools[i] = pools[--pool_count];
+    free(pool);
 }
 
 static struct pool *graph_pool(int device)
 {
     for (int i = 0; i < pool_count; i++)
-        if (pools[i].graph && pools[i].device == device)
-            return &pools[i];
+        if (pools[i]->graph && pools[i]->device == device)
+            return pools[i];
     return add_pool(NULL, true, device);
 }
 
@@ -106,6 +141,9 @@ static bool charge_growth(const struct real *real, struct pool *pool)
         backend->release(&guest.map, pool->device, MEMORY_DATA, pool->charged - reserved);
         pool->charged = reserved;
     }
+    if (reserved < pool->reserved) /* it gave something back, and nobody says what */
+        holes_forget(&pool->holes);
+    pool->reserved = reserved;
     if (reserved > pool->charged) {
         if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, reserved - pool->charged) == REFUSED)
             return false;
@@ -128,7 +166,7 @@ static bool settle_locked(const struct real *real, int device, bool with_trim)
 {
     bool freed = false;
     for (int i = 0; i < pool_count; i++) {
-        struct pool *pool = &pools[i];
+        struct pool *pool = pools[i];
         if (pool->device != device)
             continue;
         uint64_t before = pool->charged;
@@ -155,27 +193,49 @@ static void settle_now_and_then(const struct real *real, int device)
 {
     uint64_t now = coarse_ns();
     for (int i = 0; i < pool_count; i++)
-        if (pools[i].device == device && now - pools[i].settled_ns > SETTLE_INTERVAL_NS)
-            charge_growth(real, &pools[i]);
+        if (pools[i]->device == device && now - pools[i]->settled_ns > SETTLE_INTERVAL_NS)
+            charge_growth(real, pools[i]);
 }
 
-/* The pool will grow by about this much for n more bytes. */
-static uint64_t expected_growth(const struct real *real, const struct pool *pool, uint64_t bytes)
+/*
+ * What the pool may grow by for so many bytes: a piece of its own, for what it has free may lie in stretches that are too short. A pool
+ * grows by whole pieces even where less would do; how large they are was seen when it last took more than it needed.
+ */
+static uint64_t expected_growth(uint64_t bytes)
 {
-    uint64_t used = attribute(real, pool, POOL_USED_CURRENT), need;
-    if (__builtin_add_overflow(used, bytes, &need) || need > UINT64_MAX - POOL_GRAIN)
-        return UINT64_MAX;
-    return need <= pool->charged ? 0 : (need - pool->charged + POOL_GRAIN - 1) / POOL_GRAIN * POOL_GRAIN;
+    uint64_t whole = blocks_bytes(bytes), piece = __atomic_load_n(&piece_bytes, __ATOMIC_RELAXED);
+    return whole > piece ? whole : piece;
 }
 
+static void learn_piece(uint64_t grown, uint64_t bytes)
+{
+    if (grown > blocks_bytes(bytes) && grown > piece_bytes)
+        __atomic_store_n(&piece_bytes, grown, __ATOMIC_RELAXED);
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + POOL_GRAIN - 1) / POOL_GRAIN * POOL_GRAIN;
+}
+
+/* Where the block lies is free no more; what a new piece has behind it is. */
+static void note(struct pool *pool, uint64_t before, CUdeviceptr pointer, uint64_t bytes)
+{
+    struct record record = {.key = pointer, .bytes = rounded(bytes), .owner = (uint64_t)(uintptr_t)pool, .kind = RECORD_POOLED, .references = 1};
+    records_insert(&record);
+    holes_take(&pool->holes, pointer, record.bytes);
+    if (pool->reserved >= before + record.bytes && pool->reserved > before)
+        holes_add(&pool->holes, pointer + record.bytes, pool->reserved - before - record.bytes);
+}
+
+/* Where the limit has no room for a piece more, a stretch that the pool has free already may do. */
 static bool reserve_growth(const struct real *real, struct pool *pool, uint64_t bytes)
 {
-    uint64_t growth = expected_growth(real, pool, bytes);
-    if (growth == 0)
-        return true;
+    uint64_t growth = expected_growth(bytes);
     if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
+        if (holes_fit(&pool->holes, rounded(bytes)))
+            return true;
         settle_locked(real, pool->device, true);
-        growth = expected_growth(real, pool, bytes);
         if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
             log_info("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
                      (unsigned long long)bytes, (unsigned long long)memory_used(&guest.map, pool->device),
@@ -193,9 +253,15 @@ static CUresult allocate_locked(const struct real *real, struct pool *pool, pool
     settle_now_and_then(real, pool->device);
     if (!reserve_growth(real, pool, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t before = pool->reserved;
     CUresult rc = INSIDE(call(real, pointer, bytes, handle, stream));
-    if (charge_growth(real, pool))
+    if (charge_growth(real, pool)) {
+        if (rc == CUDA_SUCCESS) {
+            note(pool, before, *pointer, bytes);
+            learn_piece(pool->reserved > before ? pool->reserved - before : 0, bytes);
+        }
         return rc;
+    }
     /* It grew by more than its blocks need, and by more than there is. */
     if (rc == CUDA_SUCCESS)
         INSIDE(real->cuMemFreeAsync(*pointer, stream));
@@ -227,9 +293,9 @@ CUresult pools_allocate(const struct real *real, pool_allocation call, CUdevicep
         contexts_notice(current);
     mutex_take(&pools_lock);
     struct pool *pool = known_pool(real, from, current);
-    CUresult rc = pool == NULL || pool->device < 0
-                      ? INSIDE(call(real, pointer, bytes, handle, stream))
-                      : allocate_locked(real, pool, call, pointer, bytes, handle, stream);
+    CUresult rc = pool == NULL        ? CUDA_ERROR_OUT_OF_MEMORY
+                  : pool->device < 0 ? INSIDE(call(real, pointer, bytes, handle, stream))
+                                     : allocate_locked(real, pool, call, pointer, bytes, handle, stream);
     pthread_mutex_unlock(&pools_lock);
     errno = saved;
     return rc;
@@ -250,7 +316,7 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
     const struct real *real = real_cuda();
     mutex_take(&pools_lock);
     struct pool *pool = graph_pool(device);
-    bool fits = true;
+    bool fits = pool != NULL;
     if (pool != NULL) {
         charge_growth(real, pool);
         uint64_t growth = graph_growth(pool, bytes, first);
@@ -302,10 +368,22 @@ CUresult pools_destroy(const struct real *real, CUmemPool handle)
     if (pool != NULL) {
         if (pool->device >= 0)
             backend->release(&guest.map, pool->device, MEMORY_DATA, pool->charged);
-        *pool = pools[--pool_count];
+        remove_pool(pool);
     }
     pthread_mutex_unlock(&pools_lock);
     return rc;
+}
+
+void pools_block_freed(CUdeviceptr pointer)
+{
+    struct record block;
+    if (!records_remove(RECORD_POOLED, pointer, &block))
+        return;
+    mutex_take(&pools_lock);
+    for (int i = 0; i < pool_count; i++) /* it may be gone by now */
+        if ((uint64_t)(uintptr_t)pools[i] == block.owner)
+            holes_add(&pools[i]->holes, block.key, block.bytes);
+    pthread_mutex_unlock(&pools_lock);
 }
 
 void pools_changed(const struct real *real, CUmemPool handle)

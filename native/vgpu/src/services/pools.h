@@ -28,6 +28,7 @@ typedef CUresult (*pool_allocation)(const struct real *real, CUdeviceptr *pointe
 CUresult pools_allocate(const struct real *real, pool_allocation call, CUdeviceptr *pointer, size_t bytes, CUmemPool handle,
                         CUstream stream, bool per_thread);
 void pools_made(CUmemPool handle, int device); /* device -1: host memory, not charged */
+void pools_block_freed(CUdeviceptr pointer); /* of any pool, or of none */
 CUresult pools_destroy(const struct real *real, CUmemPool handle);
 void pools_changed(const struct real *real, CUmemPool handle); /* its reserve may have become another one */
 

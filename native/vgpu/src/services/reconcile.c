@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 enum { NVML_LIST = 256, LOOKS = 4 };
-#define BLOCK_GRAIN (2ull << 20) /* the driver takes memory from the card in blocks of this size */
 
 /* Both parts are in the slot's module_size. */
 static struct {
@@ -228,17 +227,6 @@ void reconcile_return(int device, uint64_t bytes)
     uint64_t held = bytes < unbooked[device].modules ? bytes : unbooked[device].modules;
     unbooked[device].modules -= held;
     backend->release(&guest.map, device, MEMORY_MODULE, held);
-    reconcile_unlock();
-}
-
-void reconcile_block_freed(int device, uint64_t bytes)
-{
-    uint64_t rounding = (BLOCK_GRAIN - bytes % BLOCK_GRAIN) % BLOCK_GRAIN;
-    if (rounding == 0 || __atomic_load_n(&unbooked[device].residue, __ATOMIC_RELAXED) == 0 || pthread_mutex_trylock(&unbooked_mutex) != 0)
-        return;
-    struct region_slot *own = own_slot();
-    if (own != NULL)
-        set_residue(device, own, unbooked[device].residue > rounding ? unbooked[device].residue - rounding : 0);
     reconcile_unlock();
 }
 

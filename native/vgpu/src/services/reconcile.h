@@ -39,9 +39,6 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *by
 /* A module's claim is over. */
 void reconcile_return(int device, uint64_t bytes);
 
-/* A block of so many bytes is free again, and so is what the driver had rounded it up by. */
-void reconcile_block_freed(int device, uint64_t bytes);
-
 /* No context is left on the device, and nothing that lived in one. */
 void reconcile_forget(int device);
 

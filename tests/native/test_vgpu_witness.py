@@ -1,0 +1,63 @@
+"""Programs of any shape against an independent witness: what the card counted, at its highest, stays within the limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.vgpu_kit import MIB, Container, build, python, read_region
+
+from pumice import machine
+
+LIMIT = 2000 * MIB
+OUT_OF_MEMORY = 2
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    build()
+    machine.create(machine.machine_of("2xA100-SXM4-40GB"), tmp_path / "m")
+    return tmp_path / "m"
+
+
+def hog(container: Container, path: str, size: int) -> tuple[int, int, int]:
+    """How often it got it, how it was refused, and what it held then by the books."""
+    process = container.start(*python("hog.py", path, str(size)))
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    held = read_region(container.region).total()
+    _, err = process.communicate("\n", timeout=60)
+    assert process.returncode == 0, err
+    count, rc = line.strip().strip("[]").split(",")
+    return int(count), int(rc), held
+
+
+@pytest.mark.parametrize("size", [1, 700, 100_000, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 33 * MIB])
+@pytest.mark.parametrize("path", ["linear", "managed", "pitched", "array", "stream_ordered", "pool_each", "churned"])
+def test_what_the_card_gave_never_exceeds_the_limit_whatever_was_asked_for(
+    card: Path, tmp_path: Path, path: str, size: int
+) -> None:
+    if size < 4096 and path in {"pitched", "array", "pool_each"}:
+        size = 4096
+    container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": str(LIMIT), "LIBCUDA_LOG_LEVEL": "0"})
+    count, rc, held = hog(container, path, size)
+    peak = machine.open_machine(card).peak(0)
+    assert peak <= LIMIT
+    assert held <= LIMIT
+    if count < 30_000:  # it was refused, and not before there was need to: a pool takes pieces of 32 MiB
+        assert rc == OUT_OF_MEMORY
+        assert held > LIMIT - max(size + 2 * MIB, 34 * MIB)
+
+
+def test_memory_of_a_graph_counts_where_its_nodes_are(card: Path, tmp_path: Path) -> None:
+    limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "30000m", "CUDA_DEVICE_MEMORY_LIMIT_1": "2000m"}
+    count, rc, _ = hog(Container(card, tmp_path, limits), "graph_elsewhere", 500 * MIB)
+    assert (count, rc) == (4, OUT_OF_MEMORY)
+    assert machine.open_machine(card).peak(1) <= LIMIT
+
+
+def test_every_pool_counts_however_many_there_are(card: Path, tmp_path: Path) -> None:
+    count, rc, held = hog(Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "20000m"}), "pool_each", 30 * MIB)
+    assert count > 600
+    assert rc == OUT_OF_MEMORY
+    assert held == machine.open_machine(card).peak(0) <= 20000 * MIB
