@@ -1,4 +1,4 @@
-"""Takes device memory by one path until it is refused: hog.py PATH SIZE. Says how often it got it, and keeps it until told to end."""
+"""Takes device memory by one path until it is refused: hog.py PATH SIZE. Says how often it got it, and keeps it."""
 
 import ctypes as c
 import os

@@ -296,7 +296,8 @@ def test_an_exec_gives_the_slot_to_the_new_program(container: Container) -> None
         assert is_limited(holder)
 
 
-def test_sixty_four_processes_start_at_once(container: Container) -> None:
+def test_sixty_four_processes_start_at_once(card: Path, tmp_path: Path) -> None:
+    container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "38g"})  # room for the contexts of all
     children = [container.start(*python("holder.py")) for _ in range(64)]
     for child in children:
         assert child.stdout is not None

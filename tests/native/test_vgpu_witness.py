@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, Container, build, python, read_region
+from kit.vgpu_talk import Holder
 
 from pumice import machine
 
@@ -49,6 +53,41 @@ def test_what_the_card_gave_never_exceeds_the_limit_whatever_was_asked_for(
         assert held > LIMIT - max(size + 2 * MIB, 34 * MIB)
 
 
+def test_contexts_are_refused_where_they_do_not_fit(card: Path, tmp_path: Path) -> None:
+    count, rc, held = hog(Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "2000m"}), "context", 0)
+    assert rc == OUT_OF_MEMORY
+    assert count == 3  # beside the primary one, of 414 MiB each
+    assert held == machine.open_machine(card).peak(0) <= LIMIT
+
+
+def test_processes_that_only_make_contexts_stay_within_the_limit_together(card: Path, tmp_path: Path) -> None:
+    container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "2000m"})
+    processes = [container.start(*python("hog.py", "context", "0")) for _ in range(12)]
+    lines = [process.stdout.readline() for process in processes if process.stdout is not None]
+    peak = machine.open_machine(card).peak(0)
+    for process in processes:
+        process.communicate(timeout=60)
+    assert peak <= LIMIT
+    assert (
+        sum(json.loads(line)[0] + 1 for line in lines if line) == 4
+    )  # the others are told when they ask for their first
+
+
+def test_what_the_dead_held_is_free_for_all_within_a_second(card: Path, tmp_path: Path) -> None:
+    container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "4000m"})
+    with Holder(container) as dying, Holder(container) as asking, Holder(container) as idle:
+        assert dying.ask(f"alloc {1500 * MIB}") == 0
+        free, _ = asking.ask("info")
+        dying.kill()
+        assert asking.ask("info")[0] == free + 1500 * MIB + 414 * MIB
+        assert asking.ask("nvml 0")[0][1] == asking.ask("info")[0]
+        idle.kill()
+        deadline = time.monotonic() + 10
+        while read_region(container.region).total() > 414 * MIB:  # nobody asks
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 def test_memory_of_a_graph_counts_where_its_nodes_are(card: Path, tmp_path: Path) -> None:
     limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "30000m", "CUDA_DEVICE_MEMORY_LIMIT_1": "2000m"}
     count, rc, _ = hog(Container(card, tmp_path, limits), "graph_elsewhere", 500 * MIB)
@@ -61,3 +100,24 @@ def test_every_pool_counts_however_many_there_are(card: Path, tmp_path: Path) ->
     assert count > 600
     assert rc == OUT_OF_MEMORY
     assert held == machine.open_machine(card).peak(0) <= 20000 * MIB
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+def test_a_stranger_with_the_same_pid_in_its_own_namespace_is_nobody_of_ours(card: Path, tmp_path: Path) -> None:
+    inside = ("unshare", "-pf", "--kill-child", *python("holder.py"))
+    stranger = Container(card, tmp_path / "stranger").start(*inside, LD_PRELOAD="<unset>")
+    container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "4000m", "PUMICE_VGPU_RECONCILE_MS": "100"})
+    assert stranger.stdin is not None
+    assert stranger.stdout is not None
+    assert stranger.stdout.readline() == '"ready"\n'
+    stranger.stdin.write(f"alloc {3000 * MIB}\n")
+    stranger.stdin.flush()
+    assert stranger.stdout.readline() == "0\n"
+    ours = container.start(*inside)
+    assert ours.stdout is not None
+    assert ours.stdout.readline() == '"ready"\n'
+    time.sleep(0.5)  # looks at what NVML measures
+    (slot,) = read_region(container.region).live
+    assert slot.used[0] == (414 * MIB, 0, 0, 0, 414 * MIB)
+    for process in (ours, stranger):
+        process.communicate("exit\n", timeout=60)

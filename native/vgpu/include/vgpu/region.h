@@ -100,7 +100,10 @@ struct ext_device {
     uint64_t launches;
     uint64_t samples;
     uint64_t probe_until_ns; /* a launch of unknown cost is being measured, at the latest until then */
-    uint64_t reserved[7];
+    uint64_t context_bytes; /* what the last context took; 0: none was measured */
+    uint32_t context_turn;  /* whose turn it is to make the first one; core/turn.h */
+    uint32_t pad;
+    uint64_t reserved[5];
 };
 
 struct ext_pending { /* bytes being requested at this moment, spec 9.2 */

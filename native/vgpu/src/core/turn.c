@@ -24,9 +24,16 @@ bool turn_take_from(uint32_t *turn, uint32_t owner, uint32_t next)
     return false;
 }
 
+static void end_of(uint32_t *turn, int slot)
+{
+    if (turn_take_from(turn, (uint32_t)slot + 1, 0))
+        wake(turn, 1);
+}
+
 void turns_end_of(struct region_map *map, int slot)
 {
-    for (int device = 0; device < REGION_DEVICES; device++)
-        if (turn_take_from(&map->ext->turns[device], (uint32_t)slot + 1, 0))
-            wake(&map->ext->turns[device], 1);
+    for (int device = 0; device < REGION_DEVICES; device++) {
+        end_of(&map->ext->turns[device], slot);
+        end_of(&map->ext->devices[device].context_turn, slot);
+    }
 }

@@ -6,11 +6,18 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
     const struct real *real = real_cuda();
     int device = guest_serves() ? guest_device(ordinal) : -1;
-    bool known = device < 0 || contexts_primary_known(device);
-    struct free_delta before = contexts_before(known ? -1 : device);
+    if (device < 0 || contexts_primary_known(device))
+        return INSIDE(real->cuDevicePrimaryCtxRetain(context, ordinal));
+    struct context_request request;
+    if (!contexts_begin(&request, device))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuDevicePrimaryCtxRetain(context, ordinal));
-    if (rc == CUDA_SUCCESS && !known)
-        contexts_primary_began(device, *context, &before);
+    if (rc != CUDA_SUCCESS) {
+        contexts_failed(&request);
+    } else if (!contexts_primary_began(&request, *context)) {
+        INSIDE(real->cuDevicePrimaryCtxRelease_v2(ordinal));
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return rc;
 }
 
@@ -54,18 +61,25 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
     return after_reset(INSIDE(real->cuDevicePrimaryCtxReset_v2(device)), device);
 }
 
-static CUresult after_create(CUresult rc, const CUcontext *context, int device, const struct free_delta *before)
+static CUresult after_create(const struct real *real, CUresult rc, const CUcontext *context, const struct context_request *request)
 {
-    if (rc == CUDA_SUCCESS && device >= 0)
-        contexts_made(*context, device, before);
+    if (request->device < 0)
+        return rc;
+    if (rc != CUDA_SUCCESS) {
+        contexts_failed(request);
+    } else if (!contexts_made(request, *context)) {
+        INSIDE(real->cuCtxDestroy_v2(*context));
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return rc;
 }
 
 #define CREATE(context, ordinal, call) \
     const struct real *real = real_cuda(); \
-    int device = guest_serves() ? guest_device(ordinal) : -1; \
-    struct free_delta before = contexts_before(device); \
-    return after_create(INSIDE(real->call), context, device, &before)
+    struct context_request request; \
+    if (!contexts_begin(&request, guest_serves() ? guest_device(ordinal) : -1)) \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
+    return after_create(real, INSIDE(real->call), context, &request)
 
 CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal)
 {

@@ -1,4 +1,5 @@
 /* First use, and what the program is told about memory: one story from CUDA and NVML (spec hami-core 8.1 and 9.5). */
+#include "core/slots.h"
 #include "services/contexts.h"
 #include "services/guest.h"
 
@@ -85,6 +86,7 @@ static void share(int device, uint64_t *free_bytes, uint64_t *total)
     uint64_t limit = limit_of(device);
     if (limit == 0)
         return;
+    slots_sweep(&guest.map); /* whoever sizes what it does by what is free is not to count the dead */
     uint64_t shown = guest.config.oversubscribe ? limit : lesser(*total, limit);
     uint64_t used = memory_used(&guest.map, device);
     uint64_t left = used < shown ? shown - used : 0;
@@ -144,6 +146,7 @@ static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice ha
 static void share_nvml(int device, uint64_t limit, uint64_t *total, uint64_t *free_bytes, uint64_t *used)
 {
     uint64_t physical_free = *free_bytes;
+    slots_sweep(&guest.map);
     *total = lesser(*total, limit);
     *used = lesser(memory_used_shown(&guest.map, device), *total);
     *free_bytes = lesser(*total - *used, physical_free);

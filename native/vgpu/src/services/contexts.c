@@ -1,10 +1,11 @@
 #include "services/contexts.h"
 
 #include "core/log.h"
+#include "core/turn.h"
+#include "core/turn_wait.h"
 #include "services/blocks.h"
 #include "services/guest.h"
 #include "services/launching.h"
-#include "services/free_delta.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
 
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define MEASURED_MIN (16ll << 20)
+enum { FIRST_WAITS = 100 }; /* of 50 ms at most */
 #define MEASURED_MAX (2ll << 30) /* more than any context takes: somebody's data, not a context */
 
 /* Primary contexts of this process by region index. bytes is zero while there is none. */
@@ -40,26 +42,110 @@ static uint64_t context_cost_by_card(const struct free_delta *before)
     return taken >= MEASURED_MIN && taken <= MEASURED_MAX ? (uint64_t)taken : guest.config.context_bytes;
 }
 
-static uint64_t context_cost(int device, const struct free_delta *before)
+static uint64_t context_cost(int device, const struct free_delta *before, uint64_t reserved)
 {
-    uint64_t measured = reconcile_measured(device), booked = booked_by_us(device);
+    uint64_t measured = listed_bytes(device), booked = booked_by_us(device) - reserved;
     if (measured <= booked)
         return measured == 0 ? context_cost_by_card(before) : 0;
     return measured - booked < (uint64_t)MEASURED_MAX ? measured - booked : (uint64_t)MEASURED_MAX;
 }
 
-static uint64_t charge(int device, const struct free_delta *before)
+/* What the last one took, of any process of the container. */
+static uint64_t expected_cost(int device)
 {
-    bool alone = reconcile_lock(); /* what is measured here is not to be taken for something that slipped past */
-    uint64_t bytes = context_cost(device, before);
-    backend->charge(&guest.map, device, MEMORY_CONTEXT, bytes);
-    __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
+    uint64_t last = shared_get(&guest.map.ext->devices[device].context_bytes);
+    return last > 0 && last <= (uint64_t)MEASURED_MAX ? last : guest.config.context_bytes;
+}
+
+/*
+ * The first of a container is made alone: what a context takes is not known before, and a dozen at once would take a dozen times too
+ * much. Drivers may take their time; somebody who takes longer than any is not waited for.
+ */
+static bool await_first(int device)
+{
+    struct ext_device *known = &guest.map.ext->devices[device];
+    for (int attempt = 0; attempt < FIRST_WAITS && shared_get(&known->context_bytes) == 0; attempt++) {
+        struct wait wait = {0, 0};
+        if (turn_take(&guest.map, &known->context_turn, &wait))
+            return true;
+    }
+    return false;
+}
+
+static void end_first(const struct context_request *request)
+{
+    if (request->first)
+        turn_give(&guest.map.ext->devices[request->device].context_turn);
+}
+
+static bool reserve(int device, uint64_t bytes)
+{
+    return backend->reserve(&guest.map, device, MEMORY_CONTEXT, bytes) == GRANTED ||
+           (pools_settle(device, true) && backend->reserve(&guest.map, device, MEMORY_CONTEXT, bytes) == GRANTED);
+}
+
+bool contexts_begin(struct context_request *request, int device)
+{
+    int saved = errno;
+    *request = (struct context_request){.device = device, .before = {.device = -1}};
+    request->listed.count = -1;
+    bool room = true;
+    if (device >= 0) {
+        if (!contexts_any(device))
+            listed_look(device, &request->listed);
+        if (memory_limit(&guest.map, device) != 0) {
+            request->first = region_has_books(&guest.map) && await_first(device);
+            request->reserved = expected_cost(device);
+            room = reserve(device, request->reserved);
+            if (!room) {
+                guest_tell_refusal(device, request->reserved);
+                end_first(request);
+            }
+        }
+        request->before = free_delta_by_nvml(device);
+    }
+    errno = saved;
+    return room;
+}
+
+void contexts_failed(const struct context_request *request)
+{
+    if (request->reserved > 0)
+        backend->release(&guest.map, request->device, MEMORY_CONTEXT, request->reserved);
+    end_first(request);
+}
+
+/* What it was expected to take becomes what it took; false when that does not fit, and nothing is booked any more. */
+static bool settle(const struct context_request *request, bool whatever, uint64_t *bytes)
+{
+    int device = request->device;
+    listed_learn(device, &request->listed);
+    bool alone = reconcile_lock(); /* what is measured here is not to be taken for something that no hook saw */
+    *bytes = context_cost(device, &request->before, request->reserved);
+    bool fits = true;
+    if (*bytes > 0)
+        shared_set(&guest.map.ext->devices[device].context_bytes, *bytes);
+    if (*bytes < request->reserved)
+        backend->release(&guest.map, device, MEMORY_CONTEXT, request->reserved - *bytes);
+    else if (whatever || memory_limit(&guest.map, device) == 0)
+        backend->charge(&guest.map, device, MEMORY_CONTEXT, *bytes - request->reserved);
+    else if (*bytes > request->reserved)
+        fits = reserve(device, *bytes - request->reserved);
+    if (fits) {
+        __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
+        end_first(request);
+    } else {
+        contexts_failed(request);
+    }
     if (alone)
         reconcile_unlock();
-    if (memory_limit(&guest.map, device) != 0)
+    if (fits && memory_limit(&guest.map, device) != 0)
         watch_start();
-    log_info("device %d: a context of %llu bytes", device, (unsigned long long)bytes);
-    return bytes;
+    if (fits)
+        log_info("device %d: a context of %llu bytes", device, (unsigned long long)*bytes);
+    else
+        guest_tell_refusal(device, *bytes);
+    return fits;
 }
 
 static void uncharge(int device, uint64_t bytes)
@@ -76,16 +162,25 @@ bool contexts_any(int device)
 
 enum { MEASURING = 1 }; /* stands for the bytes while one thread finds out */
 
-void contexts_primary_began(int device, CUcontext context, const struct free_delta *before)
+static bool primary_began(const struct context_request *request, CUcontext context, bool whatever)
 {
-    uint64_t none = 0;
-    if (!__atomic_compare_exchange_n(&primaries[device].bytes, &none, MEASURING, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        return;
+    int device = request->device;
+    uint64_t none = 0, bytes;
+    if (!__atomic_compare_exchange_n(&primaries[device].bytes, &none, MEASURING, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        contexts_failed(request); /* another thread books it */
+        return true;
+    }
     int saved = errno;
-    uint64_t bytes = charge(device, before);
+    bool fits = settle(request, whatever, &bytes);
     primaries[device].context = (uint64_t)(uintptr_t)context;
-    __atomic_store_n(&primaries[device].bytes, bytes > MEASURING ? bytes : MEASURING + 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&primaries[device].bytes, !fits ? 0 : bytes > MEASURING ? bytes : MEASURING + 1, __ATOMIC_SEQ_CST);
     errno = saved;
+    return fits;
+}
+
+bool contexts_primary_began(const struct context_request *request, CUcontext context)
+{
+    return primary_began(request, context, false);
 }
 
 static void drop_allocation(const struct record *record)
@@ -135,21 +230,14 @@ void contexts_notice(int device)
         return;
     if (real->cuCtxGetCurrent != NULL)
         INSIDE(real->cuCtxGetCurrent(&current));
-    const struct free_delta unseen = {.device = -1};
-    contexts_primary_began(device, current, &unseen); /* it has been there for who knows how long */
+    struct context_request unseen = {.device = device, .before = {.device = -1}};
+    unseen.listed.count = -1;
+    primary_began(&unseen, current, true); /* it has been there for who knows how long */
 }
 
 bool contexts_primary_known(int device)
 {
     return __atomic_load_n(&primaries[device].bytes, __ATOMIC_RELAXED) != 0;
-}
-
-struct free_delta contexts_before(int device)
-{
-    int saved = errno;
-    struct free_delta before = device < 0 ? (struct free_delta){.device = -1} : free_delta_by_nvml(device);
-    errno = saved;
-    return before;
 }
 
 void contexts_primary_released(int device)
@@ -164,13 +252,17 @@ void contexts_primary_reset(int device)
     contexts_primary_released(device);
 }
 
-void contexts_made(CUcontext context, int device, const struct free_delta *before)
+bool contexts_made(const struct context_request *request, CUcontext context)
 {
     int saved = errno;
-    struct record record = {.key = (uint64_t)(uintptr_t)context, .bytes = charge(device, before), .device = (int16_t)device,
+    uint64_t bytes;
+    bool fits = settle(request, false, &bytes);
+    struct record record = {.key = (uint64_t)(uintptr_t)context, .bytes = bytes, .device = (int16_t)request->device,
                             .kind = RECORD_CONTEXT, .charged = 1, .references = 1};
-    records_insert(&record);
+    if (fits)
+        records_insert(&record);
     errno = saved;
+    return fits;
 }
 
 void contexts_destroyed(CUcontext context)

@@ -4,6 +4,7 @@
 
 #include "driver/real.h"
 #include "services/free_delta.h"
+#include "services/listed.h"
 
 #include <stdbool.h>
 
@@ -11,15 +12,26 @@
 void contexts_notice(int device);
 bool contexts_any(int device); /* this process has one there */
 
-/* Before one is made; there need not be a context yet in which to ask the driver. */
-struct free_delta contexts_before(int device);
+struct context_request {
+    int device;        /* -1: not ours */
+    uint64_t reserved;
+    bool first; /* nobody knew what one takes */
+    struct free_delta before;
+    struct listing listed;
+};
+
+/* Before one is made: what the last one took has to fit. False when it does not. */
+bool contexts_begin(struct context_request *request, int device);
+void contexts_failed(const struct context_request *request);
+
+/* After it was made; false when it took more than there is, and has to go again. */
+bool contexts_made(const struct context_request *request, CUcontext context);
+bool contexts_primary_began(const struct context_request *request, CUcontext context);
 
 bool contexts_primary_known(int device);
-void contexts_primary_began(int device, CUcontext context, const struct free_delta *before);
 void contexts_primary_released(int device); /* releases count references, so the driver is asked whether it is gone */
 void contexts_primary_reset(int device);    /* everything in it is gone, even while references keep it */
 
-void contexts_made(CUcontext context, int device, const struct free_delta *before);
 void contexts_destroyed(CUcontext context);
 
 void contexts_after_fork(void);

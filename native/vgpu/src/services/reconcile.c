@@ -3,14 +3,14 @@
 #include "core/log.h"
 #include "core/waits.h"
 #include "services/guest.h"
+#include "services/listed.h"
 #include "services/pools.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { NVML_LIST = 256, LOOKS = 4 };
+enum { LOOKS = 4 };
 
 /* Both parts are in the slot's module_size. */
 static struct {
@@ -53,34 +53,6 @@ static struct region_slot *own_slot(void)
     return region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
 }
 
-uint64_t reconcile_measured(int device)
-{
-    const struct real *nvml = guest_nvml();
-    struct nvml_process list[NVML_LIST];
-    unsigned count = NVML_LIST;
-    nvmlDevice handle;
-    if (nvml == NULL || INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)device, &handle)) != NVML_SUCCESS)
-        return 0;
-    nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
-    if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, list));
-    else if (nvml->nvmlDeviceGetComputeRunningProcesses_v2 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v2(handle, &count, list));
-    if (rc != NVML_SUCCESS)
-        return 0;
-    /* The driver reports the pid of our own namespace (open kernel modules) or of the host, which the monitor writes. */
-    struct region_slot *own = own_slot();
-    unsigned host = own != NULL ? (unsigned)shared_get(&own->hostpid) : 0, here = (unsigned)getpid();
-    for (unsigned i = 0; i < count; i++) {
-        if (list[i].pid != here && (host == 0 || list[i].pid != host))
-            continue;
-        if (own != NULL && host == 0)
-            shared_set(&own->hostpid, (int32_t)here);
-        return list[i].bytes == UINT64_MAX ? 0 : list[i].bytes;
-    }
-    return 0;
-}
-
 static uint64_t booked_otherwise(const struct device_memory *used)
 {
     return shared_get(&used->context_size) + shared_get(&used->data_size);
@@ -96,7 +68,7 @@ static bool difference(int device, struct region_slot *own, uint64_t *beyond)
     struct device_memory *used = &own->used[device];
     uint64_t least = UINT64_MAX;
     for (int look = 0; look < LOOKS; look++) {
-        uint64_t stamp = shared_get(&own->seqlock), before = booked_otherwise(used), measured = reconcile_measured(device);
+        uint64_t stamp = shared_get(&own->seqlock), before = booked_otherwise(used), measured = listed_bytes(device);
         if (measured == 0)
             return false;
         uint64_t after = booked_otherwise(used), booked = after > before ? after : before;

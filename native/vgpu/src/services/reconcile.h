@@ -2,7 +2,7 @@
  * What this process holds on a device as NVML counts it, against what the hooks booked (spec hami-core 9.6).
  *
  * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private
- * paths, the rounding of small blocks. It is booked as memory of modules, apart from data and contexts: what a module took when
+ * paths. It is booked as memory of modules, apart from data and contexts: what a module took when
  * it was loaded belongs to the module and is given back with it, the rest is the residue and follows NVML, up and down.
  * Where NVML does not tell this process's memory, because it shows other pids, the callers' own figure counts: what the card as a
  * whole lost, within the bounds of what the call can have taken (services/free_delta.h).
@@ -14,9 +14,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* NVML's bytes for this process on the device; 0 when NVML does not tell. */
-uint64_t reconcile_measured(int device);
 
 /* Brings the residue in line with NVML. Unless forced, only where something was booked since the last time. */
 void reconcile_settle(int device, bool forced);

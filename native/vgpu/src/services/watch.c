@@ -82,6 +82,7 @@ static void *watch(void *nothing)
     uint64_t every = guest.config.reconcile_ms * 1000000ull, period = every > 0 && every < PERIOD_NS ? every : PERIOD_NS;
     for (;;) {
         sleep_ns(period);
+        slots_sweep(&guest.map);
         if (every > 0)
             reconcile(overuse);
         if (clock_monotonic_ns() - published < PERIOD_NS - period / 2)

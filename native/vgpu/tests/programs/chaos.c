@@ -39,7 +39,14 @@ static void open_gpu(void)
     allocate = (int (*)(unsigned long long *, size_t))dlsym(cuda, "cuMemAlloc_v2");
     release = (int (*)(unsigned long long))dlsym(cuda, "cuMemFree_v2");
     info = (int (*)(size_t *, size_t *))dlsym(cuda, "cuMemGetInfo_v2");
-    if (init(0) != 0 || retain(&context, 0) != 0 || set_current(context) != 0)
+    if (init(0) != 0)
+        _exit(3);
+    int rc;
+    while ((rc = retain(&context, 0)) == 2) { /* the others hold all there is, now and then */
+        struct timespec moment = {0, 200000};
+        nanosleep(&moment, NULL);
+    }
+    if (rc != 0 || set_current(context) != 0)
         _exit(3);
 }
 

@@ -1,0 +1,81 @@
+#include "services/listed.h"
+
+#include "core/process.h"
+#include "services/guest.h"
+
+#include <unistd.h>
+
+#define NAMESPACE_OF_HOST 4026531836ull /* PROC_PID_INIT_INO of the kernel */
+
+static struct region_slot *own_slot(void)
+{
+    return region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
+}
+
+void listed_look(int device, struct listing *listing)
+{
+    const struct real *nvml = guest_nvml();
+    struct nvml_process list[LISTED];
+    unsigned count = LISTED;
+    nvmlDevice handle;
+    nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
+    listing->count = -1;
+    if (nvml == NULL || INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)device, &handle)) != NVML_SUCCESS)
+        return;
+    if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
+        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, list));
+    else if (nvml->nvmlDeviceGetComputeRunningProcesses_v2 != NULL)
+        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v2(handle, &count, list));
+    if (rc != NVML_SUCCESS)
+        return;
+    listing->count = (int)count;
+    for (unsigned i = 0; i < count; i++) {
+        listing->pids[i] = list[i].pid;
+        listing->bytes[i] = list[i].bytes;
+    }
+}
+
+static int times(const struct listing *listing, unsigned pid)
+{
+    int found = 0;
+    for (int i = 0; i < listing->count; i++)
+        found += listing->pids[i] == pid;
+    return found;
+}
+
+/* Of several that came at the same moment only the number that this process has itself is believed. */
+void listed_learn(int device, const struct listing *before)
+{
+    struct region_slot *own = own_slot();
+    struct listing after;
+    unsigned here = (unsigned)getpid(), newcomer = 0;
+    int newcomers = 0;
+    if (own == NULL || before->count < 0 || shared_get(&own->hostpid) != 0)
+        return;
+    listed_look(device, &after);
+    for (int i = 0; i < after.count; i++)
+        if (times(before, after.pids[i]) == 0) {
+            newcomer = after.pids[i];
+            newcomers++;
+        }
+    if (times(before, here) == 0 && times(&after, here) == 1)
+        shared_set(&own->hostpid, (int32_t)here);
+    else if (newcomers == 1 && times(&after, here) == 0)
+        shared_set(&own->hostpid, (int32_t)newcomer);
+}
+
+uint64_t listed_bytes(int device)
+{
+    struct region_slot *own = own_slot();
+    struct listing now;
+    listed_look(device, &now);
+    unsigned pid = own != NULL ? (unsigned)shared_get(&own->hostpid) : 0;
+    if (pid == 0 && process_namespace() == NAMESPACE_OF_HOST)
+        pid = (unsigned)getpid();
+    if (pid == 0 || times(&now, pid) != 1) /* two of a number: nobody says which is this one */
+        return 0;
+    for (int i = 0; i < now.count; i++)
+        if (now.pids[i] == pid)
+            return now.bytes[i] == UINT64_MAX ? 0 : now.bytes[i];
+    return 0;
+}
