@@ -6,6 +6,8 @@ import pytest
 from kit.engine_world import ALL_PLUGINS, World, conf, scenario
 from kit.objects import group, node, pod, priority_class, queue
 
+from pumice.engine.effects import QueueAllocated
+
 
 def test_a_bare_pod_is_placed_at_once_as_a_group_of_one() -> None:
     world = World()
@@ -156,6 +158,23 @@ def test_pods_that_run_already_are_no_work_for_a_cycle() -> None:
     world.add(pod("new", cpu="1"))
     world.engine.cycle(world.now, budget=0.0)
     assert world.engine.state.ledger.holdings[world.pods["default/new"]["metadata"]["uid"]].node == "n1"
+
+
+@pytest.mark.parametrize("named", ["", "mine"])
+def test_when_a_podgroup_goes_its_members_stand_in_the_queue_that_a_restarted_scheduler_gives_them(named: str) -> None:
+    world = World()
+    world.add(node("n1", cpu="2"), queue("team"), queue("mine"), group("g", minimum=1, queue="team"))
+    world.add(*(pod(f"g-{i}", cpu="1", group="g", queue=named) for i in range(3)))
+    world.settle()
+    assert world.engine.state.queues["team"].allocated["cpu"] == 2000
+    world.remove("PodGroup", "default/g")
+    left, anew = world.engine.state.queues, world.restarted().state.queues
+    for name in ("team", "mine", "default"):
+        assert (left[name].allocated, left[name].pending) == (anew[name].allocated, anew[name].pending)
+    assert left[named or "default"].allocated["cpu"] == 2000
+    assert {e.name for e in world.cycle() if isinstance(e, QueueAllocated)} == {"team", named or "default"}
+    world.settle()
+    assert world.node_of("g-2") == ""
 
 
 def test_the_echo_of_a_queues_own_status_wakes_nobody() -> None:

@@ -75,6 +75,19 @@ class Groups:
             drop_group(job)  # a successor of the same name starts anew
             self.agenda.wake_waiting()  # for what was promised to it
             self.drop_if_empty(job)
+            if job.known:
+                self._leave_queue(job)
+
+    def _leave_queue(self, job: Job) -> None:
+        """Nobody else remembers the queue that the PodGroup named: its members stand where a scheduler that never saw it
+        would put them, in the queue of the first one in the API server's order."""
+        left = job.queue
+        first = min(job.tasks.values(), key=lambda task: task.name)
+        job.attach(self.queue(first.queue or self.default_queue))
+        if not left.present and not left.jobs:
+            self.queues.pop(left.name, None)
+        self.agenda.look_at_queues([left.name])
+        self.agenda.touch(job)
 
     def _note(self, kind: str, key: str, uid: str, asked: Sequence[Row]) -> None:
         if not asked:

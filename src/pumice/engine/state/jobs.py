@@ -102,7 +102,9 @@ class Job(Struct, eq=False):
         task.job = None
 
     def move(self, task: Task, status: Status) -> None:
+        """Raises IllegalMove, with the task's story, where no path leads there."""
         if task.status is not status:
+            task.check(status)
             self._count(task, task.status, -1)
             task.status = status
             self._count(task, status, 1)
@@ -269,7 +271,7 @@ class Job(Struct, eq=False):
         return self.ready_count >= self.min_available
 
     def is_pipelined(self) -> bool:
-        return not self.is_starving()
+        return self.counts[Status.PIPELINED] + self.ready_count >= self.min_available
 
     def unit(self) -> Vector:
         """What its queue is charged when it goes on: its gang as far as it lacks members, else one pod."""
@@ -284,9 +286,6 @@ class Job(Struct, eq=False):
                 if not lacking:
                     break
         return total
-
-    def is_starving(self) -> bool:
-        return self.counts[Status.PIPELINED] + self.ready_count < self.min_available
 
     @property
     def stood(self) -> bool:

@@ -17,7 +17,7 @@ from pumice.engine.state.images import images_of
 from pumice.engine.state.interning import repack
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.tasks import DONE_STATUSES, Status, Task, name_index, task_status
-from pumice.wire.names import TASK_PRIORITY, TASK_SPEC
+from pumice.wire.names import QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
 
@@ -172,6 +172,7 @@ class Pods:
         else:
             task.job.mark(task, gated=gated, hopeless=task.hopeless)
         task.nominated = pod.status.nominated_node_name
+        task.queue = intern(pod.metadata.annotations.get(QUEUE_NAME, ""))
         if status is Status.PENDING:
             task.pod = pod
             for condition in pod.status.conditions:

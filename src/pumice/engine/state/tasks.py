@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,25 @@ READY_STATUSES = ALLOCATED_STATUSES | {Status.SUCCEEDED}
 SCHEDULED_STATUSES = frozenset({Status.RUNNING, Status.BOUND, Status.SUCCEEDED, Status.FAILED})
 DONE_STATUSES = frozenset({Status.SUCCEEDED, Status.FAILED})
 
-_ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
+_SHOWN = frozenset({Status.BOUND, Status.RUNNING, Status.RELEASING, Status.SUCCEEDED, Status.FAILED, Status.UNKNOWN})
+"""What the API server may show of a pod whatever it was before: others write that."""
+MOVES: Mapping[Status, frozenset[Status]] = {
+    Status.PENDING: _SHOWN | {Status.ALLOCATED, Status.PIPELINED},
+    Status.ALLOCATED: frozenset({Status.BINDING, Status.PENDING}),  # no event comes between a trial and its end
+    Status.PIPELINED: frozenset({Status.PENDING}),
+    Status.BINDING: _SHOWN | {Status.PENDING},
+    Status.BOUND: _SHOWN,  # an event that shows it without a node is older
+    Status.RUNNING: _SHOWN | {Status.PENDING},
+    Status.RELEASING: _SHOWN | {Status.PENDING, Status.BINDING},  # an eviction was refused while its Binding was on its way
+    Status.SUCCEEDED: _SHOWN | {Status.PENDING},
+    Status.FAILED: _SHOWN | {Status.PENDING},
+    Status.UNKNOWN: _SHOWN | {Status.PENDING},
+}
+"""From each status those that may come next."""
+
+
+class IllegalMove(AssertionError):
+    """A task was to go where no path leads: our own error, told with the task's story."""
 
 
 class Task(Struct, eq=False):
@@ -70,6 +89,8 @@ class Task(Struct, eq=False):
     controlled: bool = False
     """Whether some controller makes it anew when it is gone."""
     nominated: str = ""
+    queue: str = ""
+    """The queue that its annotation names: its job's, where no PodGroup says otherwise."""
     index: int = -1
     status: Status = Status.PENDING
     node: str = ""
@@ -107,6 +128,21 @@ class Task(Struct, eq=False):
     @property
     def best_effort(self) -> bool:
         return self.request.best_effort and not self.cls.asks
+
+    def check(self, status: Status) -> None:
+        """Raises IllegalMove where no path leads from its status to that one."""
+        if status not in MOVES[self.status]:
+            raise IllegalMove(f"{self.story()} and cannot become {status.label}")
+
+    def story(self) -> str:
+        """What is known of how it came to be what it is, for whoever looks for an error."""
+        job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
+        known = {
+            "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
+            "refused Bindings": self.failures, "error": self.error,
+        }  # fmt: skip
+        said = "".join(f", {name}: {value}" for name, value in known.items() if value)
+        return f"pod {self.key} (uid {self.uid}, class {self.cls.number}, {job}{said}) is {self.status.label}"
 
     def order(self) -> tuple[int, int, float, str]:
         """Fall-back order of tasks: index in the name, then age, then uid (spec 7)."""
