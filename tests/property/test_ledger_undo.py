@@ -62,7 +62,7 @@ def test_a_trial_that_is_taken_back_leaves_no_trace(slots: bool, before: list[in
         cls = engine.state.classes.of(incoming)
         choice = engine.placer.choose(cls)
         if choice is not None:
-            features = engine.state.classes.features(incoming)
+            features = engine.state.classes.kind(incoming).features
             receipts.append(engine.state.ledger.reserve(
                 Holding(incoming.metadata.uid, choice.node, cls.request, choice.grants, features=features)))  # fmt: skip
     order.shuffle(receipts)

@@ -7,8 +7,6 @@ what cannot be true (``pumice.adapters.region``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from pumice.model.errors import PumiceError
 
@@ -76,15 +74,3 @@ class RegionSnapshot:
     def used(self, device: int) -> DeviceUse:
         """The sum over all processes for one device index."""
         return sum((p.use[device] for p in self.processes if device in p.use), DeviceUse())
-
-
-class Regions(Protocol):
-    """Where the regions of one node's containers lie."""
-
-    def containers(self) -> dict[tuple[str, str], Path]:
-        """Directories by (pod UID, container name)."""
-        ...
-
-    def read(self, directory: Path) -> RegionSnapshot | None:
-        """The region in one directory; None when no process has used the card yet. Raises BadRegion."""
-        ...

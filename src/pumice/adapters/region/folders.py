@@ -16,7 +16,7 @@ MANY = 64
 
 
 class ContainerFolders:
-    """``ports.region.Regions`` over a directory. Nothing is kept between calls."""
+    """Where the regions of one node's containers lie. Nothing is kept between calls."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -47,7 +47,7 @@ class Evaluation:
     def few(self, cls: PodClass, rows: list[int]) -> dict[int, tuple[tuple[Grant, ...], float]]:
         """The same as ``scores`` for a handful of rows, with the exact choice of cards; rows that do not fit are left out."""
         table = self.state.ledger.table
-        pairs = self.state.ledger.columns(cls.request)[:-2]
+        pairs = self.state.ledger.columns(cls.request)
         left: dict[int, tuple[list[int], list[int]]] = {}
         for row in rows:
             have, used = table.alloc[row].tolist(), table.used[row].tolist()
@@ -118,7 +118,7 @@ class Evaluation:
         """Where the requested resources fit (the core's own check, spec 9.2 step 1)."""
         table = self.state.ledger.table
         fits = table.live.copy() if rows is None else table.live[rows]
-        for column, amount in self.state.ledger.columns(cls.request)[:-2]:  # without the spread defaults
+        for column, amount in self.state.ledger.columns(cls.request):
             if rows is None:
                 fits &= table.alloc[:, column] - table.used[:, column] >= amount
                 continue

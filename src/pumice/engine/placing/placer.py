@@ -20,6 +20,7 @@ from pumice.engine.placing.leaders import Leaders, first
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.ledger import Hold
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit
@@ -274,7 +275,7 @@ class Placer:
 
     def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:
         ledger = self.state.ledger
-        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state == 4]
+        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state is Hold.TERMINATING]
         promised = ledger.promised.get(node, {})
         grants = []
         for ask in cls.asks:

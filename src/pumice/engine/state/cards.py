@@ -211,11 +211,6 @@ class DeviceTable:
         )
         return Misfit(other, misfit.short, misfit.text, misfit.wanted, misfit.best, misfit.final, own)
 
-    @property
-    def unmarked(self) -> bool:
-        """Whether no pod on any node carries a mark."""
-        return not self._named.marks
-
     def _rank(
         self, ranking: Ranking, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:

@@ -143,14 +143,6 @@ class Classes:
             found = self._kinds[key] = Kind(containers, request, constraints, key[1:-1], features, images, asks_cards)
         return found
 
-    def request(self, pod: Pod) -> Request:
-        """What the pod takes from its node; equal pods share one value."""
-        return self.kind(pod).request
-
-    def features(self, pod: Pod) -> Features:
-        """Features of a pod that is already placed (its class does not matter)."""
-        return self.kind(pod).features
-
     def _request(self, pod: Pod, containers: Hashable) -> Request:
         found = self._requests.get(containers)
         if found is None:

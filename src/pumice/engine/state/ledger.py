@@ -26,6 +26,9 @@ from pumice.families.protocol import NO_MARKS, Family, Marks
 from pumice.model.cards import Grant
 from pumice.wire.objects import Node
 
+Amounts = tuple[tuple[int, int], ...]
+"""Columns of the table of nodes, and how much of each."""
+
 
 class Hold(IntEnum):
     """How firmly a pod holds its place."""
@@ -76,7 +79,7 @@ class Ledger:
     promised: dict[str, dict[str, Holding]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     _serial: int = 0
-    _columns: dict[Request, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    _columns: dict[Request, tuple[Amounts, Amounts]] = field(default_factory=dict)
 
     # -- the life of a holding ----------------------------------------------------------------------------------
 
@@ -158,7 +161,7 @@ class Ledger:
     def _set_going(self, holding: Holding, sign: int) -> None:
         row = self.table.row_of.get(holding.node)
         if row is not None:
-            self.table.set_releasing(row, self.columns(holding.request), sign)
+            self.table.set_releasing(row, self._charged(holding.request), sign)
             if holding.features is not None:
                 self.terms.go(row, holding.features, sign)
 
@@ -170,7 +173,7 @@ class Ledger:
         self.promised.setdefault(holding.node, {})[holding.uid] = holding
         row = self.table.row_of.get(holding.node)
         if row is not None:
-            self.table.set_pipelined(row, self.columns(holding.request), 1)
+            self.table.set_pipelined(row, self._charged(holding.request), 1)
         return self._receipt(holding.uid, "pipeline", None)
 
     def unpipeline(self, uid: str) -> None:
@@ -182,7 +185,7 @@ class Ledger:
             del self.promised[holding.node]
         row = self.table.row_of.get(holding.node)
         if row is not None:
-            self.table.set_pipelined(row, self.columns(holding.request), -1)
+            self.table.set_pipelined(row, self._charged(holding.request), -1)
 
     @contextmanager
     def as_promised(self) -> Iterator[None]:
@@ -266,13 +269,21 @@ class Ledger:
 
     # -- booking ------------------------------------------------------------------------------------------------
 
-    def columns(self, request: Request) -> tuple[tuple[int, int], ...]:
-        """A request as (column, amount) of the node table."""
+    def columns(self, request: Request) -> Amounts:
+        """What the request asks for, by column of the table."""
+        return self._both(request)[0]
+
+    def _charged(self, request: Request) -> Amounts:
+        """What it is charged: the spread defaults count too."""
+        return self._both(request)[1]
+
+    def _both(self, request: Request) -> tuple[Amounts, Amounts]:
         found = self._columns.get(request)
         if found is None:
             if len(self._columns) > 100_000:
                 self._columns.clear()
-            found = self._columns[request] = tuple((self.table.dim(n), v) for n, v in request.charge)
+            asked, charged = (tuple((self.table.dim(n), v) for n, v in items) for items in (request.items, request.charge))
+            found = self._columns[request] = asked, charged
         return found
 
     def _put(self, holding: Holding) -> None:
@@ -296,10 +307,10 @@ class Ledger:
                 self._set_going(holding, -1)
             if holding.features is not None:
                 self.terms.remove(row, holding.features, trial=holding.state is Hold.RESERVED)
-            self.table.charge(row, self.columns(holding.request), -1, gain=gain)
+            self.table.charge(row, self._charged(holding.request), -1, gain=gain)
 
     def _charge_row(self, holding: Holding, row: int) -> None:
-        self.table.charge(row, self.columns(holding.request), 1, gain=False)
+        self.table.charge(row, self._charged(holding.request), 1, gain=False)
         if holding.features is not None:
             self.terms.add(row, holding.features, trial=holding.state is Hold.RESERVED)
         if holding.state is Hold.TERMINATING:

@@ -21,8 +21,6 @@ from pumice.wire.names import QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
 
-SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
-
 
 @dataclass(slots=True)
 class Pods:
@@ -196,7 +194,7 @@ class Pods:
             self.agenda.touch(job)  # else it is an echo of our own writes, or says nothing that is read
 
     def _new_task(self, pod: Pod, kind: Kind) -> Task:
-        meta, spec = pod.metadata, pod.spec
+        meta = pod.metadata
         cls = self.classes.of(pod, kind)
         cls.users += 1
         self._notice_terms(cls)
@@ -209,7 +207,6 @@ class Pods:
             cls=cls,
             features=kind.features,
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
-            system=spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == "kube-system",
             controlled=any(owner.controller for owner in meta.owner_references),
             index=name_index(meta.name),
         )

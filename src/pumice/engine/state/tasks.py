@@ -85,7 +85,6 @@ class Task(Struct, eq=False):
     gated: bool = False
     hopeless: bool = False
     """No node could ever hold it when its reasons were last worked out."""
-    system: bool = False
     controlled: bool = False
     """Whether some controller makes it anew when it is gone."""
     nominated: str = ""
