@@ -101,11 +101,24 @@ def _as_owner(vertex: Vertex, graph: Graph) -> list[Action]:
         return [_without_finalizer(vertex, ORPHAN)]
     if FOREGROUND in finalizers:
         blocking = [d for d in dependents if any(o.uid == vertex.meta.uid and o.block_owner_deletion
-                                                 for o in d.meta.owner_references)]
+                                                 for o in d.meta.owner_references)
+                    and not (d.deleting and _leads_to(d, vertex.meta.uid, graph))]
         if not blocking:
             return [_without_finalizer(vertex, FOREGROUND)]
         return [_delete(d, "Foreground") for d in dependents if not d.deleting]
     return []
+
+
+def _leads_to(vertex: Vertex, uid: str, graph: Graph) -> bool:
+    """Whether ``uid`` is among the dependents of its own dependent: then each waits for the other, and nobody has to."""
+    seen, left = {vertex.meta.uid}, [vertex.meta.uid]
+    while left:
+        below = graph.dependents.get(left.pop(), set())
+        if uid in below:
+            return True
+        left.extend(below - seen)
+        seen |= below
+    return False
 
 
 def _as_dependent(vertex: Vertex, graph: Graph, absent: Mapping[str, bool]) -> list[Action]:

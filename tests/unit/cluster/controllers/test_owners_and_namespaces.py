@@ -46,6 +46,20 @@ def test_background_deletion_takes_the_owner_first_and_everything_after_it(with_
     with_controllers(work)
 
 
+def test_owners_in_a_circle_end_in_the_foreground_too(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        ring = [await config_map(cluster, name) for name in "abc"]
+        for made, owner in zip(ring, ring[1:] + ring[:1], strict=True):
+            reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
+                         "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}
+            await cluster.kube.patch(MAPS, made["metadata"]["name"], {"metadata": {"ownerReferences": [reference]}}, "default")
+        await cluster.kube.delete(MAPS, "a", "default", propagation="Foreground")
+        await cluster.settle(20)
+        assert await cluster.names(MAPS) == []
+
+    with_controllers(work)
+
+
 def test_foreground_deletion_keeps_the_owner_until_its_dependents_are_gone(with_controllers: With) -> None:
     async def work(cluster: Cluster) -> None:
         await owned_tree(cluster)
