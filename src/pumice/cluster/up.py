@@ -74,7 +74,7 @@ class Cluster:
         await first_objects.ensure(kube, self.spec)
         if self.spec.control_plane == "embedded":
             self._daemon("controllers", lambda: run_controllers(
-                ControllersSettings(), cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
+                ControllersSettings(pki.ca), cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
         if self.spec.bare:
             self._default_scheduler(kube)
         else:

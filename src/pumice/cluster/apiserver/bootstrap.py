@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from pumice.cluster.apiserver.default_roles import BOUND_TO, ROLES
@@ -12,6 +13,10 @@ Json = dict[str, Any]
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _RBAC = "rbac.authorization.k8s.io"
+KUBERNETES: Json = {  # clients and test suites take a cluster without it for one that has not started
+    "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+    "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}]},
+}
 _OPTIONS = WriteOptions(manager="kube-apiserver")
 
 
@@ -19,6 +24,7 @@ def ensure(objects: Objects) -> None:
     """Creates what is missing; what is there stays as it is."""
     for name in NAMESPACES:
         _make(objects, "", "v1", "namespaces", {"metadata": {"name": name}})
+    _make(objects, "", "v1", "services", KUBERNETES, "default")
     for name, priority in _SYSTEM.items():
         _make(objects, "scheduling.k8s.io", "v1", "priorityclasses", {
             "metadata": {"name": name}, "value": priority,
@@ -33,8 +39,9 @@ def ensure(objects: Objects) -> None:
         })  # fmt: skip
 
 
-def _make(objects: Objects, group: str, version: str, plural: str, value: Json) -> None:
+def _make(objects: Objects, group: str, version: str, plural: str, value: Json, namespace: str = "") -> None:
     kind = objects.backend.registry.find(group, version, plural)
     assert kind is not None
-    if objects.storage.get(kind.storage, "", value["metadata"]["name"]) is None:
-        objects.create(kind, "", {"apiVersion": kind.api_version, "kind": kind.kind, **value}, _OPTIONS)
+    if objects.storage.get(kind.storage, namespace, value["metadata"]["name"]) is None:
+        new = {"apiVersion": kind.api_version, "kind": kind.kind, **copy.deepcopy(value)}
+        objects.create(kind, namespace, new, _OPTIONS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.cluster.apiserver.http_types import Request, Response, encode, reply
+from pumice.cluster.apiserver.bodies import encode
+from pumice.cluster.apiserver.http_types import Request, Response, reply
 from pumice.cluster.apiserver.registry import Kind, Registry
 
 Json = dict[str, Any]

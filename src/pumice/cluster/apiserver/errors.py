@@ -5,6 +5,7 @@ Reasons and codes: Kubernetes API conventions, "Response Status Kind".
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -166,5 +167,9 @@ def too_many_requests(message: str, retry_after: int = 10) -> ApiFailure:
     return ApiFailure(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after})
 
 
-def unavailable(message: str) -> ApiFailure:
-    return ApiFailure(503, "ServiceUnavailable", message)
+def not_stored(problem: sqlite3.Error) -> ApiFailure:
+    """A write that the disk refused. Nothing of it is kept, and the next one is tried as if nothing had been."""
+    if getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        message = f"the disk that holds the cluster's database is full ({problem}): the write was not stored, free some space"
+        return ApiFailure(507, "InsufficientStorage", message)
+    return ApiFailure(503, "ServiceUnavailable", f"the write was not stored: {problem}", {"retryAfterSeconds": 5})

@@ -6,16 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from pumice.cluster.apiserver.errors import ApiFailure, bad_request, unsupported_media_type
-from pumice.cluster.apiserver.schema.protobuf import Malformed, decode_object
-from pumice.cluster.apiserver.schema.shape import types
+from pumice.cluster.apiserver.bodies import decode_body, decode_json, encode
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request
 
 Json = dict[str, Any]
-encode = msgspec.json.Encoder().encode
-PROTOBUF = "application/vnd.kubernetes.protobuf"
-decode_json = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +50,12 @@ class Request:
         if not text:
             return None
         try:
-            return int(text)
+            number = int(text)
         except ValueError:
-            raise bad_request(f"strconv.ParseInt: parsing {name} {text!r}: invalid syntax") from None
+            raise bad_request(f"strconv.ParseInt: parsing {name} {text[:60]!r}: invalid syntax") from None
+        if not -(1 << 63) <= number < 1 << 63:
+            raise bad_request(f"strconv.ParseInt: parsing {name}: value out of range")
+        return number
 
     @property
     def content_type(self) -> str:
@@ -76,41 +73,6 @@ class Request:
         if not isinstance(value, dict):
             raise bad_request("the body is not an object")
         return value
-
-
-def decode_body(body: bytes, content_type: str) -> Any:
-    """JSON, YAML or Kubernetes' protobuf, by content type; none counts as JSON."""
-    if content_type == PROTOBUF:
-        try:
-            return decode_object(body, types()) if body else {}
-        except Malformed as problem:
-            raise bad_request(f"couldn't decode the protobuf body: {problem}") from None
-    if "cbor" in content_type:
-        raise unsupported_media_type(
-            f"the body of the request was in an unknown format - accepted media types include: "
-            f"application/json, application/yaml (got {content_type})"
-        )
-    try:
-        if "yaml" in content_type and not body.lstrip().startswith(b"{"):
-            import yaml
-
-            return yaml.load(body, Loader=_loader())
-        return decode_json(body) if body else {}
-    except Exception as problem:
-        raise bad_request(f"couldn't get version/kind; json parse error: {problem}") from None
-
-
-def _loader() -> Any:
-    import yaml
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """Times stay text, as JSON has none."""
-
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in Loader.yaml_implicit_resolvers.items()
-    }
-    return Loader
 
 
 @dataclass(frozen=True, slots=True)

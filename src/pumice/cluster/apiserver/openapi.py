@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pumice.cluster.apiserver.http_types import Request, Response, encode, reply
+from pumice.cluster.apiserver.bodies import encode
+from pumice.cluster.apiserver.http_types import Request, Response, reply
 from pumice.cluster.apiserver.registry import Kind, Registry
 from pumice.cluster.apiserver.schema.shape import Types
 

@@ -41,7 +41,9 @@ def act_of(request: Request, target: Target) -> Act:
     """What a request on a resource amounts to. A list of one name counts as a question for that name."""
     name = target.name or _single_name(request)
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
-    return Act(_verb(request, target), target.group, resource, target.namespace, name)
+    # A namespace lies in itself, so that a role in it may speak of it.
+    namespace = target.namespace or (name if (target.group, target.plural) == ("", "namespaces") else "")
+    return Act(_verb(request, target), target.group, resource, namespace, name)
 
 
 def _verb(request: Request, target: Target) -> str:
@@ -108,9 +110,10 @@ class Rights:
         return (stored.value() for stored in self._storage.objects(f"{GROUP}/{plural}", namespace))
 
     def _rules_of(self, binding: Mapping[str, Any], namespace: str) -> Iterable[Rule]:
-        reference = binding["roleRef"]
-        local = reference["kind"] == "Role"
-        role = self._storage.get(f"{GROUP}/{'roles' if local else 'clusterroles'}", namespace if local else "", reference["name"])
+        reference = binding.get("roleRef") or {}
+        local = reference.get("kind") == "Role"
+        role = self._storage.get(f"{GROUP}/{'roles' if local else 'clusterroles'}", namespace if local else "",
+                                 reference.get("name", ""))  # fmt: skip
         return (role.value().get("rules") or ()) if role else ()
 
 
@@ -119,13 +122,14 @@ def _binds(binding: Mapping[str, Any], user: User, namespace: str) -> bool:
 
 
 def _is(subject: Mapping[str, Any], user: User, namespace: str) -> bool:
-    match subject["kind"]:
+    name = subject.get("name")  # one without binds nobody
+    match subject.get("kind"):
         case "User":
-            return bool(subject["name"] == user.name)
+            return bool(name == user.name)
         case "Group":
-            return subject["name"] in user.groups
+            return name in user.groups
         case "ServiceAccount":
-            return user.name == f"system:serviceaccount:{subject.get('namespace') or namespace}:{subject['name']}"
+            return user.name == f"system:serviceaccount:{subject.get('namespace') or namespace}:{name}"
     return False
 
 

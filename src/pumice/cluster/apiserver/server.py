@@ -12,7 +12,14 @@ from pumice.cluster.apiserver import bootstrap, discovery
 from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.crd.serve import CustomKinds
-from pumice.cluster.apiserver.errors import ApiFailure, method_not_allowed, no_such_path, unauthorized, unavailable
+from pumice.cluster.apiserver.errors import (
+    ApiFailure,
+    bad_request,
+    method_not_allowed,
+    no_such_path,
+    not_stored,
+    unauthorized,
+)
 from pumice.cluster.apiserver.http_types import ANONYMOUS, Request, Response, failure, reply, target_of
 from pumice.cluster.apiserver.metrics import Requests
 from pumice.cluster.apiserver.objects import Objects
@@ -20,7 +27,7 @@ from pumice.cluster.apiserver.openapi import OpenApi
 from pumice.cluster.apiserver.registry import builtin
 from pumice.cluster.apiserver.rights import Act, Rights, act_of
 from pumice.cluster.apiserver.schema.shape import types
-from pumice.cluster.apiserver.storage import Storage
+from pumice.cluster.apiserver.storage import Storage, TooLarge
 from pumice.cluster.apiserver.subresources import answer as subresource_answer
 from pumice.cluster.apiserver.tables.render import Tables
 from pumice.cluster.apiserver.verbs import read, write
@@ -45,7 +52,7 @@ class ApiServer:
     def __init__(self, storage: Storage, clock: Clock | None = None, dice: Random | None = None) -> None:
         self.storage, self.clock, self.dice = storage, clock or SystemClock(), dice or Random()
         self.rights = Rights(storage)
-        self.tokens = Tokens(self.clock, storage.secret("service-account-key"))
+        self.tokens = Tokens(self.clock, storage.secret("service-account-key"), self._is_there)
         self.backend = Backend(storage, builtin(types()), self.clock, self.dice)
         self.objects = Objects(self.backend)
         self.custom_kinds = CustomKinds(self.backend)
@@ -60,21 +67,29 @@ class ApiServer:
         await self.storage.durable()
         self._ready = True
 
+    def _is_there(self, plural: str, namespace: str, name: str, uid: str) -> bool:
+        stored = self.storage.get(f"v1/{plural}", namespace, name)
+        return stored is not None and stored.value()["metadata"].get("uid") == uid
+
     async def handle(self, request: Request) -> Response:
         """Answers one request. A write is on disk when this returns; a stream in the response is for the caller to run."""
         try:
             if request.user is ANONYMOUS and not request.path.startswith(_OPEN_TO_ALL):
                 raise unauthorized()
             if request.method == "GET":
-                await self.storage.durable()  # nobody may see what a crash could still take back
+                await self.storage.quiet()  # nobody may see what a crash or a full disk could still take back
                 response = self._answer(request)
             else:
                 response = self._answer(request)
                 await self.storage.durable()
         except ApiFailure as problem:
             response = failure(problem)
+        except TooLarge as problem:
+            response = failure(ApiFailure(413, "RequestEntityTooLarge", f"Request entity too large: {problem}"))
         except sqlite3.Error as problem:
-            response = failure(unavailable(f"storage failed, restart the API server: {problem}"))
+            response = failure(not_stored(problem))
+        except RecursionError:
+            response = failure(bad_request("the object is nested too deeply"))
         except Exception as problem:
             log.exception("%s %s", request.method, request.path)
             response = failure(ApiFailure(500, "InternalError", f"Internal error occurred: {problem!r}"))

@@ -12,15 +12,16 @@ all of them). ``durable`` waits for that; watchers hear of a write only after it
 from __future__ import annotations
 
 import asyncio
-import secrets
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
+from pumice.cluster.apiserver.disk import Disk, Row
 from pumice.cluster.apiserver.resource_store import Change, Index, Indexer, Json, ResourceStore, Stored, Write
 
 _encode = msgspec.json.Encoder().encode
@@ -34,11 +35,18 @@ class Stale(Exception):
     """The object is not at the revision that the writer saw."""
 
 
+class TooLarge(Exception):
+    """The object is larger than any may be."""
+
+
+OBJECT_LIMIT = 2 * 1024 * 1024  # etcd takes requests of 1.5 MiB, in which a Secret's bytes are not base64
+
+
 class Storage:
     """The log and the state that it amounts to. ``window`` bounds the history, in events and in bytes."""
 
     def __init__(self, path: Path | str, window: int = 20_000, window_bytes: int = 24 << 20) -> None:
-        self._db = sqlite3.connect(str(path), isolation_level=None, check_same_thread=False)
+        self._disk = Disk(path)
         self._window, self._window_bytes = window, window_bytes
         self._shelves: dict[str, ResourceStore] = {}
         self._history: deque[Write] = deque()
@@ -46,7 +54,7 @@ class Storage:
         self._pending: list[Write] = []
         self._doomed: list[tuple[int]] = []
         self._flushed: asyncio.Future[None] | None = None
-        self.failed: sqlite3.Error | None = None  # then memory is ahead of the disk: nothing more is served
+        self.failed: sqlite3.Error | None = None  # why the last transaction did not reach the disk
         self.revision = 0
         self.oldest = 0  # watches may start at this revision or later
         self.indexer: Indexer = _labels_only
@@ -54,26 +62,27 @@ class Storage:
         self._open()
 
     def _open(self) -> None:
-        self._db.executescript(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000;"
-            "CREATE TABLE IF NOT EXISTS log(revision INTEGER PRIMARY KEY, resource TEXT NOT NULL,"
-            " namespace TEXT NOT NULL, name TEXT NOT NULL, change TEXT NOT NULL, data BLOB NOT NULL);"
-            "CREATE TABLE IF NOT EXISTS facts(name TEXT PRIMARY KEY, value NOT NULL);"
-        )
-        # Revisions below `compacted` have lost rows; a reader that needs them must list again.
-        row = self._db.execute("SELECT value FROM facts WHERE name='compacted'").fetchone()
-        self.oldest = int(row[0]) if row else 0
-        for revision, resource, namespace, name, change, data in self._db.execute(
-            "SELECT revision, resource, namespace, name, change, data FROM log ORDER BY revision"
-        ):
-            stored = Stored(resource, namespace, name, revision, data, self._index)
-            event = self._enter(change, stored)
+        self.oldest = self._disk.compacted
+        damaged: list[tuple[Row, str, bytes | None]] = []
+        for row, problem in self._disk.rows():
+            revision, resource, namespace, name, change, data = row
             self.revision = revision
+            before = self.get(resource, namespace, name)
+            if problem:
+                gone = change == "DELETED" and before is not None
+                damaged.append((row, problem, before.data if gone and before else None))
+                if not gone or before is None:
+                    continue  # what the key held before is the best that is known of it
+                data = before.data
+            stored = Stored(resource, namespace, name, revision, data, self._index)
+            event = self._enter(cast("Change", change), stored)
             if revision > self.oldest:
                 self._remember(event)
             else:
                 self._doom(event)  # left over from a process that died before it could
-        self.revision = max(self.revision, self.oldest)
+        for row, problem, instead in damaged:
+            self._disk.set_aside(row, problem, instead)
+        self.revision = max(self.revision, self.oldest, self._disk.highest_damaged)
         self._trim()
 
     def _index(self, resource: str, value: Json) -> Index:
@@ -140,21 +149,23 @@ class Storage:
 
     def secret(self, name: str) -> bytes:
         """Random bytes that stay the same for the life of the database."""
-        self._db.execute("INSERT OR IGNORE INTO facts VALUES(?, ?)", (name, secrets.token_bytes(32)))
-        return bytes(self._db.execute("SELECT value FROM facts WHERE name=?", (name,)).fetchone()[0])
+        return self._disk.secret(name)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def put(self, resource: str, namespace: str, name: str, value: Json, expect: int | None = None) -> Stored:
         """Stages an object and gives it the next revision, also written into ``value``.
 
-        ``expect`` is the revision that the writer saw (0: the object must not exist); another raises Stale.
+        ``expect`` is the revision that the writer saw (0: the object must not exist); another raises Stale. Raises TooLarge.
         """
         before = self.get(resource, namespace, name)
         self._check(before, expect)
         revision = self.revision + 1
         value["metadata"]["resourceVersion"] = str(revision)
-        stored = Stored(resource, namespace, name, revision, _encode(value), self._index)
+        data = _encode(value)
+        if len(data) > OBJECT_LIMIT:
+            raise TooLarge(f"the object has {len(data)} bytes, more than {OBJECT_LIMIT}")
+        stored = Stored(resource, namespace, name, revision, data, self._index)
         stored._index = self.indexer(resource, value)
         self._stage("MODIFIED" if before else "ADDED", stored)
         return stored
@@ -172,21 +183,32 @@ class Storage:
         """Returns when everything staged so far is on disk. Raises sqlite3.Error when it could not be written."""
         if self._flushed is not None:
             await asyncio.shield(self._flushed)
-        if self.failed is not None:
-            raise self.failed
+
+    async def quiet(self) -> None:
+        """Returns when nothing is staged: what is in memory now is on disk."""
+        while (flushed := self._flushed) is not None:
+            await asyncio.wait((flushed,))
 
     def flush(self) -> None:
-        """Writes what is staged, in one transaction, then tells watchers and waiting writers."""
+        """Writes what is staged, in one transaction, then tells watchers and waiting writers.
+
+        What the disk refuses never was: memory goes back to what the disk holds, and the next write tries again.
+        """
         flushed, self._flushed = self._flushed, None
         pending, self._pending = self._pending, []
         doomed, self._doomed = self._doomed, []
+        rows = ((e.revision, e.stored.resource, e.stored.namespace, e.stored.name, e.change, e.stored.data) for e in pending)
         try:
-            self._write(pending, doomed)
+            self._disk.write(rows, doomed, self.oldest)
         except sqlite3.Error as problem:
             self.failed = problem
+            self._doomed = doomed
+            self._undo(pending)
             if flushed is not None and not flushed.done():
-                flushed.set_result(None)
+                flushed.set_exception(problem)
+                flushed.exception()  # nobody has to ask
             return
+        self.failed = None
         for event in pending:
             store = self._remember(event)
             for waiter in tuple(store.waiters):
@@ -197,10 +219,24 @@ class Storage:
         if flushed is not None and not flushed.done():
             flushed.set_result(None)
 
+    def _undo(self, pending: list[Write]) -> None:
+        """Takes staged writes back, newest first. Their revisions were told to nobody and are given anew."""
+        for event in reversed(pending):
+            stored, previous = event.stored, event.previous
+            if previous is not None:
+                self._shelf(stored.resource).set(previous)
+            elif event.change != "DELETED":
+                self._shelf(stored.resource).remove((stored.namespace, stored.name))
+            self.revision = stored.revision - 1
+        for event in reversed(pending):
+            if hook := self.hooks.get(event.stored.resource):
+                now = event.previous
+                hook(Write("MODIFIED", self.revision, now, None) if now else Write("DELETED", self.revision, event.stored, None))
+
     def close(self) -> None:
-        if (self._pending or self._doomed) and self.failed is None:
+        if self._pending or self._doomed:
             self.flush()
-        self._db.close()
+        self._disk.close()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -229,25 +265,6 @@ class Storage:
         else:
             store.set(stored)
         return Write(change, stored.revision, stored, previous)
-
-    def _write(self, pending: list[Write], doomed: list[tuple[int]]) -> None:
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            db.executemany(
-                "INSERT INTO log VALUES(?,?,?,?,?,?)",
-                [
-                    (e.revision, e.stored.resource, e.stored.namespace, e.stored.name, e.change, e.stored.data)
-                    for e in pending
-                ],
-            )
-            if doomed:
-                db.executemany("DELETE FROM log WHERE revision=?", doomed)
-                db.execute("INSERT OR REPLACE INTO facts VALUES('compacted', ?)", (self.oldest,))
-            db.execute("COMMIT")
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
 
     def _remember(self, event: Write) -> ResourceStore:
         store = self._shelf(event.stored.resource)

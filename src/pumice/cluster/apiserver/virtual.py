@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.cluster.apiserver.auth import AUDIENCE
 from pumice.cluster.apiserver.errors import bad_request, method_not_allowed
 from pumice.cluster.apiserver.http_types import Response, User, reply
 from pumice.cluster.apiserver.rights import Act
@@ -19,11 +20,11 @@ def answer(call: Call) -> Response:
     if call.request.method != "POST":
         raise method_not_allowed(call.request.method)
     if call.kind.kind == "Binding":
-        name = (call.request.value().get("metadata") or {}).get("name", "")
+        name = (call.asked("", "v1", "Binding").get("metadata") or {}).get("name", "")
         if not name:
             raise bad_request("metadata.name of the binding names the pod")
         return bind(call, name)
-    value = call.request.value()
+    value = call.asked(call.kind.group, call.kind.version, call.kind.kind)
     value |= {"kind": call.kind.kind, "apiVersion": call.kind.api_version}
     value.setdefault("metadata", {})
     value.setdefault("spec", {})
@@ -66,10 +67,12 @@ def _rules(call: Call, value: Json) -> Json:
 
 def _token(call: Call, value: Json) -> Json:
     token = (value.get("spec") or {}).get("token", "")
-    user = call.tokens.user(f"Bearer {token}") if token else None
+    audiences = value["spec"].get("audiences") or [AUDIENCE]
+    user = call.tokens.user(f"Bearer {token}", audiences) if token else None
     if user is None:
-        return {"authenticated": False, "error": "the token is not known"}
-    return {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": list(user.groups)}}
+        return {"authenticated": False, "error": "the token is not known, or not meant for these audiences"}
+    return {"authenticated": True, "audiences": audiences,
+            "user": {"username": user.name, "uid": user.uid, "groups": list(user.groups)}}
 
 
 _STATUS = {

@@ -187,3 +187,12 @@ def test_bad_bodies_are_refused_and_never_crash(with_api: Run) -> None:
                 assert response.code in (200, 400, 415, 422), (media, body, response.body)
 
     with_api(work)
+
+
+def test_a_new_cluster_has_the_service_by_which_pods_find_its_api(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        service = (await api.call("GET", "/api/v1/namespaces/default/services/kubernetes")).json()
+        assert service["spec"]["clusterIPs"] == ["10.96.0.1"]
+        assert service["spec"]["ports"][0]["port"] == 443
+
+    with_api(work)

@@ -83,7 +83,7 @@ def test_writes_of_one_turn_are_one_transaction() -> None:
     async def main() -> None:
         storage = open_storage(":memory:")
         statements: list[str] = []
-        storage._db.set_trace_callback(statements.append)
+        storage._disk._db.set_trace_callback(statements.append)
         for i in range(50):
             storage.put("things", "", f"x{i}", value(f"x{i}"))
         await storage.durable()
@@ -127,7 +127,7 @@ def test_the_history_is_bounded_and_the_disk_with_it(tmp_path: Path) -> None:
         with pytest.raises(Gone):
             storage.changes("things", storage.oldest - 1)
         assert len(storage.changes("things", storage.oldest)) == 100
-        rows = storage._db.execute("SELECT count(*) FROM log").fetchone()[0]
+        rows = storage._disk._db.execute("SELECT count(*) FROM log").fetchone()[0]
         assert rows <= 110
         storage.close()
         again = open_storage(tmp_path / "db", window=100)
@@ -216,13 +216,71 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, patience: in
 def test_a_disk_that_refuses_stops_the_server_from_promising() -> None:
     async def main() -> None:
         storage = open_storage(":memory:")
-        storage._db.execute("DROP TABLE log")
+        storage._disk._db.execute("DROP TABLE log")
         storage.put("things", "", "x", value("x"))
         with pytest.raises(sqlite3.Error):
             await storage.durable()
         assert storage.changes("things", 0) == []
 
     asyncio.run(main())
+
+
+def test_a_full_disk_takes_nothing_and_service_comes_back_with_room(tmp_path: Path) -> None:
+    async def main() -> None:
+        storage = open_storage(tmp_path / "db")
+        storage.put("things", "", "old", value("old", n=1))
+        storage.put("things", "", "doomed", value("doomed"))
+        await storage.durable()
+        pages = storage._disk._db.execute("PRAGMA page_count").fetchone()[0]
+        storage._disk._db.execute(f"PRAGMA max_page_count={pages}")
+        storage.put("things", "", "old", value("old", n=2))
+        storage.remove("things", "", "doomed", value("doomed"))
+        storage.put("things", "", "new", value("new", text="x" * 100_000))
+        with pytest.raises(sqlite3.Error) as refused:
+            await storage.durable()
+        assert refused.value.sqlite_errorcode == sqlite3.SQLITE_FULL
+        await storage.quiet()
+        assert (names(storage), storage.revision) == (["doomed", "old"], 2)
+        found = storage.get("things", "", "old")
+        assert found is not None
+        assert found.value()["n"] == 1
+        storage._disk._db.execute("PRAGMA max_page_count=100000")
+        storage.put("things", "", "new", value("new", text="x" * 100_000))
+        await storage.durable()
+        assert storage.failed is None
+        assert [event.stored.name for event in storage.changes("things", 2)] == ["new"]
+        storage.close()
+
+    asyncio.run(main())
+    again = open_storage(tmp_path / "db")
+    assert names(again) == ["doomed", "new", "old"]
+    again.close()
+
+
+def test_a_damaged_row_is_set_aside_by_name_and_the_rest_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def write() -> None:
+        storage = open_storage(tmp_path / "db")
+        for n in range(2):
+            for name in "abcd":
+                storage.put("things", "ns", name, value(name, n=n))
+        storage.remove("things", "ns", "d", value("d"))
+        await storage.durable()
+        storage.close()
+
+    asyncio.run(write())
+    outside = sqlite3.connect(tmp_path / "db")
+    with outside:
+        outside.execute("UPDATE log SET data = substr(data, 1, 9) WHERE revision IN (5, 9)")
+        outside.execute("UPDATE log SET data = x'ff00' WHERE name = 'b'")
+        outside.execute("UPDATE log SET data = CAST('{}' AS BLOB) WHERE revision = 7")
+    outside.close()
+    for _ in range(2):
+        storage = open_storage(tmp_path / "db")
+        assert [(stored.name, stored.value()["n"]) for stored in storage.objects("things")] == [("a", 0), ("c", 0)]
+        assert storage.revision == 9
+        storage.close()
+    for name in "abcd":
+        assert sum(f"things ns/{name}: " in record.getMessage() for record in caplog.records) == (2 if name == "b" else 1)
 
 
 def test_the_secret_stays(tmp_path: Path) -> None:

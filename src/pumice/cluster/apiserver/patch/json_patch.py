@@ -5,17 +5,29 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request
+
+# Bounds of kube-apiserver: without the second, thirty copies of a list into itself make a billion entries of one.
+OPERATIONS_LIMIT = 10_000
+COPIED_LIMIT = 3 * 1024 * 1024
 
 
 def apply_json_patch(document: Any, operations: Any) -> Any:
     """The patched copy. Raises BadRequest when the patch is malformed, Invalid (422) when it does not fit the document."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
-    result = copy.deepcopy(document)
+    if len(operations) > OPERATIONS_LIMIT:
+        why = f"The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {len(operations)}"
+        raise ApiFailure(413, "RequestEntityTooLarge", why)
+    result, copied = copy.deepcopy(document), 0
     for operation in operations:
         if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
             raise bad_request(f"a JSON patch operation needs op and path: {operation!r}")
+        if operation.get("op") == "copy":
+            copied += len(encode(_get(result, _pointer(operation.get("from")))))
+            if copied > COPIED_LIMIT:
+                raise _misfit(f"the patch copies more than {COPIED_LIMIT} bytes")
         result = _apply(result, operation)
     return result
 
@@ -41,12 +53,12 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
                 parent[path[-1]] = _value(operation)
             return document
         case "move":
-            source = _pointer(operation.get("from", ""))
+            source = _pointer(operation.get("from"))
             value = _get(document, source)
             _remove(document, source)
             return _add(document, path, value)
         case "copy":
-            return _add(document, path, copy.deepcopy(_get(document, _pointer(operation.get("from", "")))))
+            return _add(document, path, copy.deepcopy(_get(document, _pointer(operation.get("from")))))
         case "test":
             if _get(document, path) != operation.get("value"):
                 raise _misfit(f"testing value {operation['path']} failed: test failed")
@@ -60,7 +72,9 @@ def _value(operation: dict[str, Any]) -> Any:
     return copy.deepcopy(operation["value"])
 
 
-def _pointer(text: str) -> list[str]:
+def _pointer(text: Any) -> list[str]:
+    if not isinstance(text, str):
+        raise bad_request("a JSON patch operation that moves or copies needs from")
     if text and not text.startswith("/"):
         raise bad_request(f"the JSON pointer {text!r} does not start with /")
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
@@ -103,7 +117,7 @@ def _remove(document: Any, path: list[str]) -> None:
 
 
 def _index(items: list[Any], text: str, last: int | None = None) -> int:
-    if not text.isdigit() or int(text) > (len(items) - 1 if last is None else last):
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) > (len(items) - 1 if last is None else last):
         raise _misfit(f"{text} is no index of a list of {len(items)}")
     return int(text)
 

@@ -60,7 +60,10 @@ class SecretStrategy(ConfigMapStrategy):
             value.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
 
     def validate(self, value: Json) -> list[FieldProblem]:
-        return _data_keys(value, ("data",))
+        problems = _data_keys(value, ("data",))
+        if sum(len(text) * 3 // 4 - text[-2:].count("=") for text in (value.get("data") or {}).values()) > 1 << 20:
+            problems.append(FieldProblem("FieldValueTooLong", "data", "may not be more than 1048576 bytes", ""))
+        return problems
 
     def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
         problems = super().validate_update(value, old)
@@ -210,10 +213,39 @@ class RbacStrategy(Strategy):
             if subject.get("kind") in ("User", "Group"):
                 subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
 
+    def validate(self, value: Json) -> list[FieldProblem]:
+        problems = [required(f"rules[{i}].verbs", "verbs must contain at least one value")
+                    for i, rule in enumerate(value.get("rules") or []) if not rule.get("verbs")]  # fmt: skip
+        return problems + _role_problems(value) if value.get("kind", "").endswith("Binding") else problems
+
     def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
         if old.get("roleRef") is not None and value.get("roleRef") != old["roleRef"]:
             return [invalid_value("roleRef", value.get("roleRef"), "cannot change roleRef")]
         return []
+
+
+_SUBJECTS = ("ServiceAccount", "User", "Group")
+
+
+def _role_problems(binding: Json) -> list[FieldProblem]:
+    """What a binding has to name: a role, and who gets it."""
+    reference = binding.get("roleRef") or {}
+    roles = ("ClusterRole",) if binding["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
+    problems: list[FieldProblem] = []
+    if reference.get("apiGroup", _RBAC) != _RBAC:
+        problems.append(unsupported("roleRef.apiGroup", reference["apiGroup"], (_RBAC,)))
+    if reference.get("kind") not in roles:
+        problems.append(unsupported("roleRef.kind", reference.get("kind", ""), roles))
+    if not reference.get("name"):
+        problems.append(required("roleRef.name"))
+    for i, subject in enumerate(binding.get("subjects") or []):
+        if not subject.get("name"):
+            problems.append(required(f"subjects[{i}].name"))
+        if subject.get("kind") not in _SUBJECTS:
+            problems.append(unsupported(f"subjects[{i}].kind", subject.get("kind", ""), _SUBJECTS))
+        elif subject["kind"] == "ServiceAccount" and binding["kind"] == "ClusterRoleBinding" and not subject.get("namespace"):
+            problems.append(required(f"subjects[{i}].namespace"))
+    return problems
 
 
 class EndpointsStrategy(Strategy):

@@ -22,7 +22,7 @@ def bind(call: Call, name: str) -> Response:
     registry, backend = call.backend.registry, call.backend
     kind = registry.find("", "v1", "pods")
     assert kind is not None
-    binding = call.request.value()
+    binding = call.asked("", "v1", "Binding")
     target = binding.get("target") or {}
     if target.get("kind", "Node") not in ("Node", ""):
         raise invalid("", "Binding", name, [unsupported("target.kind", target["kind"], ("Node", "<empty>"))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.cluster.apiserver.errors import method_not_allowed, too_many_requests
+from pumice.cluster.apiserver.errors import bad_request, method_not_allowed, too_many_requests
 from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.verbs.context import Call
 from pumice.cluster.requirements import matches_selector
@@ -15,13 +15,15 @@ Json = dict[str, Any]
 def answer(call: Call) -> Response:
     if call.request.method != "POST":
         raise method_not_allowed(call.request.method)
-    eviction, target = call.request.value(), call.target
+    eviction, target = call.asked("policy", "v1", "Eviction"), call.target
     stored = call.objects.stored(call.kind, target.namespace, target.name)
     pod = stored.value()
     running = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed", "Pending")
     if running and not pod["metadata"].get("deletionTimestamp"):
         _ask_budget(call, pod)
     options = dict(eviction.get("deleteOptions") or {})
+    if options.get("gracePeriodSeconds", 0) < 0:
+        raise bad_request("deleteOptions.gracePeriodSeconds: Invalid value: must be zero or more")
     call.objects.delete(call.kind, target.namespace, target.name, options, call.options)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 

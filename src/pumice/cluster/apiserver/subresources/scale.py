@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.cluster.apiserver.bodies import decode_body, encode
 from pumice.cluster.apiserver.errors import STALE, bad_request, conflict, invalid, invalid_value, method_not_allowed
-from pumice.cluster.apiserver.http_types import Response, decode_body, encode
+from pumice.cluster.apiserver.http_types import Response
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.merge_patch import apply_merge_patch
 from pumice.cluster.apiserver.strategies.base import at

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.cluster.apiserver.http_types import encode
+from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.registry import Column, Kind
 from pumice.cluster.apiserver.tables.cells import age, duration_since
 from pumice.cluster.apiserver.tables.kinds import PRINTERS

@@ -7,11 +7,14 @@ from typing import Any
 
 from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import bad_request
-from pumice.cluster.apiserver.http_types import Request, Response, Target, encode
+from pumice.cluster.apiserver.http_types import Request, Response, Target
 from pumice.cluster.apiserver.objects import Objects, WriteOptions
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.rights import Rights, act_of
+from pumice.cluster.apiserver.schema.decode import decode
+from pumice.cluster.apiserver.schema.shape import types
 from pumice.cluster.apiserver.tables.render import Tables, TableView
 
 Json = dict[str, Any]
@@ -29,6 +32,12 @@ class Call:
     tables: Tables
     tokens: Tokens
     rights: Rights
+
+    def asked(self, group: str, version: str, kind: str) -> Json:
+        """The body as an object of a kind that is asked and not stored. Raises BadRequest for a wrong type."""
+        shape = types().of_kind(group, version, kind)
+        assert shape is not None
+        return decode(shape, self.request.value(), [], kind)
 
     def require(self, verb: str) -> None:
         """A further right that this request turns out to need. Raises Forbidden."""

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import bad_request, expired
-from pumice.cluster.apiserver.http_types import Response, encode
+from pumice.cluster.apiserver.http_types import Response
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.selectors import Matcher, field_selector, label_selector

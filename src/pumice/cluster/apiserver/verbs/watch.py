@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, expired
-from pumice.cluster.apiserver.http_types import Response, encode
+from pumice.cluster.apiserver.http_types import Response
 from pumice.cluster.apiserver.resource_store import Stored, Write
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
@@ -37,7 +38,8 @@ def watch(call: Call) -> Response:
     elif initial is False and asked == 0:
         asked = storage.revision
     problem = None if initial or asked <= storage.revision else _future(asked, storage.revision)
-    stream = _refuse(problem) if problem else _stream(call, wanted, asked, initial)
+    timeout = float(request.number("timeoutSeconds") or DEFAULT_TIMEOUT)
+    stream = _refuse(problem) if problem else _stream(call, wanted, asked, initial, timeout)
     return Response(200, stream=stream, content_type="application/json")
 
 
@@ -49,11 +51,10 @@ async def _refuse(problem: ApiFailure) -> AsyncIterator[bytes]:
     yield encode({"type": "ERROR", "object": problem.status()}) + b"\n"
 
 
-async def _stream(call: Call, wanted: Filter, revision: int, initial: bool) -> AsyncIterator[bytes]:
+async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, timeout: float) -> AsyncIterator[bytes]:
     storage, store = call.backend.storage, call.kind.storage
     clock, lines = call.backend.clock, _Lines(call)
     bookmarks = call.request.flag("allowWatchBookmarks")
-    timeout = float(call.request.number("timeoutSeconds") or DEFAULT_TIMEOUT)
     end = clock.monotonic() + timeout
     if initial:
         revision = storage.revision

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.cluster.apiserver.bodies import decode_body, encode
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, invalid, required, unsupported_media_type
-from pumice.cluster.apiserver.http_types import Response, decode_body, encode, reply
+from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.patch.apply import apply
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.merge_patch import apply_merge_patch
@@ -82,7 +83,7 @@ def _object(body: Any) -> Json:
 
 def delete_options(call: Call) -> Json:
     """From the body, and from the query parameters of clients that send no body."""
-    asked: Json = call.request.value() if call.request.body else {}
+    asked: Json = call.asked("", "v1", "DeleteOptions") if call.request.body else {}
     for key in ("propagationPolicy",):
         if call.request.param(key):
             asked[key] = call.request.param(key)
@@ -90,9 +91,8 @@ def delete_options(call: Call) -> Json:
         asked["gracePeriodSeconds"] = grace
     if "orphanDependents" in call.request.query:
         asked["orphanDependents"] = call.request.flag("orphanDependents")
-    grace_period = asked.get("gracePeriodSeconds")
-    if grace_period is not None and not isinstance(grace_period, int):
-        raise bad_request("gracePeriodSeconds must be a number")
+    if not 0 <= (asked.get("gracePeriodSeconds") or 0) < 1 << 31:
+        raise bad_request("gracePeriodSeconds: Invalid value: must be a number of seconds, zero or more")
     if asked.get("dryRun"):
         call.request = _with_dry_run(call)
     return asked

@@ -1,0 +1,222 @@
+"""Whatever anybody sends is answered: with a refusal that names what is wrong, within bounds of time and memory."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tests.unit.apiserver.conftest import InProcess
+
+from pumice.cluster.apiserver import Request, Response
+from pumice.cluster.apiserver.bodies import DEPTH_LIMIT
+from pumice.cluster.apiserver.http_types import User
+
+Json = dict[str, Any]
+Run = Callable[[Callable[[InProcess], Any]], Any]
+MAPS = "/api/v1/namespaces/default/configmaps"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+YAML, APPLY, PATCH = "application/yaml", "application/apply-patch+yaml", "application/json-patch+json"
+GUEST = User("guest", groups=("system:authenticated",))
+
+
+async def send(api: InProcess, method: str, path: str, body: bytes, media: str, **query: str) -> Response:
+    return await api.server.handle(Request(method, path, {k: [v] for k, v in query.items()}, {"content-type": media}, body))
+
+
+async def asks(api: InProcess, user: User, path: str, **headers: str) -> Response:
+    named = {key.replace("_", "-"): value for key, value in headers.items()}
+    return await api.server.handle(Request("GET", path, {}, named, b"", user))
+
+
+BOMBS = {
+    "lists without end": (YAML, b"[" * 50_000),
+    "maps without end": (YAML, b"{a: " * 50_000),
+    "lists within lists": (YAML, b"- " * 5_000 + b"1"),
+    "aliases of aliases": (YAML, b"a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + b"".join(
+        b"a%d: &a%d [%s]\n" % (i, i, b",".join([b"*a%d" % (i - 1)] * 10)) for i in range(1, 10))),
+    "an alias of itself": (YAML, b"a: &a [*a]\n"),
+    "a number to base 60": (YAML, b"metadata: !!int 1" + b":59" * 500_000),
+    "python objects": (YAML, b"a: !!python/object/apply:os.system [id]\n"),
+    "a binary": (YAML, b"a: !!binary aGk=\n"),
+    "deep JSON": ("application/json", b'{"a":' * 200 + b"1" + b"}" * 200),
+    "very deep JSON": ("application/json", b"[" * 100_000),
+    "a long number": ("application/json", b'{"metadata":{"generation":' + b"9" * 100_000 + b"}}"),
+    "half a character": ("application/json", b'{"metadata":{"name":"\xff"}}'),
+    "deep protobuf": ("application/vnd.kubernetes.protobuf", b"k8s\0" + b"\x12\x7f" * 20_000),
+}  # fmt: skip
+
+
+def test_a_body_that_is_a_bomb_is_a_bad_request() -> None:
+    """In a process of its own: a stack overflow in C ends that."""
+    code = (
+        "from pumice.cluster.apiserver.http_types import Request\n"
+        "from pumice.cluster.apiserver.errors import ApiFailure\n"
+        "from tests.unit.apiserver.test_api_hostile import BOMBS\n"
+        "for name, (media, body) in BOMBS.items():\n"
+        "    try: Request('POST', '/', {}, {'content-type': media}, body).value()\n"
+        "    except ApiFailure as problem: print(name, problem.code, flush=True)"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert child.stdout.splitlines() == [f"{name} 400" for name in BOMBS], child.stderr[-2000:]
+    assert child.returncode == 0
+
+
+def test_an_object_as_deep_as_any_real_one_passes_in_json_and_in_every_form_of_yaml(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        flow = b"{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {a: 'x', b: \"12:30:45\"}}"
+        for i, media in enumerate((YAML, APPLY)):
+            name = b"flow%d" % i
+            method, path = ("POST", MAPS) if media == YAML else ("PATCH", f"{MAPS}/{name.decode()}")
+            response = await send(api, method, path, flow % name, media, fieldManager="m")
+            assert response.code == 201, response.body
+            assert response.json()["data"] == {"a": "x", "b": "12:30:45"}
+        crd = definition({"deep": json.loads('{"type":"object","properties":{"a":' * 20 + '{"type":"string"}' + "}}" * 20)})
+        await api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+
+    with_api(work)
+    assert DEPTH_LIMIT >= 64
+
+
+def definition(properties: Json, kind: str = "Thing") -> Json:
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    plural = f"{kind.lower()}s"
+    return {"metadata": {"name": f"{plural}.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}}  # fmt: skip
+
+
+def test_a_json_patch_cannot_grow_beyond_what_a_body_may_hold(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        await api.create(MAPS, {"metadata": {"name": "a"}, "data": {"a": "x" * 1000}})
+        double = [{"op": "copy", "from": "/data", "path": f"/data/k{i}"} for i in range(30)]
+        response = await api.call("PATCH", f"{MAPS}/a", double, media=PATCH)
+        assert response.code == 422
+        assert "copies more than" in response.json()["message"]
+        many = [{"op": "test", "path": "/metadata/name", "value": "a"}] * 10_001
+        assert (await api.call("PATCH", f"{MAPS}/a", many, media=PATCH)).code == 413
+        for odd in ({"op": "copy", "path": "/a"}, {"op": "move", "from": 7, "path": "/a"},
+                    {"op": "copy", "from": "/data", "path": "/metadata/finalizers/²"}):  # fmt: skip
+            assert (await api.call("PATCH", f"{MAPS}/a", [odd], media=PATCH)).code in (400, 422), odd
+
+    with_api(work)
+
+
+def test_a_binding_without_a_name_is_refused_and_one_in_the_database_harms_nobody(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+        for subject in ({"kind": "User"}, {"kind": "Dog", "name": "a"}, {"kind": "ServiceAccount", "name": "a"}):
+            body = {"metadata": {"name": "b"}, "roleRef": role, "subjects": [subject]}
+            response = await api.call("POST", f"{RBAC}/clusterrolebindings", body)
+            assert response.code == 422, subject
+        for reference in ({}, {"kind": "Role", "name": "a"}, {"kind": "ClusterRole"}):
+            body = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": []}
+            assert (await api.call("POST", f"{RBAC}/clusterrolebindings", body)).code == 422, reference
+        assert (await api.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "r"}, "rules": [{}]})).code == 422
+        old = {"kind": "ClusterRoleBinding", "metadata": {"name": "old"}, "subjects": [{"kind": "User"}, {}], "roleRef": {}}
+        api.server.storage.put("rbac.authorization.k8s.io/clusterrolebindings", "", "old", old)
+        assert (await asks(api, GUEST, MAPS)).code == 403
+        assert (await asks(api, GUEST, "/apis")).code == 200
+
+    with_api(work)
+
+
+def test_a_role_of_a_namespace_may_speak_of_the_namespace_itself(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        rule = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}
+        await api.create(f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "see"}, "rules": [rule]})
+        await api.create(f"{RBAC}/namespaces/default/rolebindings", {
+            "metadata": {"name": "see"}, "subjects": [{"kind": "User", "name": "guest"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "see"}})  # fmt: skip
+        assert (await asks(api, GUEST, "/api/v1/namespaces/default")).code == 200
+        assert (await asks(api, GUEST, "/api/v1/namespaces/kube-system")).code == 403
+        assert (await asks(api, GUEST, "/api/v1/namespaces")).code == 403
+
+    with_api(work)
+
+
+async def token(api: InProcess, spec: Json) -> str:
+    return str((await api.create(f"{ACCOUNTS}/robot/token", {"spec": spec}))["status"]["token"])
+
+
+def test_a_token_lives_no_longer_than_what_it_speaks_for(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        tokens = api.server.tokens
+        await api.create(ACCOUNTS, {"metadata": {"name": "robot"}})
+        pod = await api.create("/api/v1/namespaces/default/pods", {
+            "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})  # fmt: skip
+        own = await token(api, {})
+        foreign = await token(api, {"audiences": ["vault"]})
+        bound = await token(api, {"boundObjectRef": {"kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]}})
+        assert tokens.user(f"Bearer {own}") == tokens.user(f"Bearer {bound}") is not None
+        assert tokens.user(f"Bearer {foreign}") is None
+        review = {"spec": {"token": foreign, "audiences": ["vault"]}}
+        status = (await api.create("/apis/authentication.k8s.io/v1/tokenreviews", review))["status"]
+        assert (status["authenticated"], status["audiences"]) == (True, ["vault"])
+        await api.call("DELETE", "/api/v1/namespaces/default/pods/p", gracePeriodSeconds="0")
+        assert tokens.user(f"Bearer {bound}") is None
+        await api.call("DELETE", f"{ACCOUNTS}/robot")
+        assert tokens.user(f"Bearer {own}") is None
+        await api.create(ACCOUNTS, {"metadata": {"name": "robot"}})
+        assert tokens.user(f"Bearer {own}") is None, "another account of the same name"
+
+    with_api(work)
+
+
+def test_a_token_that_is_garbage_is_nobodys(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        for text in ("a", "a.b.c", "ä.ö.ü", "\udcff.\udcff.x", "..", "x" * 100_000, base64.b64encode(b"{}").decode() + ".x"):
+            assert api.server.tokens.user(f"Bearer {text}") is None
+
+    with_api(work)
+
+
+ODD_TOKENS: list[Json] = [
+    {"expirationSeconds": 10**30}, {"expirationSeconds": (1 << 32) + 1}, {"expirationSeconds": True},
+    {"expirationSeconds": 1e300}, {"expirationSeconds": "600"}, {"expirationSeconds": -1},
+    {"audiences": "a"}, {"audiences": [7]}, {"boundObjectRef": 7}, {"boundObjectRef": {"kind": "Node"}},
+]  # fmt: skip
+ODD_DELETIONS: list[Json] = [
+    {"preconditions": 7}, {"preconditions": {"uid": 7}}, {"preconditions": []}, {"gracePeriodSeconds": "x"},
+    {"gracePeriodSeconds": -1}, {"gracePeriodSeconds": 1 << 40}, {"propagationPolicy": 7}, {"dryRun": "All"},
+    {"orphanDependents": 7},
+]  # fmt: skip
+
+
+def test_odd_requests_are_refused_by_name(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        await api.create(ACCOUNTS, {"metadata": {"name": "robot"}})
+        for spec in ODD_TOKENS:
+            response = await api.call("POST", f"{ACCOUNTS}/robot/token", {"spec": spec})
+            assert response.code in (400, 422), (spec, response.body)
+        for options in ODD_DELETIONS:
+            response = await api.call("DELETE", f"{ACCOUNTS}/robot", options)
+            assert response.code in (400, 422), (options, response.body)
+        for kind in ("subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"):
+            for spec in ({"groups": 7}, {"resourceAttributes": []}, {"namespace": 7}, 7):
+                response = await api.call("POST", f"/apis/authorization.k8s.io/v1/{kind}", {"spec": spec})
+                assert response.code in (201, 400, 422), (kind, spec, response.body)
+        for query in ({"limit": "9" * 5000}, {"limit": "1" + "0" * 30}, {"timeoutSeconds": "1e9", "watch": "1"}):
+            assert (await api.call("GET", MAPS, **query)).code == 400, query
+
+    with_api(work)
+
+
+def test_secrets_and_objects_have_a_size(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        big = base64.b64encode(b"x" * ((1 << 20) + 1)).decode()
+        fits = base64.b64encode(b"x" * (1 << 20)).decode()
+        secrets = "/api/v1/namespaces/default/secrets"
+        assert (await api.call("POST", secrets, {"metadata": {"name": "big"}, "data": {"a": big}})).code == 422
+        assert (await api.call("POST", secrets, {"metadata": {"name": "fits"}, "data": {"a": fits}})).code == 201
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        await api.create(crds, definition({"a": {"type": "string"}}))
+        thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": "x" * 2_200_000}}
+        response = await api.call("POST", "/apis/example.com/v1/namespaces/default/things", thing)
+        assert (response.code, response.json()["reason"]) == (413, "RequestEntityTooLarge")
+
+    with_api(work)
