@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.apiserver.conftest import InProcess
+from tests.unit.cluster.apiserver.conftest import InProcess
 
 from pumice.cluster.apiserver import Request, Response
 from pumice.cluster.apiserver.bodies import DEPTH_LIMIT
@@ -56,7 +56,7 @@ def test_a_body_that_is_a_bomb_is_a_bad_request() -> None:
     code = (
         "from pumice.cluster.apiserver.http_types import Request\n"
         "from pumice.cluster.apiserver.errors import ApiFailure\n"
-        "from tests.unit.apiserver.test_api_hostile import BOMBS\n"
+        "from tests.unit.cluster.apiserver.test_api_hostile import BOMBS\n"
         "for name, (media, body) in BOMBS.items():\n"
         "    try: Request('POST', '/', {}, {'content-type': media}, body).value()\n"
         "    except ApiFailure as problem: print(name, problem.code, flush=True)"
