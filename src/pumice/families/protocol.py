@@ -189,6 +189,8 @@ class Family(ABC):
     name: str
     lock: str = ""
     """The annotation of a node that is its lock around Bindings; empty: it needs none."""
+    register: str = ""
+    """The annotation of a node in which its plugin registers the cards; empty: it uses none."""
     series: Series | None = None
     """None: no series."""
     allocation_keys: tuple[str, ...] = ()

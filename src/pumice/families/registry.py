@@ -1,8 +1,9 @@
-"""The device families that one scheduler configuration switches on."""
+"""The device families that there are, a row each, and those that one scheduler configuration switches on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -10,6 +11,23 @@ from pumice.families.protocol import Family
 from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import Refusal
 from pumice.wire.device_config import DeviceConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Brand:
+    """``switch`` is the argument of plugin ``deviceshare`` that ``wanted`` finds in the settings."""
+
+    switch: str
+    wanted: Callable[[Settings], bool]
+    make: Callable[[DeviceConfig | None, Settings], Family]
+
+
+BRANDS = (
+    Brand("deviceshare.VGPUEnable", lambda settings: settings.vgpu, NvidiaVgpu),
+    Brand("deviceshare.GPUSharingEnable", lambda settings: settings.gpu_sharing, lambda config, settings: NvidiaGpushare()),
+    Brand("deviceshare.GPUNumberEnable", lambda settings: settings.gpu_number,
+          lambda config, settings: NvidiaGpushare(number=True)),
+)  # fmt: skip
 
 
 def families_for(
@@ -26,9 +44,9 @@ def families_for(
 
 def families_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[Family]:
     """The same from settings that were read before."""
-    families: list[Family] = []
-    if settings.vgpu:
-        families.append(NvidiaVgpu(device_config, settings))
-    if settings.gpu_sharing or settings.gpu_number:
-        families.append(NvidiaGpushare(number=settings.gpu_number))
-    return families
+    return [brand.make(device_config, settings) for brand in BRANDS if brand.wanted(settings)]
+
+
+def every_family(device_config: DeviceConfig | None = None) -> list[Family]:
+    """One of each, as it is without any settings: what they call things."""
+    return [brand.make(device_config, Settings()) for brand in BRANDS]

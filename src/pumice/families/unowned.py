@@ -10,19 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from pumice.families.registry import BRANDS, every_family
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Pod
 
-_VGPU = ("nvidia-vgpu", "deviceshare.VGPUEnable")
 SWITCHES: Mapping[str, tuple[str, str]] = {
-    names.VGPU_NUMBER: _VGPU,
-    names.VGPU_MEMORY: _VGPU,
-    names.VGPU_CORES: _VGPU,
-    names.VGPU_MEMORY_PERCENTAGE: _VGPU,
-    names.GPU_MEMORY: ("nvidia-gpu-share", "deviceshare.GPUSharingEnable"),
-    names.GPU_NUMBER: ("nvidia-gpu-number", "deviceshare.GPUNumberEnable"),
+    name: (family.name, brand.switch)
+    for brand, family in zip(BRANDS, every_family(), strict=True)
+    for name in sorted(family.resources() | family.parameters())
 }
 """Resource to the family that owns it and the switch of that family."""
 _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
@@ -54,11 +51,9 @@ def _advice(name: str, families: Collection[str]) -> str:
 def shared_by_register(config: DeviceConfig, families: Collection[str]) -> Mapping[str, frozenset[str]]:
     """Annotation of a node to the resources that a node with it shares, where none of these families owns them."""
     found: dict[str, frozenset[str]] = {}
-    if _VGPU[0] not in families:
-        nvidia = config.nvidia
-        found[names.NODE_VGPU_REGISTER] = frozenset(
-            (nvidia.resource_count_name, nvidia.resource_memory_name, nvidia.resource_core_name)
-        )
+    for family in every_family(config):
+        if family.register and family.name not in families:
+            found[family.register] = family.resources()
     for npu in config.vnpus if isinstance(config.vnpus, list) else ():
         if isinstance(npu, dict) and npu.get("commonWord") and npu.get("resourceName"):
             found[f"{names.NODE_NPU_REGISTER}{npu['commonWord']}"] = frozenset((str(npu["resourceName"]),))

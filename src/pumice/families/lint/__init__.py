@@ -6,12 +6,14 @@ that holds one of them, or anything with a pod in it. Other documents are left a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pumice.families.lint.devices import lint_devices
 from pumice.families.lint.finding import Finding
 from pumice.families.lint.pods import lint_pods
 from pumice.families.lint.scheduler import lint_scheduler
+from pumice.families.protocol import Family
+from pumice.families.registry import every_family
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
@@ -20,8 +22,9 @@ from pumice.wire.yaml_lines import Lined, load_all_lined
 __all__ = ["Finding", "lint_files"]
 
 
-def lint_files(texts: dict[str, str]) -> list[Finding]:
-    """All findings, file by file, by line. A device ConfigMap among the files gives pods their resource names."""
+def lint_files(texts: dict[str, str], families: Sequence[Family] = ()) -> list[Finding]:
+    """All findings, file by file, by line. A device ConfigMap among the files gives pods their resource names. ``families``:
+    those whose pods these are, where not all that there are."""
     findings: list[Finding] = []
     documents: list[tuple[str, str, Lined]] = []
     for file, text in texts.items():
@@ -37,11 +40,12 @@ def lint_files(texts: dict[str, str]) -> list[Finding]:
             found, parsed = lint_devices(file, text, line)
             findings += found
             config = parsed or config
+    families = families or every_family(config)
     for kind, file, text, line, lined in parts:
         if kind == "scheduler":
             findings += lint_scheduler(file, text, line)
         elif kind == "pods":
-            findings += lint_pods(file, lined, config)
+            findings += lint_pods(file, lined, families)
     order = {file: number for number, file in enumerate(texts)}
     return sorted(dict.fromkeys(findings), key=lambda finding: (order[finding.file], finding.line, finding.text))
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pumice.families.lint.finding import Finding
+from pumice.families.registry import BRANDS
 from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire.scheduler_conf import read_scheduler_conf
 from pumice.wire.yaml_lines import Lined, load_lined
 
-ENABLE = ("deviceshare.VGPUEnable", "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable",
-          "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable")  # fmt: skip
 LEGACY = ("predicate.VGPUEnable", "predicate.GPUSharingEnable", "predicate.GPUNumberEnable")
 
 
@@ -76,8 +75,8 @@ def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments
 
 def _without_effect(settings: Settings, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, sentence) for what is written and changes nothing."""
-    if not any((settings.vgpu, settings.gpu_sharing, settings.gpu_number, settings.ascend_hami, settings.ascend_mindcluster)):
-        yield "", f"deviceshare shares nothing: none of {', '.join(ENABLE[:3])} is true"
+    if not (any(brand.wanted(settings) for brand in BRANDS) or settings.ascend_hami or settings.ascend_mindcluster):
+        yield "", f"deviceshare shares nothing: none of {', '.join(brand.switch for brand in BRANDS)} is true"
         return
     if settings.vgpu:
         if settings.weight == 0 and settings.policy:

@@ -34,6 +34,7 @@ class NvidiaVgpu(Family):
 
     name = "nvidia-vgpu"
     lock = names.NODE_LOCK_VGPU
+    register = names.NODE_VGPU_REGISTER
     series = Series("volcano_vgpu_device", "pumice_vgpu_device")
     allocation_keys = (
         names.VGPU_NODE, names.VGPU_TIME, names.VGPU_IDS, names.DEVICES_TO_ALLOCATE, names.BIND_PHASE, names.BIND_TIME,
