@@ -45,3 +45,6 @@ POLICIES: Mapping[str, CardPolicy] = {
         ),
     )
 }
+
+FOR_SLOTS = "binpack"
+"""By whose tie nodes stand that offer slots of equal cost to a pod without a policy of its own: the fuller one goes on."""

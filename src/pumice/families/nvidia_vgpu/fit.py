@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pumice.families.card_policies import POLICIES, TIE
+from pumice.families.card_policies import FOR_SLOTS, POLICIES, TIE
 from pumice.families.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.draft import Chosen, Draft, charge, draft_of, ordered, passes
 from pumice.families.nvidia_vgpu.inventory import Facts
@@ -141,7 +141,7 @@ class _Walk:
         return [self.found[number] for number in range(len(self.containers))]
 
     def score(self) -> float:
-        policy = self.ask.node_policy or ("binpack" if self.choose is not None else "")
+        policy = self.ask.node_policy or (FOR_SLOTS if self.choose is not None else "")
         pieces = sum(len(parts) for parts in self.found.values())
         return self.worth / max(1, pieces) + node_tie(policy, self.usages, self.facts)
 

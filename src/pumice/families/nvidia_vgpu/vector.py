@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.families.card_policies import POLICIES, TIE
+from pumice.families.card_policies import FOR_SLOTS, POLICIES, TIE
 from pumice.families.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
@@ -127,7 +127,7 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
         return np.zeros(nodes, bool), np.zeros(nodes)
     usable = _usable(ask, columns) & columns.mig & (columns.state >= 0)
     geometries = [(g, here) for g in catalogue.known() if (here := usable & (columns.state // STATES == g.number)).any()]
-    policy = ask.node_policy or ("binpack" if choose is not None else "")
+    policy = ask.node_policy or (FOR_SLOTS if choose is not None else "")
     node_policy = POLICIES.get(policy)
     row, reverse = np.arange(nodes), np.arange(width - 1, -1, -1)
     now = _Cards(columns.memory, columns.cores, columns.shares, columns.state)
