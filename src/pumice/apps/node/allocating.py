@@ -10,7 +10,7 @@ from typing import Any
 
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.apps.node.files import make_directory
+from pumice.apps.node.directories import make_directory
 from pumice.apps.service.own_node import OwnNode, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError

@@ -1,37 +1,16 @@
-"""Files and directories on the host that containers see: made without following what somebody else has planted there."""
+"""The library's files on the host: containers that run have the old ones mapped."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from pumice.model.errors import BadInput
-from pumice.node.effects import MakeDirectory
 from pumice.node.vgpu.library import NAMES, InstallFile
-
-
-def make_directory(effect: MakeDirectory) -> None:
-    """Make the directory with exactly its mode, whatever the umask. Raises BadInput when a link or file is in the way."""
-    path = Path(effect.path)
-    if effect.fresh and path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise BadInput(f"cannot make the directory {path}: {error.strerror}") from error
-    try:
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) != effect.mode:
-            with suppress(PermissionError):  # somebody else's shared directory, as /tmp/vgpulock may be
-                os.fchmod(descriptor, effect.mode)
-    finally:
-        os.close(descriptor)
 
 
 def digests(directory: Path) -> dict[str, str]:

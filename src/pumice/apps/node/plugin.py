@@ -19,7 +19,7 @@ from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler
 from pumice.apps.node.card_watch import CardWatch, open_cards
-from pumice.apps.node.files import make_directory
+from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
 from pumice.apps.service.own_node import OwnNode

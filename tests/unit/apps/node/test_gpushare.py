@@ -24,6 +24,7 @@ from pumice.node.effects import PatchPod, PatchStatus
 from pumice.node.gpushare.allocator import ASSIGNED, ShareAllocator
 from pumice.node.gpushare.sharing import Legacy
 from pumice.node.protocol import Refuse, Serve
+from pumice.ports.cluster import ApiError
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
 
@@ -214,6 +215,19 @@ def test_two_pods_share_a_card_as_the_guide_shows():
             machine.raise_xid(1, 79)
             await until(lambda: cluster.notes("nodes", NODE).get(names.NODE_GPU_UNHEALTHY_IDS) == "1")
             await kubelet.until(names.GPU_MEMORY, lambda d: sum(d.values()) == 11178)
+
+    asyncio.run(play())
+
+
+def test_a_pod_that_cannot_be_marked_is_refused_and_told_of():
+    async def play():
+        async with legacy_world("2xGeForce-GTX-1080-Ti", legacy=Legacy("number")) as (cluster, kubelet, _):
+            await kubelet.until(names.GPU_NUMBER, lambda d: len(d) == 2)
+            cluster.put("pods", pod_object("p", None, asks("c", 1, names.GPU_NUMBER), annotations=notes("0")))
+            cluster.refuse.append(ApiError(403, "Forbidden", "pods is forbidden"))
+            with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: its annotations could not be written"):
+                await kubelet.allocate(names.GPU_NUMBER, 1, ["any"])
+            assert [event["reason"] for event in cluster.events] == ["GPUAllocationFailed"]
 
     asyncio.run(play())
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from pumice.apps.node.files import digests, install_files, make_directory
+from pumice.apps.node.directories import make_directory
+from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
 from pumice.node.vgpu.library import install
