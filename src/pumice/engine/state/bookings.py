@@ -13,7 +13,8 @@ from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
-from pumice.engine.state.tasks import DONE_STATUSES, Status, Task
+from pumice.engine.state.statuses import DONE_STATUSES, Status
+from pumice.engine.state.tasks import Task
 from pumice.families.protocol import NO_MARKS, Family
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.statuses import Status
 
 NOTHING: dict[str, Any] = {}
 

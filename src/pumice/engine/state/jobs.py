@@ -16,16 +16,15 @@ from msgspec import Struct
 from pumice.engine.state.interning import NO_COUNTS, NOTHING, changed, counted, nothing, spare
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract, vector
-from pumice.engine.state.tasks import (
+from pumice.engine.state.statuses import (
     ALLOCATED_STATUSES,
     DONE_STATUSES,
     READY_STATUSES,
     SCHEDULED_STATUSES,
     Status,
-    Task,
-    name_index,
     task_status,
 )
+from pumice.engine.state.tasks import Task, name_index
 from pumice.wire.names import SCHEDULER_NAME
 from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition, seconds
 

@@ -16,7 +16,8 @@ from pumice.engine.state.groups import Groups
 from pumice.engine.state.images import images_of
 from pumice.engine.state.interning import repack
 from pumice.engine.state.ledger import Ledger, Receipt
-from pumice.engine.state.tasks import DONE_STATUSES, Status, Task, name_index, task_status
+from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
+from pumice.engine.state.tasks import Task, name_index
 from pumice.wire.names import QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.resources import Vector, vector
 from pumice.wire.volcano import OPEN, Queue, seconds
 from pumice.wire.without_effect import Row, asked_by_queue
 
 if TYPE_CHECKING:
-    from pumice.engine.state.classes import PodClass
     from pumice.engine.state.jobs import Job
 
 NEWS_KEPT = 20_000

@@ -7,7 +7,8 @@ from kit.engine_world import World
 from kit.objects import group, node, pod
 
 from pumice.engine.state.jobs import Job, Status, Task
-from pumice.engine.state.tasks import MOVES, IllegalMove
+from pumice.engine.state.statuses import MOVES
+from pumice.engine.state.tasks import IllegalMove
 
 
 def task_in(status: Status) -> tuple[Job, Task]:
