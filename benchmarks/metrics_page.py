@@ -27,9 +27,10 @@ from prometheus_client.registry import Collector
 
 from benchmarks.bs1_decide import EVERYTHING
 from benchmarks.report import Goal, conclude, median
+from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.metrics.devices import FAMILIES
+from pumice.metrics.devices import ENDINGS, series_names
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -111,21 +112,21 @@ class Yardstick(Collector):
     def collect(self) -> Iterable[Metric]:
         card = ["devID", "NodeName"]
         labels = [card] * 4 + [[*card, "podName"]] * 2 + [[*card, "podNamespace", "podName"]] * 2
-        families = [GaugeMetricFamily(name, text, labels=names)
-                    for (name, text), names in zip(FAMILIES, labels, strict=True)]  # fmt: skip
+        (books,) = (books for books in self.engine.state.ledger.books.values() if books.family.series is not None)
+        families = [GaugeMetricFamily(name, text, labels=names) for name, (_, text), names
+                    in zip(series_names(books.family.series), ENDINGS, labels, strict=True)]  # fmt: skip
         tasks = self.engine.state.tasks
-        for name, family in self.engine.state.ledger.books.items():
-            for book in family.nodes.values() if name.startswith("nvidia-vgpu") else ():
-                for known, usage in zip(book.inventory.cards, book.usages, strict=True):
-                    where = [known.uuid, book.name]
-                    for place, value in enumerate((known.total, usage.shares, usage.memory, usage.cores)):
-                        families[place].add_metric(where, value)
-                    for uid, pieces in usage.holders.items():
-                        task = tasks[uid]
-                        amounts = sum(p.asked for p in pieces), sum(p.cores for p in pieces)
-                        for place, amount in enumerate(amounts):
-                            families[4 + place].add_metric([*where, task.name], amount)
-                            families[6 + place].add_metric([*where, task.namespace, task.name], amount)
+        for book in books.nodes.values():
+            for known, usage in zip(book.inventory.cards, book.usages, strict=True):
+                where = [known.uuid, book.name]
+                for place, value in enumerate((known.total, usage.shares, usage.memory, usage.cores)):
+                    families[place].add_metric(where, value)
+                for uid, pieces in usage.holders.items():
+                    task = tasks[uid]
+                    amounts = sum(p.asked for p in pieces), sum(p.cores for p in pieces)
+                    for place, amount in enumerate(amounts):
+                        families[4 + place].add_metric([*where, task.name], amount)
+                        families[6 + place].add_metric([*where, task.namespace, task.name], amount)
         return families
 
 
@@ -138,7 +139,7 @@ def timed(step: Callable[[], bytes]) -> tuple[float, bytes]:
     return (time.perf_counter() - began) * 1000, page
 
 
-def longest_hold(metrics: SchedulerMetrics) -> float:
+def longest_hold(served: MetricsPage) -> float:
     """Milliseconds for which making the page held the loop at once."""
 
     async def story() -> float:
@@ -154,7 +155,7 @@ def longest_hold(metrics: SchedulerMetrics) -> float:
 
         other = asyncio.create_task(others())
         await asyncio.sleep(0)
-        await metrics.fresh_page()
+        await served.fresh()
         await asyncio.sleep(0)
         other.cancel()
         return max(gaps) * 1000
@@ -168,19 +169,19 @@ def measure(nodes: int, pods: int, runs: int) -> dict[str, Any]:
     engine, held, known = cluster(nodes, pods)
     moves = [0]
 
-    def fresh() -> SchedulerMetrics:
-        return SchedulerMetrics(engine, lambda: moves[0])
+    def fresh() -> MetricsPage:
+        return MetricsPage(SchedulerMetrics(engine), lambda: moves[0])
 
     taken: dict[str, list[float]] = {name: [] for name in ("first", "unchanged", "one_percent_left", "hold", "yardstick")}
     registry = CollectorRegistry()
     registry.register(Yardstick(engine))
     for run in range(runs):
-        metrics = fresh()
-        spent, page = timed(metrics.page)
+        served = fresh()
+        spent, page = timed(served.at_once)
         taken["first"].append(spent)
         if run == 0:
             check(page, held, nodes)
-        spent, again = timed(metrics.page)
+        spent, again = timed(served.at_once)
         taken["unchanged"].append(spent)
         assert again is page, "a page that nothing changed since is the same page"
         taken["yardstick"].append(timed(lambda: generate_latest(registry))[0])
@@ -188,10 +189,10 @@ def measure(nodes: int, pods: int, runs: int) -> dict[str, Any]:
             engine.state.pods.drop(known[name])
             del held[name]
         moves[0] += 1
-        before = metrics.devices.rendered
-        spent, page = timed(metrics.page)
+        before = served.metrics.devices.rendered
+        spent, page = timed(served.at_once)
         taken["one_percent_left"].append(spent)
-        touched = metrics.devices.rendered - before
+        touched = served.metrics.devices.rendered - before
         taken["hold"].append(longest_hold(fresh()))
     check_after(page, held)
     ratio = [y / f for y, f in zip(taken["yardstick"], taken["first"], strict=True)]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from time import perf_counter
 
 from pumice.engine.engine import Engine
 from pumice.engine.plugins.drf import Drf
 from pumice.engine.plugins.proportion import Proportion
 from pumice.engine.state.jobs import Job, QueueState, Status, Task
 from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector
-from pumice.metrics.primitives import family, number
+from pumice.metrics.text import Family, Lines, Rendered, counter, each, ending, form, gauge
 
 _QUEUE_PARTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
 _FAMILIES = (
@@ -23,6 +22,7 @@ _FAMILIES = (
     ("volcano_job_share", "Dominant share of a job"),
 )
 _DURATION, _START, _LAST, _SHARE = (name for name, _ in _FAMILIES)
+_JOB, _ANY_JOB = form("job_name", "queue", "job_namespace"), form("job_ns", "job_id")
 
 BLOCK = 256
 """Jobs whose lines are made without a look at the time."""
@@ -50,56 +50,52 @@ class JobSeries:
         for key in self.retries.keys() - self.engine.state.jobs.keys():
             del self.retries[key]
 
-    async def prepare(self, give_way: Callable[[], Awaitable[None]], slice_: float) -> None:
-        """Make the lines of the next page, and give way every ``slice_`` seconds."""
+    def prepare(self) -> Iterator[None]:
+        """Make the lines of the next page, a block of jobs at each step."""
         made: tuple[list[str], ...] = ([], [], [], [])
-        began = perf_counter()
         for block in self._blocks():
             _render(block, made)
-            if perf_counter() - began > slice_:
-                await give_way()
-                began = perf_counter()
+            yield
         self._made = made
 
-    def lines(self) -> Iterator[str]:
-        """Everything about jobs, a family at a time."""
+    def families(self) -> Iterator[Rendered]:
+        """Everything about jobs."""
         jobs = self.engine.state.jobs
         short = [(job, job.min_available - job.ready_count) for job in jobs.values() if job.pending]
         short = [(job, count) for job, count in short if count > 0]
-        yield from family("volcano_unschedule_task_count", "gauge", "Pods that a gang lacks",
-                          (({"job_id": job.key}, count) for job, count in short))  # fmt: skip
-        yield from family("volcano_unschedule_job_count", "gauge", "Jobs that cannot be scheduled", [({}, len(short))])
+        yield gauge("volcano_unschedule_task_count", "Pods that a gang lacks",
+                    (({"job_id": job.key}, count) for job, count in short))  # fmt: skip
+        yield gauge("volcano_unschedule_job_count", "Jobs that cannot be scheduled", [({}, len(short))])
         self._prune()
-        yield from family("volcano_job_retry_counts", "counter", "Cycles in which a job was not ready",
-                          (({"job_id": key}, count) for key, count in self.retries.items()))  # fmt: skip
+        yield counter("volcano_job_retry_counts", "Cycles in which a job was not ready",
+                      (({"job_id": key}, count) for key, count in self.retries.items()))  # fmt: skip
+        if self._made is None:
+            for _ in self.prepare():
+                pass
         made, self._made = self._made, None
-        if made is None:
-            made = ([], [], [], [])
-            for block in self._blocks():
-                _render(block, made)
+        assert made is not None, "prepared"
         drf = any(isinstance(plugin, Drf) for plugin in self.engine.framework.plugins)
         for (name, text), series in zip(_FAMILIES, made, strict=True):
-            shown = series if drf or name != _SHARE else ()
-            yield "\n".join([f"# HELP {name} {text}\n# TYPE {name} gauge", *shown])
+            yield Lines(name, text, series if drf or name != _SHARE else ())
         for name in ("share", "weight", "weighted_share"):
-            yield from family(f"volcano_namespace_{name}", "gauge", f"{name} of a namespace (not used)", ())
+            yield gauge(f"volcano_namespace_{name}", f"{name} of a namespace (not used)")
 
     def _blocks(self) -> Iterator[list[Job]]:
         jobs = list(self.engine.state.jobs.values())
         for start in range(0, len(jobs), BLOCK):
             yield [job for job in jobs[start : start + BLOCK] if job.group is not None]
 
-    def backlog(self) -> Iterator[str]:
+    def backlog(self) -> Family:
         """Waiting pods by queue and by why they wait."""
         waiting: Counter[tuple[str, str]] = Counter()
         for job in self.engine.state.jobs.values():
             for task in job.pending.values():
                 waiting[job.queue.name, _why_waiting(task)] += 1
-        yield from family("pumice_pending_pods", "gauge", "Pods that wait, by queue and reason",
-                          (({"queue_name": q, "reason": r}, n) for (q, r), n in sorted(waiting.items())))  # fmt: skip
+        return gauge("pumice_pending_pods", "Pods that wait, by queue and reason",
+                     (({"queue_name": q, "reason": r}, n) for (q, r), n in sorted(waiting.items())))  # fmt: skip
 
 
-def queue_lines(engine: Engine) -> Iterator[str]:
+def queue_families(engine: Engine) -> Iterator[Family]:
     """Everything about queues."""
     plugin = next((p for p in engine.framework.plugins if isinstance(p, Proportion)), None)
     queues = [queue for queue in engine.state.queues.values() if queue.present]
@@ -107,37 +103,35 @@ def queue_lines(engine: Engine) -> Iterator[str]:
     for part in _QUEUE_PARTS:
         found = [(queue, amounts[queue].get(part, {})) for queue in queues]
         name = f"volcano_queue_{part}"
-        yield from family(f"{name}_milli_cpu", "gauge", f"{part} cpu of a queue",
-                          (({"queue_name": q.name}, v.get(CPU, 0)) for q, v in found))  # fmt: skip
-        yield from family(f"{name}_memory_bytes", "gauge", f"{part} memory of a queue",
-                          (({"queue_name": q.name}, v.get(MEMORY, 0)) for q, v in found))  # fmt: skip
-        yield from family(f"{name}_scalar_resources", "gauge", f"{part} of other resources of a queue",
-                          (({"queue_name": q.name, "resource": n}, x) for q, v in found for n, x in v.items()
-                           if n not in (CPU, MEMORY, PODS)))  # fmt: skip
-    yield from family("volcano_queue_weight", "gauge", "Weight", (({"queue_name": q.name}, q.weight) for q in queues))
+        yield gauge(f"{name}_milli_cpu", f"{part} cpu of a queue", (({"queue_name": q.name}, v.get(CPU, 0)) for q, v in found))
+        yield gauge(f"{name}_memory_bytes", f"{part} memory of a queue",
+                    (({"queue_name": q.name}, v.get(MEMORY, 0)) for q, v in found))  # fmt: skip
+        yield gauge(f"{name}_scalar_resources", f"{part} of other resources of a queue",
+                    (({"queue_name": q.name, "resource": n}, x) for q, v in found for n, x in v.items()
+                     if n not in (CPU, MEMORY, PODS)))  # fmt: skip
+    yield gauge("volcano_queue_weight", "Weight", (({"queue_name": q.name}, q.weight) for q in queues))
     shared = queues if plugin is not None else []
-    yield from family("volcano_queue_share", "gauge", "Part of what it deserves that a queue uses",
-                      (({"queue_name": q.name}, plugin.share(q) if plugin else 0) for q in shared))  # fmt: skip
-    yield from family("volcano_queue_overused", "gauge", "Whether a queue uses all that it deserves",
-                      (({"queue_name": q.name}, int(plugin is not None and plugin.overused(q))) for q in shared))  # fmt: skip
+    yield gauge("volcano_queue_share", "Part of what it deserves that a queue uses",
+                (({"queue_name": q.name}, plugin.share(q) if plugin else 0) for q in shared))  # fmt: skip
+    yield gauge("volcano_queue_overused", "Whether a queue uses all that it deserves",
+                (({"queue_name": q.name}, int(plugin is not None and plugin.overused(q))) for q in shared))  # fmt: skip
 
 
 def _render(jobs: list[Job], into: tuple[list[str], ...]) -> None:
     """Append the lines of some jobs, per family. Names need no escaping: Kubernetes lets nothing into them that would."""
     durations, starts, lasts, shares = into
     stood = [job for job in jobs if job.scheduled_at]
-    labels = [f'{{job_name="{job.name}",queue="{job.queue.name}",job_namespace="{job.namespace}"}} ' for job in stood]
-    durations += [_DURATION + label + _text((job.scheduled_at - job.created) * 1000)
-                  for label, job in zip(labels, stood, strict=True)]  # fmt: skip
-    starts += [_START + label + _text(job.created) for label, job in zip(labels, stood, strict=True)]
-    lasts += [_LAST + label + _text(job.scheduled_at) for label, job in zip(labels, stood, strict=True)]
-    shares += [f'{_SHARE}{{job_ns="{job.namespace}",job_id="{job.key}"}} {_text(job.share)}' for job in jobs]
+    labels = [_JOB % (job.name, job.queue.name, job.namespace) for job in stood]
+    durations += each(_DURATION, labels, [_ending((job.scheduled_at - job.created) * 1000) for job in stood])
+    starts += each(_START, labels, [_ending(job.created) for job in stood])
+    lasts += each(_LAST, labels, [_ending(job.scheduled_at) for job in stood])
+    shares += each(_SHARE, [_ANY_JOB % (job.namespace, job.key) for job in jobs], [_ending(job.share) for job in jobs])
 
 
 @lru_cache(8192)
-def _text(value: float) -> str:
+def _ending(value: float) -> str:
     """Jobs of one moment have equal times, and jobs of one kind equal shares."""
-    return number(round(value, 6))
+    return ending(round(value, 6))
 
 
 def _queue_amounts(queue: QueueState, plugin: Proportion | None) -> dict[str, Vector]:

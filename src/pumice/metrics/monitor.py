@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.metrics.exposition import Family, render
+from pumice.metrics.text import Family, counter, gauge, render
 from pumice.ports.cards import CardReading
 from pumice.ports.region import DeviceUse, RegionSnapshot
 
@@ -32,22 +32,21 @@ class ContainerView:
     region: RegionSnapshot | None = None
 
 
-def exposition(readings: Iterable[CardReading], containers: Iterable[ContainerView], now: float, *,
-               legacy: bool = True, troubles: int = 0) -> str:  # fmt: skip
+def monitor_page(readings: Iterable[CardReading], containers: Iterable[ContainerView], now: float, *,
+                 legacy: bool = True, troubles: int = 0) -> str:  # fmt: skip
     """The whole page: every value under the name that Volcano's dashboards know, then under HAMi's newer name.
 
     ``legacy``: also Volcano's three families with values in labels. ``troubles``: regions that could not be read.
     """
     cards, views = list(readings), list(containers)
     families = [*_host(cards), *_containers(views, now, legacy), *_hami_host(cards), *_hami_containers(views, now)]
-    bad = Family("pumice_monitor_bad_regions", "gauge", "Region files that could not be read at this scrape")
-    bad.add(troubles, {})
-    return render([*families, bad])
+    bad = gauge("pumice_monitor_bad_regions", "Region files that could not be read at this scrape", [({}, troubles)])
+    return render([*(family for family in families if family.samples), bad])
 
 
 def _host(cards: Sequence[CardReading]) -> list[Family]:
-    memory = Family("HostGPUMemoryUsage", "gauge", "GPU device memory usage")
-    cores = Family("HostCoreUtilization", "gauge", "GPU core utilization")
+    memory = gauge("HostGPUMemoryUsage", "GPU device memory usage")
+    cores = gauge("HostCoreUtilization", "GPU core utilization")
     for card in cards:
         labels = {"deviceidx": str(card.index), "deviceuuid": card.uuid, **ZONE}
         memory.add(card.memory_used, labels)
@@ -57,9 +56,9 @@ def _host(cards: Sequence[CardReading]) -> list[Family]:
 
 
 def _hami_host(cards: Sequence[CardReading]) -> list[Family]:
-    memory = Family("hami_host_gpu_memory_used_bytes", "gauge", "GPU device memory usage in bytes")
-    cores = Family("hami_host_gpu_utilization_ratio", "gauge", "GPU core utilization (0 to 100)")
-    bus = Family("hami_host_gpu_memory_controller_utilization_ratio", "gauge", "Memory controller utilization (0 to 100)")
+    memory = gauge("hami_host_gpu_memory_used_bytes", "GPU device memory usage in bytes")
+    cores = gauge("hami_host_gpu_utilization_ratio", "GPU core utilization (0 to 100)")
+    bus = gauge("hami_host_gpu_memory_controller_utilization_ratio", "Memory controller utilization (0 to 100)")
     for card in cards:
         labels = {"device_index": str(card.index), "device_uuid": card.uuid, "device_type": card.name, **ZONE}
         memory.add(card.memory_used, labels)
@@ -71,12 +70,12 @@ def _hami_host(cards: Sequence[CardReading]) -> list[Family]:
 
 
 def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> list[Family]:
-    usage = Family("vGPU_device_memory_usage_in_bytes", "gauge", "vGPU device usage")
-    limit = Family("vGPU_device_memory_limit_in_bytes", "gauge", "vGPU device limit")
+    usage = gauge("vGPU_device_memory_usage_in_bytes", "vGPU device usage")
+    limit = gauge("vGPU_device_memory_limit_in_bytes", "vGPU device limit")
     # Declared a counter although it falls, and with values in its labels: kept as upstream's dashboards know it.
-    memory = Family("Device_memory_desc_of_container", "counter", "Container device memory description")
-    compute = Family("Device_utilization_desc_of_container", "gauge", "Container device utilization description")
-    last = Family("Device_last_kernel_of_container", "gauge", "Container device last kernel description")
+    memory = counter("Device_memory_desc_of_container", "Container device memory description")
+    compute = gauge("Device_utilization_desc_of_container", "Container device utilization description")
+    last = gauge("Device_last_kernel_of_container", "Container device last kernel description")
     for view in views:
         for device in _devices(view):
             labels = {
@@ -97,14 +96,14 @@ def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> lis
 
 
 def _hami_containers(views: Sequence[ContainerView], now: float) -> list[Family]:
-    usage = Family("hami_vgpu_memory_used_bytes", "gauge", "vGPU device memory usage in bytes")
-    limit = Family("hami_vgpu_memory_limit_bytes", "gauge", "vGPU device memory limit in bytes")
-    total = Family("hami_container_device_memory_bytes", "gauge", "Container device memory usage in bytes")
-    compute = Family("hami_container_device_utilization_ratio", "gauge", "Container device SM utilization (0 to 100)")
-    last = Family("hami_container_last_kernel_elapsed_seconds", "gauge", "Seconds since the container's last kernel")
-    context = Family("hami_vgpu_memory_context_bytes", "gauge", "Memory of CUDA contexts in bytes")
-    module = Family("hami_vgpu_memory_module_bytes", "gauge", "Memory of CUDA modules in bytes")
-    buffer = Family("hami_vgpu_memory_buffer_bytes", "gauge", "Memory of allocations in bytes")
+    usage = gauge("hami_vgpu_memory_used_bytes", "vGPU device memory usage in bytes")
+    limit = gauge("hami_vgpu_memory_limit_bytes", "vGPU device memory limit in bytes")
+    total = gauge("hami_container_device_memory_bytes", "Container device memory usage in bytes")
+    compute = gauge("hami_container_device_utilization_ratio", "Container device SM utilization (0 to 100)")
+    last = gauge("hami_container_last_kernel_elapsed_seconds", "Seconds since the container's last kernel")
+    context = gauge("hami_vgpu_memory_context_bytes", "Memory of CUDA contexts in bytes")
+    module = gauge("hami_vgpu_memory_module_bytes", "Memory of CUDA modules in bytes")
+    buffer = gauge("hami_vgpu_memory_buffer_bytes", "Memory of allocations in bytes")
     for view in views:
         for device in _devices(view):
             labels = {

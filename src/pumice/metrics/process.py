@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import time
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
-from pumice.metrics.primitives import family
-
-SELF = Path("/proc/self")
-_STARTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-"""Unix seconds of the machine's start, from which a process's start is counted."""
+from pumice.metrics.text import Family, counter, gauge
 
 
-def process_lines(place: Path = SELF) -> Iterator[str]:
-    """Lines of Prometheus' text format; none where the system does not tell (/proc is Linux's)."""
-    try:
-        stat = (place / "stat").read_text().rpartition(")")[2].split()  # a program's name may hold anything
-        descriptors = len(os.listdir(place / "fd"))
-    except OSError:
-        return
-    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    seconds = (int(stat[11]) + int(stat[12])) / ticks
-    started = round(_STARTED + int(stat[19]) / ticks, 2)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    for name, kind, text, value in (
-        ("cpu_seconds_total", "counter", "User and system time", seconds),
-        ("resident_memory_bytes", "gauge", "Resident memory", int(stat[21]) * page),
-        ("virtual_memory_bytes", "gauge", "Virtual memory", int(stat[20])),
-        ("start_time_seconds", "gauge", "Start, in Unix seconds", started),
-        ("open_fds", "gauge", "Open file descriptors", descriptors),
-        ("max_fds", "gauge", "File descriptors that may be open", most),
-    ):
-        yield from family(f"process_{name}", kind, text, [({}, value)])
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """What the system tells of a process. ``started`` in Unix seconds."""
+
+    cpu_seconds: float
+    resident: int
+    virtual: int
+    started: float
+    open_files: int
+    most_files: int
+
+
+def process_families(reading: ProcessReading | None) -> list[Family]:
+    """None where the system does not tell."""
+    if reading is None:
+        return []
+    return [
+        counter("process_cpu_seconds_total", "User and system time", [({}, reading.cpu_seconds)]),
+        gauge("process_resident_memory_bytes", "Resident memory", [({}, reading.resident)]),
+        gauge("process_virtual_memory_bytes", "Virtual memory", [({}, reading.virtual)]),
+        gauge("process_start_time_seconds", "Start, in Unix seconds", [({}, reading.started)]),
+        gauge("process_open_fds", "Open file descriptors", [({}, reading.open_files)]),
+        gauge("process_max_fds", "File descriptors that may be open", [({}, reading.most_files)]),
+    ]

@@ -1,41 +1,29 @@
 """The scheduler's ``/metrics``: upstream's names, types and labels (spec volcano-core 22, deviceshare-nvidia 17).
 
 Latencies are observed as they happen; everything about objects (cards, queues, jobs) is read from the engine's state at
-scrape time, so a dead object leaves no series (decision 8). A page that nothing has changed since is served again as it is.
+scrape time, so a dead object leaves no series (decision 8).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pumice.engine.cycle.cycle import Plan
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Task
 from pumice.metrics.devices import DeviceSeries
-from pumice.metrics.jobs import JobSeries, queue_lines
-from pumice.metrics.primitives import Histogram, exponential, family
-
-SLICE = 0.002
-"""Seconds of rendering before everybody else has a turn."""
-KEPT_PAGE = 32 * 2**20
-"""Bytes up to which the page itself is kept beside its lines; joining the lines of a longer one takes some 10 ms."""
+from pumice.metrics.jobs import JobSeries, queue_families
+from pumice.metrics.text import Family, Histogram, Rendered, counter, exponential, gauge, render
 
 
 class SchedulerMetrics:
-    """Observations of one scheduler, and the page that shows them with the engine's state.
+    """Observations of one scheduler, and the page that shows them with the engine's state."""
 
-    ``changes`` tells a value that differs whenever anything may have changed; without it every page is made anew.
-    """
-
-    def __init__(self, engine: Engine, changes: Callable[[], object] | None = None) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._changes = changes
-        self._kept: tuple[object, bytes] = (None, b"")
         self.devices = DeviceSeries(engine)
         self.jobs = JobSeries(engine)
-        self.ready = False
         self.attempts: Counter[str] = Counter({"scheduled": 0, "unschedulable": 0, "error": 0})
         self.evictions: Counter[str] = Counter()
         self.bad_configurations = 0
@@ -108,58 +96,35 @@ class SchedulerMetrics:
 
     # -- the page -----------------------------------------------------------------------------------------------
 
-    async def fresh_page(self) -> bytes:
-        """The page, rendered in slices so that cycles go on between them."""
-        stamp = self._stamp()  # before the first slice: what changes during the others counts for the next page
-        if not self._holds(stamp):
-            await self.devices.prepare(lambda: asyncio.sleep(0), SLICE)
-            await self.jobs.prepare(lambda: asyncio.sleep(0), SLICE)
-        return self._page(stamp)
+    def stamp(self) -> tuple[object, ...]:
+        """What the page depends on beside the engine's state, cheaply."""
+        return self.moves, self.bad_configurations, self.refused_objects, *self.refused_documents.values()
+
+    def prepare(self) -> Iterator[None]:
+        """Make what is long of the next page, a step at a time."""
+        yield from self.devices.prepare()
+        yield from self.jobs.prepare()
 
     def page(self) -> bytes:
         """The page as of now."""
-        return self._page(self._stamp())
+        return b"".join([render(self._families()).encode(), *self.devices.section()])
 
-    def _page(self, stamp: object) -> bytes:
-        if self._holds(stamp):
-            return self._kept[1]
-        made = b"".join([self._text(), *self.devices.section()])
-        self._kept = (stamp, made) if len(made) < KEPT_PAGE else (None, b"")
-        return made
+    def _families(self) -> Iterator[Rendered]:
+        yield from (self.e2e, self.open, self.job, self.plugin, self.action, self.task, self.stage)
+        yield from self._counters()
+        yield from self.jobs.families()
+        yield from queue_families(self._engine)
+        yield self.jobs.backlog()
 
-    def _holds(self, stamp: object) -> bool:
-        """Whether the page that was kept is still true."""
-        return stamp is not None and stamp == self._kept[0]
-
-    def _stamp(self) -> object:
-        """What the page depends on, cheaply; None when that is not known."""
-        if self._changes is None:
-            return None
-        return (self._changes(), self.moves, self.bad_configurations, self.refused_objects,
-                tuple(self.refused_documents.values()))  # fmt: skip
-
-    def _text(self) -> bytes:
-        lines: list[str] = []
-        for histogram in (self.e2e, self.open, self.job, self.plugin, self.action, self.task, self.stage):
-            lines.extend(histogram.lines())
-        lines.extend(self._counters())
-        lines.extend(self.jobs.lines())
-        lines.extend(queue_lines(self._engine))
-        lines.extend(self.jobs.backlog())
-        lines.append("")
-        return "\n".join(lines).encode()
-
-    def _counters(self) -> Iterator[str]:
-        results = ({"result": result} for result in self.attempts)
-        yield from family("volcano_schedule_attempts_total", "counter", "Placing attempts by result",
-                          zip(results, self.attempts.values(), strict=True))  # fmt: skip
-        yield from family("volcano_pod_preemption_victims", "gauge", "Victims of the last preemption", [({}, 0)])
-        yield from family("volcano_total_preemption_attempts", "counter", "Preemption attempts", [({}, 0)])
-        yield from family("volcano_eviction_transactions_total", "counter", "Evictions by action",
-                          (({"action": action}, count) for action, count in self.evictions.items()))  # fmt: skip
-        yield from family("pumice_bad_configurations_total", "counter", "Configurations refused",
-                          [({}, self.bad_configurations)])  # fmt: skip
-        yield from family("pumice_configuration_refused", "gauge", "Whether the newest text of a configuration is refused",
-                          [({"what": what}, int(refused)) for what, refused in self.refused_documents.items()])  # fmt: skip
+    def _counters(self) -> Iterator[Family]:
+        yield counter("volcano_schedule_attempts_total", "Placing attempts by result",
+                      (({"result": result}, count) for result, count in self.attempts.items()))  # fmt: skip
+        yield gauge("volcano_pod_preemption_victims", "Victims of the last preemption", [({}, 0)])
+        yield counter("volcano_total_preemption_attempts", "Preemption attempts", [({}, 0)])
+        yield counter("volcano_eviction_transactions_total", "Evictions by action",
+                      (({"action": action}, count) for action, count in self.evictions.items()))  # fmt: skip
+        yield counter("pumice_bad_configurations_total", "Configurations refused", [({}, self.bad_configurations)])
+        yield gauge("pumice_configuration_refused", "Whether the newest text of a configuration is refused",
+                    (({"what": what}, int(refused)) for what, refused in self.refused_documents.items()))  # fmt: skip
         problems = self.refused_objects + len(self._engine.state.problems)
-        yield from family("pumice_objects_set_aside", "gauge", "Objects with unusable data", [({}, problems)])
+        yield gauge("pumice_objects_set_aside", "Objects with unusable data", [({}, problems)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,7 @@ from pumice.apps.service.tasks import run_until
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import podgroup, queue
 from pumice.engine.state.bearers import Bearers
-from pumice.metrics.primitives import family
+from pumice.metrics.controller import controller_page
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
@@ -347,16 +346,8 @@ class Controller:
         return self.metrics_text().encode()
 
     def metrics_text(self) -> str:
-        """PodGroups by queue and phase (spec 22)."""
-        counts: Counter[tuple[str, str]] = Counter(
-            (owner or self.settings.default_queue, phase or volcano.PENDING) for owner, phase in self.groups.values()
-        )
-        lines: list[str] = []
-        for phase in ("Inqueue", "Pending", "Running", "Unknown", "Completed"):
-            series = [({"queue_name": name}, counts[name, phase]) for name in sorted(self.queues)]
-            name = f"volcano_queue_pod_group_{phase.lower()}_count"
-            lines.extend(family(name, "gauge", f"PodGroups in phase {phase}", series))
-        return "\n".join(lines) + "\n"
+        groups = ((owner or self.settings.default_queue, phase or volcano.PENDING) for owner, phase in self.groups.values())
+        return controller_page(self.queues, groups)
 
 
 def _belongs(pod: Pod, uid: str) -> bool:

@@ -19,8 +19,8 @@ from pumice.apps.service.device_config import follow_device_config, load_device_
 from pumice.apps.service.http import served
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import run_until
-from pumice.metrics.exposition import CONTENT_TYPE
-from pumice.metrics.monitor import ContainerView, Granted, exposition
+from pumice.metrics.monitor import ContainerView, Granted, monitor_page
+from pumice.metrics.text import CONTENT_TYPE
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
 from pumice.node.vgpu.grants import granted
@@ -152,7 +152,7 @@ class MetricsPage:
         order = {reading.uuid: reading.index for reading in readings}
         regions, troubles = self._regions()
         views = [view for pod in pods if not pod.finished for view in self._views(pod, regions, order)]
-        return exposition(readings, views, now, legacy=self._settings.legacy_metrics, troubles=troubles)
+        return monitor_page(readings, views, now, legacy=self._settings.legacy_metrics, troubles=troubles)
 
     def _readings(self) -> tuple[CardReading, ...]:
         try:

@@ -25,6 +25,7 @@ from pumice.apps.scheduler.binder import Binder
 from pumice.apps.scheduler.configuration import Configuration
 from pumice.apps.scheduler.explain_page import ExplainPage
 from pumice.apps.scheduler.informers import Informers
+from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
@@ -117,6 +118,7 @@ class Scheduler:
     ready: asyncio.Event | None = None
     engine: Engine = field(init=False)
     metrics: SchedulerMetrics = field(init=False)
+    page: MetricsPage = field(init=False)
     informers: Informers = field(init=False)
     configuration: Configuration = field(init=False)
     binder: Binder = field(init=False)
@@ -145,7 +147,8 @@ class Scheduler:
             self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.unready_conf,
             tell=lambda effect: self.writer.put(effect),
         )  # fmt: skip
-        self.metrics = SchedulerMetrics(self.engine, lambda: (self.informers.changes, id(self.engine.framework)))
+        self.metrics = SchedulerMetrics(self.engine)
+        self.page = MetricsPage(self.metrics, lambda: (self.informers.changes, id(self.engine.framework)))
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
                                    busy=lambda: self.binder.in_flight >= BUSY_BINDINGS)
@@ -227,7 +230,6 @@ class Scheduler:
         log.info("ready nodes=%d pods=%d groups=%d", len(state.ledger.table), len(state.ledger.holdings), len(state.jobs))
         if self.ready is not None:
             self.ready.set()
-        self.metrics.ready = True
         async with asyncio.TaskGroup() as beside:
             if self.settings.status_writes:  # else no phase tells a gang that never stood from one that lost members
                 beside.create_task(self.results.finish_gangs(self.binder.find))
@@ -372,7 +374,7 @@ class Scheduler:
         self.metrics.refused_objects = self.informers.set_aside
         self.metrics.bad_configurations = self.configuration.refused
         self.metrics.refused_documents = {d.what: bool(d.refusal) for d in (self.configuration.own, self.configuration.devices)}
-        return await self.metrics.fresh_page()
+        return await self.page.fresh()
 
     def _waiting_for(self) -> list[str]:
         """The lists that are not complete yet. A stand-by that only waits for the lease is ready: else a rolling update,

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from pumice.apps.service.http import Handler
-from pumice.metrics.exposition import CONTENT_TYPE
-from pumice.metrics.process import process_lines
+from pumice.apps.service.process import read_process
+from pumice.metrics.process import process_families
+from pumice.metrics.text import CONTENT_TYPE, render
 
 
 def pages(
@@ -19,8 +20,8 @@ def pages(
     beside that."""
 
     async def show_metrics(_: web.Request) -> web.Response:
-        own = "".join(f"{line}\n" for line in process_lines()).encode()
-        return web.Response(body=own + await metrics(), headers={"Content-Type": CONTENT_TYPE})
+        own = render(process_families(read_process()))
+        return web.Response(body=own.encode() + await metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")

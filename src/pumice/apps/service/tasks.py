@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable
+from time import perf_counter
 from typing import Any
 
 from pumice.model.errors import PumiceError
@@ -36,6 +37,15 @@ async def first(*waits: Awaitable[Any]) -> int:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def in_slices(steps: Iterable[object], seconds: float) -> None:
+    """Take all the steps, and give way to others every so many seconds."""
+    began = perf_counter()
+    for _ in steps:
+        if perf_counter() - began > seconds:
+            await asyncio.sleep(0)
+            began = perf_counter()
 
 
 async def run_until(stop: asyncio.Event, *work: Coroutine[Any, Any, None]) -> None:

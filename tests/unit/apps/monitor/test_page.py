@@ -15,7 +15,7 @@ from kit.region_files import Proc, region_bytes, write
 from prometheus_client.parser import text_string_to_metric_families
 
 from pumice.apps.monitor import daemon as monitor
-from pumice.metrics.exposition import Family, render
+from pumice.metrics.text import Family, render
 from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 

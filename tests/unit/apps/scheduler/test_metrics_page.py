@@ -14,8 +14,8 @@ from kit.scheduler_daemon import CONF, Daemon, create, daemon
 from kit.virtual_time import run_virtually
 from prometheus_client.parser import text_string_to_metric_families
 
-from pumice.metrics import scheduler as scheduler_metrics
-from pumice.metrics.process import process_lines
+from pumice.apps.service.process import read_process
+from pumice.metrics.process import process_families
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
@@ -136,7 +136,7 @@ def test_the_process_tells_of_itself_by_the_usual_names(page: str) -> None:
 
 
 def test_where_the_system_does_not_tell_the_page_goes_without(tmp_path: Path) -> None:
-    assert list(process_lines(tmp_path)) == []
+    assert process_families(read_process(tmp_path)) == []
 
 
 def test_no_series_stands_twice(page: str) -> None:
@@ -169,19 +169,19 @@ def test_what_is_gone_leaves_no_series() -> None:
 def test_a_page_renders_the_cards_that_changed_and_nothing_when_nothing_did() -> None:
     async def story() -> None:
         async with daemon(node("n1", cards=4), node("n2", cards=4)) as running:
-            metrics = running.scheduler.metrics
-            first = await metrics.fresh_page()
+            metrics, page = running.scheduler.metrics, running.scheduler.page
+            first = await page.fresh()
             assert metrics.devices.rendered == 8
             await running.clock.sleep(100)
-            assert await metrics.fresh_page() is first
+            assert await page.fresh() is first
             await create(running.cluster, pod("a", mib=4000))
             await running.bind_all("a")
             await running.clock.sleep(1)
-            second = await metrics.fresh_page()
+            second = await page.fresh()
             assert metrics.devices.rendered == 9
             assert b'podName="a"' in second
             await heartbeat(running)
-            assert (await metrics.fresh_page()).count(b"\n") == second.count(b"\n")
+            assert (await page.fresh()).count(b"\n") == second.count(b"\n")
             assert metrics.devices.rendered == 9
 
     run_virtually(story())
@@ -193,10 +193,8 @@ async def heartbeat(running: Daemon) -> None:
     await running.clock.sleep(1)
 
 
-def test_rendering_gives_way_between_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_gives_way_between_nodes() -> None:
     """A scrape after many changes must not keep a cycle waiting for the whole page."""
-    monkeypatch.setattr(scheduler_metrics, "SLICE", 0.0)
-
     async def story() -> None:
         async with daemon(*(node(f"n{i}", cards=1) for i in range(5))) as running:
             turns = [0]
@@ -207,22 +205,22 @@ def test_rendering_gives_way_between_nodes(monkeypatch: pytest.MonkeyPatch) -> N
                     await asyncio.sleep(0)
 
             other = asyncio.create_task(others())
-            await running.scheduler.metrics.fresh_page()
+            running.scheduler.page.slice_ = 0.0
+            await running.scheduler.page.fresh()
             other.cancel()
             assert turns[0] >= 5
 
     run_virtually(story())
 
 
-def test_what_changes_while_a_page_is_made_is_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_metrics, "SLICE", 0.0)
-
+def test_what_changes_while_a_page_is_made_is_in_the_next_one() -> None:
     async def story() -> None:
         async with daemon(*(node(f"n{i}", cards=1) for i in range(5)), conf=WITH_DRF) as running:
-            metrics = running.scheduler.metrics
+            served = running.scheduler.page
+            served.slice_ = 0.0
             await create(running.cluster, group("old", minimum=1), pod("a", mib=1000, group="old"))
             await running.bind_all("a")
-            making = asyncio.create_task(metrics.fresh_page())
+            making = asyncio.create_task(served.fresh())
             while not making.done():
                 moved = running.scheduler.informers.changes
                 await running.cluster.patch(volcano.POD_GROUPS, "old", {"metadata": {"labels": {"n": str(moved)}}}, "default")
@@ -230,9 +228,9 @@ def test_what_changes_while_a_page_is_made_is_in_the_next_one(monkeypatch: pytes
             await running.cluster.delete(volcano.POD_GROUPS, "old", "default")
             await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
             await running.clock.sleep(1)
-            page = (await metrics.fresh_page()).decode()
+            page = (await served.fresh()).decode()
             assert "default/old" not in page
-            assert await metrics.fresh_page() == page.encode()
+            assert await served.fresh() == page.encode()
 
     run_virtually(story())
 
