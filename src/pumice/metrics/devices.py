@@ -125,7 +125,7 @@ def _card_lines(series: tuple[str, ...], where: str, total: int, usage: Usage, t
     cores = [last("podName", name, percent) for _, name, _, percent in held]
     spaces = [also("podNamespace", namespace) for namespace, _, _, _ in held]
     own_memory, own_cores = [*map(add, spaces, memory)], [*map(add, spaces, cores)]
-    if len({name for _, name, _, _ in held}) < len(held):  # upstream's labels lack the namespace: equal names share a series (D-43)
+    if len({pod[1] for pod in held}) < len(held):  # upstream's labels lack the namespace: equal names share a series (D-43)
         names = dict.fromkeys(name for _, name, _, _ in held)
         memory = [last("podName", name, sum(pod[2] for pod in held if pod[1] == name)) for name in names]
         cores = [last("podName", name, sum(pod[3] for pod in held if pod[1] == name)) for name in names]

@@ -12,7 +12,7 @@ from pumice.engine.plugins.drf import Drf
 from pumice.engine.plugins.proportion import Proportion
 from pumice.engine.state.jobs import Job, QueueState, Status, Task
 from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector
-from pumice.metrics.text import Family, Lines, Rendered, counter, each, ending, form, gauge
+from pumice.metrics.text import Family, Lines, Rendered, counter, each, ending, gauge
 
 _QUEUE_PARTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
 _FAMILIES = (
@@ -22,7 +22,6 @@ _FAMILIES = (
     ("volcano_job_share", "Dominant share of a job"),
 )
 _DURATION, _START, _LAST, _SHARE = (name for name, _ in _FAMILIES)
-_JOB, _ANY_JOB = form("job_name", "queue", "job_namespace"), form("job_ns", "job_id")
 
 BLOCK = 256
 """Jobs whose lines are made without a look at the time."""
@@ -118,14 +117,17 @@ def queue_families(engine: Engine) -> Iterator[Family]:
 
 
 def _render(jobs: list[Job], into: tuple[list[str], ...]) -> None:
-    """Append the lines of some jobs, per family. Names need no escaping: Kubernetes lets nothing into them that would."""
+    """Append the lines of some jobs, per family. Names need no escaping: Kubernetes lets nothing into them that would.
+
+    The labels are written out here: a format that is put together at run time takes four times as long.
+    """
     durations, starts, lasts, shares = into
     stood = [job for job in jobs if job.scheduled_at]
-    labels = [_JOB % (job.name, job.queue.name, job.namespace) for job in stood]
+    labels = [f'job_name="{job.name}",queue="{job.queue.name}",job_namespace="{job.namespace}"' for job in stood]
     durations += each(_DURATION, labels, [_ending((job.scheduled_at - job.created) * 1000) for job in stood])
     starts += each(_START, labels, [_ending(job.created) for job in stood])
     lasts += each(_LAST, labels, [_ending(job.scheduled_at) for job in stood])
-    shares += each(_SHARE, [_ANY_JOB % (job.namespace, job.key) for job in jobs], [_ending(job.share) for job in jobs])
+    shares += each(_SHARE, [f'job_ns="{job.namespace}",job_id="{job.key}"' for job in jobs], [_ending(job.share) for job in jobs])
 
 
 @lru_cache(8192)

@@ -119,11 +119,6 @@ def labels_text(labels: Iterable[tuple[str, str]]) -> str:
     return ",".join([f'{key}="{escape(value)}"' for key, value in labels])
 
 
-def form(*labels: str) -> str:
-    """Labels to be filled in by ``%`` with values that need no escaping."""
-    return ",".join([f'{key}="%s"' for key in labels])
-
-
 def also(label: str, value: str) -> str:
     """A further label, whose value needs no escaping."""
     return f',{label}="{value}"'
