@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World, conf
 from kit.objects import group, node, pod
+from kit.storage_objects import claim, storage_class, store, using, volume
 
 Json = dict[str, Any]
 ZONE, HOST = "zone", "kubernetes.io/hostname"
@@ -123,3 +124,15 @@ def test_two_pods_that_exclude_each_other_are_not_promised_one_place(shape: Json
     world.delete_pod("goes")
     world.settle()
     assert [world.node_of(f"p{n}") for n in range(2)] == ["", ""]
+
+
+def test_a_pod_with_a_claim_that_waited_before_anybody_shunned_it_is_kept_away_all_the_same() -> None:
+    """Its class was made while labels mattered to nobody."""
+    world = World(conf("priority", "gang", "predicates"))
+    store(world, storage_class("s"), claim("c", kind="s", volume="v"), volume("v", claimed="c", nodes=("n1",)))
+    world.add(using("shunned", "c", labels={"app": "c"}))
+    world.add(pod("shuns", cpu="1", priority=9, affinity=far(term(HOST, app="c"))))
+    world.add(node("n1"))
+    world.settle()
+    assert world.node_of("shuns") == "n1"
+    assert world.node_of("shunned") == ""

@@ -174,8 +174,8 @@ class Classes:
         found = self._known.get(key)
         if found is None:
             found = self._new_class(key, kind, kind.constraints, asks, refusals, images)
-            if kind.constraints.topological or self.labels_matter:
-                found.base = self._base(found, kind, images)
+        if found.base is found and (kind.constraints.topological or self.labels_matter):  # labels may matter since it was made
+            found.base = self._base(found, kind, images)
         if plain and not refusals:  # a refusal names the container
             kind.cls = found
         return found
