@@ -107,14 +107,11 @@ def nvidia(
     """Share this node's NVIDIA cards: volcano.sh/vgpu-number, vgpu-memory and vgpu-cores."""
     if mig_strategy != "none":
         raise BadInput(f"--mig-strategy {mig_strategy}: only none is served; set operatingmode mig in the node ConfigMap")
-    address, port = _health_address(health_bind_address)
     settings = vgpu_plugin.Settings(
-        node_name=node_name(node),
-        device_plugin_dir=_plugin_dir(kubelet_socket),
+        **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
         hook_path=hook_path,
         lock_dir=lock_dir,
         library=library or own_library(),
-        nvml=nvml,
         advertise=advertise.value,
         handshake=handshake.value,
         config_namespace=device_config_namespace,
@@ -130,12 +127,6 @@ def nvidia(
             mofed=mofed_enabled,
             strict_disable=disable_control_strict,
         ),
-        wait_for_driver=not fail_on_init_error,
-        disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
-        enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
-        health_address=address,
-        health_port=port,
-        booking_dirs=booking_dirs(os.environ),
     )
     run_daemon(vgpu_plugin.run, settings, kubeconfig, log_level)
 
@@ -160,18 +151,9 @@ def gpushare(
         raise BadInput(f"--gpu-strategy {gpu_strategy!r}: use {' or '.join(SHARE_STRATEGIES)}")
     if config_file is not None:
         _check_config_file(config_file)
-    address, port = _health_address(health_bind_address)
     settings = gpushare_plugin.Settings(
-        node_name=node_name(node),
-        device_plugin_dir=_plugin_dir(kubelet_socket),
+        **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
         legacy=Legacy(gpu_strategy, gpu_memory_factor),
-        nvml=nvml,
-        wait_for_driver=not fail_on_init_error,
-        disable_health_checks=os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
-        enable_health_checks=os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
-        health_address=address,
-        health_port=port,
-        booking_dirs=booking_dirs(os.environ),
     )
     run_daemon(gpushare_plugin.run, settings, kubeconfig, log_level)
 
@@ -185,8 +167,20 @@ def own_library() -> Path | None:
     return None
 
 
-def _health_address(text: str) -> tuple[str, int]:
-    return bind_address(text, "--health-bind-address") if text else ("", 0)
+def _common(node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool, health_address: str) -> dict[str, Any]:
+    """What is said of a plugin whatever its brand, as PluginSettings has it."""
+    address, port = bind_address(health_address, "--health-bind-address") if health_address else ("", 0)
+    return {
+        "node_name": node_name(node),
+        "device_plugin_dir": _plugin_dir(kubelet_socket),
+        "nvml": nvml,
+        "wait_for_driver": not fail_on_init_error,
+        "disable_health_checks": os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
+        "enable_health_checks": os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+        "health_address": address,
+        "health_port": port,
+        "booking_dirs": booking_dirs(os.environ),
+    }
 
 
 def _plugin_dir(socket: Path) -> Path:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from kit.node_objects import NODE, A, B, gives, pod_object
 from kit.node_world import until
-from tests.unit.apps.node.test_device_plugin import NUMBER, in_a_world
+from tests.unit.apps.node.test_vgpu_plugin import NUMBER, in_a_world
 
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
 from pumice.adapters.bookings.foreign import ForeignPrograms, booking_dirs
