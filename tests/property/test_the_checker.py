@@ -6,7 +6,6 @@ A checker that never complains proves nothing; what is broken here is what the p
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from kit.history.engine_door import EngineDoor
 from kit.history.runner import OPEN, draw
 from kit.objects import pod
 
+from pumice.engine.cycle import trying
 from pumice.engine.framework import Framework
 from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.plugins import predicates
@@ -92,15 +92,14 @@ def every_gang_is_ready(patch: pytest.MonkeyPatch) -> None:
 
 
 def gates_are_open(patch: pytest.MonkeyPatch) -> None:
-    allocate = import_module("pumice.engine.cycle.actions.allocate")  # the package has a function of that name
-    honest = allocate._pending
+    honest = trying.pending
 
     def all_of_them(cycle: Any, job: Any) -> Any:
         for task in job.pending.values():
             task.gated = False
         return honest(cycle, job)
 
-    patch.setattr(allocate, "_pending", all_of_them)
+    patch.setattr(trying, "pending", all_of_them)
 
 
 @pytest.mark.parametrize(("broken", "promise"), [

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.cycle.cycle import Cycle, Plan
+from pumice.engine.cycle.run import run
 from pumice.engine.framework import Framework
 from pumice.engine.placing.placer import Placer
 from pumice.engine.plugins.deviceshare import device_arguments
@@ -93,7 +94,7 @@ class Engine:
         left over stays active for the next one."""
         uuid = str(UUID(int=(dice or Random(int(now * 1e6))).getrandbits(128), version=4))
         cycle = Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick, now if wall is None else wall)
-        return cycle.run(self.actions)
+        return run(cycle, self.actions)
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.unplaced import never
 from pumice.engine.effects import Effect, Event, GroupStatus, PodCondition, QueueAllocated
 from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status, Task
 from pumice.engine.state.resources import render
@@ -18,9 +18,6 @@ from pumice.wire.volcano import (
     stamp,
 )
 
-if TYPE_CHECKING:
-    from pumice.engine.cycle.cycle import Cycle
-
 REWRITE_AFTER = 30.0
 """Seconds between two writes of a pod's condition when only the numbers in its text have changed (spec 25)."""
 
@@ -34,6 +31,8 @@ def close(cycle: Cycle) -> list[Effect]:
             continue
         job.settle()
         queues.add(job.queue.name)
+        if job in cycle.gangs:
+            _gang(cycle, job, cycle.gangs[job])
         effects.extend(_tasks(cycle, job))
         effects.extend(_group(cycle, job))
     effects.extend(_queues(cycle, queues))
@@ -92,6 +91,21 @@ def pod_message(job: Job, task: Task) -> str:
     return task.error or job.refusal or job_text(job)
 
 
+def _gang(cycle: Cycle, job: Job, lacks: int | None) -> None:
+    """Whether its gang stands, as its PodGroup says it (spec 13.2): one condition per type, replaced in place."""
+    if lacks is None:
+        said = ("Scheduled", "tasks in gang are ready to be scheduled", "")
+    elif is_told(cycle, job):
+        cycle.measures.unready.append(job.key)
+        text = f"{lacks}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
+        said = ("Unschedulable", "NotEnoughResources", text)
+    else:
+        return
+    type_, reason, message = said
+    found = PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.wall), reason, message)
+    job.conditions = {**job.conditions, type_: found}
+
+
 def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
     if job not in cycle.tried and job not in cycle.blocked and job not in cycle.explained:
         return []
@@ -101,7 +115,7 @@ def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
             continue
         if task.retry_at > cycle.now:
             continue  # its SchedulerError says more
-        if not task.error and cycle.never(task):
+        if not task.error and never(task):
             task.error = cycle.placer.why(task.cls).text  # whatever queue or gang say, a pod that can never run hears that first
         reason, message = pod_reason(task), pod_message(job, task)
         if task.told == (reason, message):
@@ -161,24 +175,6 @@ def is_told(cycle: Cycle, job: Job) -> bool:
     """Whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it all."""
     learnt = job in cycle.tried or job in cycle.blocked or job in cycle.explained or not job.pending
     return learnt and not any(task.puzzling for task in job.pending.values())
-
-
-def say_gang_stands(cycle: Cycle, job: Job) -> None:
-    _set(job, "Scheduled", "tasks in gang are ready to be scheduled", "", cycle)
-
-
-def say_gang_lacks(cycle: Cycle, job: Job, members: int) -> None:
-    """What its PodGroup says while it waits (spec 13.2), unless this cycle learnt nothing of it."""
-    if is_told(cycle, job):
-        cycle.measures.unready.append(job.key)
-        text = f"{members}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
-        _set(job, "Unschedulable", "NotEnoughResources", text, cycle)
-
-
-def _set(job: Job, type_: str, reason: str, message: str, cycle: Cycle) -> None:
-    """One condition per type, replaced in place."""
-    found = PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.wall), reason, message)
-    job.conditions = {**job.conditions, type_: found}
 
 
 def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.statement import Statement
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Choice
 from pumice.engine.state.classes import PodClass
@@ -40,17 +41,15 @@ class EngineOracle:
         return "" if choice is None else choice.node
 
     def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
-        ledger, cls = self.state.ledger, self.state.classes.of(pod)
-        taken = [(ledger.holdings[uid], ledger.holdings[uid].state) for uid in gone if uid in ledger.holdings]
-        for holding, _ in taken:
-            ledger.release(holding.uid)
+        cls = self.state.classes.of(pod)
+        statement = Statement(self.state, self.engine.framework)
+        for uid in gone:
+            statement.lift(uid)
         try:
-            with self.payer.asked(cls, gone) if self.payer else nullcontext() as accept:
+            with self.payer.asked(cls) if self.payer else nullcontext() as accept:
                 return self.engine.placer.choose(cls, only=node, accept=accept) is not None
         finally:
-            for holding, hold in taken:
-                ledger.confirm(holding)
-                holding.state = hold
+            statement.rollback()
 
     def crowded(self, pod: Pod) -> Sequence[str]:
         """Nodes whose refusal is not final, those with the smallest shortage first, as a part of what is wanted."""
@@ -91,17 +90,14 @@ class Payer:
         return cls(engine, task, task.job.queue, now)
 
     @contextmanager
-    def asked(self, cls: PodClass, gone: Sequence[str] = ()) -> Iterator[Accept]:
-        """Inside, the queue's books hold the pod as one of that class, and nothing of its pods ``gone``. Yields whether the
-        queue may be charged for a choice of cards."""
-        state, queue = self.engine.state, self.queue
+    def asked(self, cls: PodClass) -> Iterator[Accept]:
+        """Inside, the queue's books hold the pod as one of that class. Yields whether the queue may be charged for a choice of
+        cards."""
+        queue = self.queue
         counted_out = self.task.cls.demand if self.task.aside or (self.task.job and self.task.job.stalled) else ()
-        left = [task for uid in gone if (task := state.tasks.get(uid)) and task.job and task.job.queue is queue]
         self._exchange(self.task.cls, cls)
         subtract(queue.aside, counted_out)
         queue.version += 1
-        for task in left:
-            subtract(queue.allocated, task.amounts.items())
         opened = False
 
         def pays(choice: Choice) -> bool:
@@ -117,8 +113,6 @@ class Payer:
             self._exchange(cls, self.task.cls)
             add(queue.aside, counted_out)
             queue.version += 1
-            for task in left:
-                add(queue.allocated, task.amounts.items())
 
     def short(self) -> str:
         """By which of its own limits the queue cannot take the pod as it is, whatever its cards; empty where it can."""

@@ -13,6 +13,7 @@ from pumice.engine.plugins.contract import Verdict
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.selectors import Requirement
 from pumice.engine.state.state import State
+from pumice.engine.state.volume_options import VolumeOptions
 from pumice.engine.state.volumes import ZONE_LABELS, Claim
 
 Mask = NDArray[np.bool_]
@@ -102,67 +103,12 @@ def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
         yield Verdict(take(~_found(state, unbound, by_room=True)), text, final=True, abort=True)
 
 
-def choices(state: State, cls: PodClass, node: str) -> dict[str, str]:
-    """Which volume each unbound claim of the pod gets on that node; empty: one is made there."""
-    known = [state.volumes.claims.get(key) for key in cls.constraints.claim_keys]
-    claims = [claim for claim in known if claim is not None and not claim.bound]
-    row = state.ledger.table.row_of.get(node)
-    return _Options(state, claims, by_room=True).at(row) or {} if claims and row is not None else {}
-
-
 def _found(state: State, claims: list[Claim], *, by_room: bool = False) -> Mask:
     """Rows on which each claim gets a volume of its own, or one can be made there; ``by_room``: of that size."""
-    options = _Options(state, claims, by_room=by_room)
+    options = VolumeOptions(state.ledger, state.volumes, claims, by_room=by_room)
     if not any(options.free.values()):
         return np.asarray(np.logical_and.reduce(list(options.made.values())))
     found = np.zeros(state.ledger.table.capacity, bool)
     for row in state.ledger.table.row_of.values():
         found[row] = options.at(row) is not None
     return found
-
-
-class _Options:
-    """For some unbound claims, the free volumes (smallest first) with the rows they may be used on, and the rows on which one
-    can be made."""
-
-    def __init__(self, state: State, claims: list[Claim], *, by_room: bool) -> None:
-        labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
-        self.claims = sorted(claims, key=lambda claim: claim.size)
-        self.made = {claim.key: _provisioned(state, claim, by_room=by_room) for claim in claims}
-        self.free = {
-            claim.key: [
-                (v.name, np.ones(capacity, bool) if v.affinity is None else labels.match_any(v.affinity)[:capacity])
-                for v in state.volumes.candidates(claim)
-            ]
-            for claim in claims
-        }  # fmt: skip
-
-    def at(self, row: int) -> dict[str, str] | None:
-        """Claim to volume on one row; None where some claim finds nothing."""
-        taken: dict[str, str] = {}
-        for claim in self.claims:
-            mine = next((name for name, fits in self.free[claim.key] if fits[row] and name not in taken.values()), "")
-            if not mine and not self.made[claim.key][row]:
-                return None
-            taken[claim.key] = mine
-        return taken
-
-
-def _provisioned(state: State, claim: Claim, *, by_room: bool) -> Mask:
-    """Rows for which the claim's class makes volumes; ``by_room``: of that size."""
-    labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
-    made_by = state.volumes.classes.get(claim.storage_class)
-    if made_by is None or not made_by.provisions:
-        return np.zeros(capacity, bool)
-    rows = np.ones(capacity, bool)
-    if made_by.topologies is not None:
-        rows &= labels.match_any(made_by.topologies)[:capacity]
-    if claim.selected_node:  # its volume is being made for that node
-        at = np.zeros(capacity, bool)
-        row = state.ledger.table.row_of.get(claim.selected_node)
-        if row is not None:
-            at[row] = True
-        rows &= at
-    if by_room and (room := state.volumes.room(claim)) is not None:
-        rows &= labels.match_any(room)[:capacity]
-    return rows

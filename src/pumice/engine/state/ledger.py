@@ -145,11 +145,21 @@ class Ledger:
         self._take(holding)
         return True
 
+    def lift(self, uid: str) -> Receipt | None:
+        """Take a pod off the books for as long as a question is asked. None when it holds nothing."""
+        holding = self.holdings.get(uid)
+        if holding is None:
+            return None
+        self._take(holding)
+        return self._receipt(uid, "lift", holding)
+
     def undo(self, receipt: Receipt) -> None:
         """Take one operation back: the holding is again what it was before, bit for bit."""
         holding = self.holdings.get(receipt.uid)
         if receipt.operation == "pipeline":
             self.unpipeline(receipt.uid)
+        elif receipt.operation == "lift" and receipt.before is not None:
+            self._put(receipt.before)
         elif receipt.operation == "reserve":
             if holding is not None:
                 self._take(holding, gain=False)

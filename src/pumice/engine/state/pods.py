@@ -224,10 +224,14 @@ class Pods:
             return None
         receipt = self.ledger.terminate(uid)
         if receipt is not None:
-            self._evictions[uid] = (receipt, task.status)
+            self.expect_end(receipt, task.status)
         task.job.move(task, Status.RELEASING)
         self.agenda.look_at(task.job)
         return task
+
+    def expect_end(self, receipt: Receipt, shown: Status) -> None:
+        """A pod was terminated in the ledger, and the watch still shows it as that."""
+        self._evictions[receipt.uid] = (receipt, shown)
 
     def eviction_refused(self, uid: str) -> Task | None:
         """The pod stays after all: it is again what the watch last showed. None when it is going all the same."""

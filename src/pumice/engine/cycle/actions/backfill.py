@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pumice.engine.cycle.cycle import Cycle, Statement
+from pumice.engine.cycle.concluding import commit, discard
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.queueing import candidates, queues
+from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job, Status, Task
 
 
 def backfill(cycle: Cycle) -> None:
     framework = cycle.framework
     found: list[tuple[Job, list[Task]]] = []
-    standing = {statement.job for statement in cycle.standing}
-    for queue in sorted(cycle.queues(), key=framework.queue_key):
+    for queue in sorted(queues(cycle), key=framework.queue_key):
         if not queue.open:
             continue
         jobs = [
-            job for job in cycle.candidates(queue)
-            if job.pending_best_effort and not job.is_pending() and job not in standing and framework.job_valid(job) is None
+            job for job in candidates(cycle, queue)
+            if job.pending_best_effort and not job.is_pending() and job not in cycle.standing and framework.job_valid(job) is None
         ]  # fmt: skip
         for job in sorted(jobs, key=framework.job_key):
             tasks = [
@@ -27,15 +29,15 @@ def backfill(cycle: Cycle) -> None:
         if cycle.out_of_time():
             return
         cycle.tried[job] = None
-        statement = Statement(cycle, job)
+        statement = cycle.statement()
         for task in tasks:
             task.trial = None
             choice = cycle.placer.choose(task.cls)
             if choice is None:
-                cycle.refused(task, amid_gang=bool(statement.steps))
+                refused(cycle, task, amid_gang=bool(statement.steps))
                 continue
-            statement.allocate(task, choice)
+            statement.place(task, choice)
         if framework.job_ready(job) and job.counts[Status.ALLOCATED]:
-            statement.commit()
+            commit(cycle, job, statement)
         else:
-            statement.discard()
+            discard(cycle, job, statement)

@@ -1,0 +1,58 @@
+"""What no queue can take within its share is lent (part of allocate)."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from pumice.engine.cycle import trying
+from pumice.engine.cycle.concluding import commit, discard
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.queueing import Line
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.queues import QueueState
+
+
+def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
+    """Shares are parts of everything, pods and gangs are whole: what no queue can take within its share would lie idle for
+    ever. It is lent pod by pod (gang by gang), to the queue that comes least over its share by it first, of equal ones to the
+    one that was lent something longest ago, as far as the plugins lend (``LimitsQueues.lends``)."""
+    framework, state = cycle.framework, cycle.state
+    waiting: dict[QueueState, list[Job]] = {}
+    for job in cycle.short_of_share:
+        if job.pending and job not in cycle.standing:
+            waiting.setdefault(job.queue, []).append(job)
+    lines = {queue: Line(framework, jobs) for queue, jobs in waiting.items()}
+    order: list[tuple[Any, QueueState]] = []
+
+    def line_up(queue: QueueState) -> None:
+        excess = framework.excess(queue, lines[queue].first.unit())
+        heapq.heappush(order, ((-queue.priority, excess, queue.lent, framework.queue_key(queue)), queue))
+
+    for queue in lines:
+        line_up(queue)
+    while order:
+        if cycle.out_of_time():
+            state.agenda.lend_later()
+            return
+        _, queue = heapq.heappop(order)
+        job = lines[queue].leave()
+        if framework.lends(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
+            state.groups.lent(queue)
+            if job.pending:
+                lines[queue].join(job)
+        if lines[queue]:
+            line_up(queue)
+
+
+def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
+    """Place one pod, or the gang. What the job was refused for before still stands where that fails."""
+    refusal, job.refusal = job.refusal, ""
+    statement = cycle.statement()
+    trying.place(cycle, job, statement, trying.pending(cycle, job), failed_roles, beyond=True)
+    if statement.steps and cycle.framework.job_ready(job):
+        commit(cycle, job, statement)
+        return True
+    discard(cycle, job, statement)
+    job.refusal = refusal
+    return False

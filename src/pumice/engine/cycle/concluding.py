@@ -1,0 +1,93 @@
+"""What becomes of a job's statement: it is committed, stands until the cycle ends, or is taken back (spec volcano-core 8)."""
+
+from __future__ import annotations
+
+from pumice.engine import effects
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.statement import Evict, Place, Promise, Statement
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.tasks import Status
+from pumice.engine.state.volume_options import volumes_for
+
+
+def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
+    """Commit what stands, keep what will stand, take back the rest. True: it is committed."""
+    if not statement.steps:
+        return False
+    if cycle.framework.job_ready(job):
+        commit(cycle, job, statement)
+        return True
+    if cycle.framework.job_pipelined(job):
+        stand(cycle, job, statement)
+    else:
+        discard(cycle, job, statement)
+    return False
+
+
+def discard(cycle: Cycle, job: Job, statement: Statement) -> None:
+    """Take everything back; each pod remembers where it would have gone."""
+    cycle.discarded[job] = None
+    cycle.placer.reconsider(t.cls for t in job.pending.values())
+    _remember(statement)
+    statement.rollback()
+
+
+def stand(cycle: Cycle, job: Job, statement: Statement) -> None:
+    """Neither committed nor discarded: the gang would be whole once something is released."""
+    _remember(statement)
+    cycle.standing[job] = statement
+
+
+def commit(cycle: Cycle, job: Job, statement: Statement) -> None:
+    """Hand what was placed to the binder and who was evicted to the world; what was promised stays until the cycle ends."""
+    # A gang that stood once gets single members back as they come; one that never did stands or falls with each of them.
+    together = sum(isinstance(step, Place) for step in statement.steps) > 1 or not job.stood
+    gang = job.key if job.min_available > 1 and together else ""
+    for step in statement.steps:
+        if isinstance(step, Place):
+            _bind(cycle, step, gang)
+        elif isinstance(step, Evict):
+            _evict(cycle, step)
+    if not job.scheduled_at:
+        job.scheduled_at = cycle.wall
+        cycle.measures.jobs.append(max(0.0, cycle.wall - job.created))
+    cycle.state.agenda.look_at(job)
+    statement.steps = [step for step in statement.steps if isinstance(step, Promise)]
+    _remember(statement)
+    cycle.promises.append(statement)
+
+
+def _remember(statement: Statement) -> None:
+    for step in statement.steps:
+        if isinstance(step, Place | Promise):
+            step.task.trial = (step.task.status, step.choice.node)
+
+
+def _bind(cycle: Cycle, step: Place, gang: str) -> None:
+    state, task, choice = cycle.state, step.task, step.choice
+    assert task.job is not None
+    state.ledger.assume(task.uid)
+    task.job.move(task, Status.BINDING)
+    task.trial = None
+    annotations: dict[str, str] = {}
+    for grant in choice.grants:
+        family = state.ledger.books[grant.family].family
+        annotations.update(family.annotations(grant, int(cycle.wall * 1e9)))
+    volumes: dict[str, str] = {}
+    if task.cls.constraints.claims:
+        volumes = volumes_for(state.ledger, state.volumes, task.cls, choice.node)
+        state.volumes.promise(volumes)
+    cycle.effects.append(
+        effects.Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang, tuple(volumes.items()),
+                     cycle.uuid)
+    )  # fmt: skip
+    cycle.measures.placed += 1
+    cycle.measures.assumed.append(max(0.0, cycle.wall - task.created))
+
+
+def _evict(cycle: Cycle, step: Evict) -> None:
+    task = step.task
+    assert task.job is not None
+    cycle.state.pods.expect_end(step.receipt, step.before.status)
+    cycle.state.agenda.look_at(task.job)
+    cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, step.reason))

@@ -1,0 +1,155 @@
+"""A statement: tentative steps on the live books, taken back to any mark (spec volcano-core 8).
+
+Each step is a value: what was done to which pod, the ledger's receipt for it, and what the pod was before. There is one undo for
+all of them, last step first, after which ledger, job and queue are what they were. What becomes of a statement is decided
+elsewhere (``concluding``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, NewType
+
+from pumice.engine.framework import Framework
+from pumice.engine.placing.placer import Choice
+from pumice.engine.state.ledger import Holding, Receipt
+from pumice.engine.state.resources import Vector
+from pumice.engine.state.state import State
+from pumice.engine.state.tasks import Status, Task
+
+Mark = NewType("Mark", int)
+START = Mark(0)
+
+
+class Before(NamedTuple):
+    """What a step changes of a pod of ours."""
+
+    status: Status
+    node: str
+    charged: Vector | None
+    hopeless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The pod takes what is idle."""
+
+    task: Task
+    receipt: Receipt
+    before: Before
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The pod is promised what is being released."""
+
+    task: Task
+    receipt: Receipt
+    before: Before
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """The pod shall go: it stays charged on its node, what it holds can be promised, and its queue has its share back."""
+
+    task: Task
+    receipt: Receipt
+    before: Before
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """The pod is off the books, for a question. ``task`` is None for one of another scheduler."""
+
+    task: Task | None
+    receipt: Receipt
+    before: Before | None
+
+
+Step = Place | Promise | Evict | Lift
+
+
+@dataclass(slots=True)
+class Statement:
+    """Steps in the order in which they were taken."""
+
+    state: State
+    framework: Framework
+    steps: list[Step] = field(default_factory=list)
+
+    def place(self, task: Task, choice: Choice) -> None:
+        """Reserve the chosen cards and node for a pending pod."""
+        before = _before(task)
+        receipt = self.state.ledger.reserve(_holding(task, choice))
+        task.charged = self.state.charges.of(task.cls, choice.grants)
+        _move(task, Status.ALLOCATED, choice.node, hopeless=False)
+        self.steps.append(Place(task, receipt, before, choice))
+        self.framework.placed(task)
+
+    def promise(self, task: Task, choice: Choice) -> None:
+        """Promise a pending pod a place that is not free yet."""
+        before = _before(task)
+        receipt = self.state.ledger.pipeline(_holding(task, choice))
+        _move(task, Status.PIPELINED, choice.node, hopeless=task.hopeless)
+        self.steps.append(Promise(task, receipt, before, choice))
+        self.framework.placed(task)
+
+    def evict(self, task: Task, reason: str) -> bool:
+        """Let a pod go that holds a place. False: it holds none for good, or goes already."""
+        before = _before(task)
+        receipt = None if task.status is Status.ALLOCATED else self.state.ledger.terminate(task.uid)
+        if receipt is None:
+            return False
+        _move(task, Status.RELEASING, task.node, hopeless=task.hopeless)
+        self.steps.append(Evict(task, receipt, before, reason))
+        return True
+
+    def lift(self, uid: str) -> None:
+        """Take a pod off the books, whoever scheduled it."""
+        receipt, task = self.state.ledger.lift(uid), self.state.tasks.get(uid)
+        if receipt is None:
+            return
+        before = None if task is None else _before(task)
+        if task is not None:
+            _move(task, Status.RELEASING, task.node, hopeless=task.hopeless)
+        self.steps.append(Lift(task, receipt, before))
+
+    def mark(self) -> Mark:
+        return Mark(len(self.steps))
+
+    def rollback(self, mark: Mark = START) -> list[Step]:
+        """Take back whatever was done since the mark. Returns it, in the order of the undoing."""
+        undone = []
+        while len(self.steps) > mark:
+            step = self.steps.pop()
+            self._undo(step)
+            undone.append(step)
+        return undone
+
+    def _undo(self, step: Step) -> None:
+        self.state.ledger.undo(step.receipt)
+        task, before = step.task, step.before
+        if task is None or before is None:
+            return
+        _move(task, before.status, before.node, hopeless=before.hopeless)
+        if isinstance(step, Place | Promise):
+            self.framework.removed(task)
+        task.charged = before.charged
+
+
+def _before(task: Task) -> Before:
+    return Before(task.status, task.node, task.charged, task.hopeless)
+
+
+def _holding(task: Task, choice: Choice) -> Holding:
+    return Holding(task.uid, choice.node, task.request, choice.grants, marks=task.marks, features=task.features)
+
+
+def _move(task: Task, status: Status, node: str, *, hopeless: bool) -> None:
+    task.node = node
+    if task.job is not None:
+        task.job.mark(task, gated=task.gated, hopeless=hopeless)
+        task.job.move(task, status)

@@ -1,0 +1,126 @@
+"""Trying the pods of one job: what may be placed is, of the rest it is known why not (spec volcano-core 10.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.statement import Statement
+from pumice.engine.cycle.unplaced import refused
+from pumice.engine.placing.placer import Choice
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.queues import QueueState
+from pumice.engine.state.resources import Vector
+from pumice.engine.state.tasks import Status, Task
+
+CHUNK = 64
+"""Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
+
+
+def pending(cycle: Cycle, job: Job) -> list[Task]:
+    """Tasks to try, in task order, last one first (they are popped from the end). Those that request nothing are left to
+    backfill, unless the others need them to be a gang: then they come after them."""
+    tasks = [t for t in job.pending.values() if not t.gated and t.retry_at <= cycle.now]
+    if job.pending_best_effort:
+        asking = [t for t in tasks if not t.best_effort]
+        if len(asking) < len(tasks) and (not asking or cycle.framework.job_ready(job)):
+            tasks = asking
+    for task in tasks:
+        task.trial = None
+    if len(tasks) > 1:
+        tasks.sort(key=lambda task: (task.best_effort, cycle.framework.task_key(task)), reverse=True)
+    return tasks
+
+
+def place(
+    cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
+) -> None:
+    """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded, and other pods
+    of its role are not tried in this cycle. ``beyond`` its queue's share no more is placed than the job needs to go on."""
+    framework, placer = cycle.framework, cycle.placer
+    may = framework.lends if beyond else framework.allocatable
+    was_ready = framework.job_ready(job)
+    extra = 0
+    while tasks:
+        task = tasks.pop()
+        if task.best_effort and framework.job_ready(job):
+            continue
+        if not may(job.queue, task.cls.amounts):
+            # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
+            if placer.choose(task.cls) is None:
+                refused(cycle, task, amid_gang=bool(statement.steps))
+            else:
+                _too_dear(cycle, task, task.cls.amounts)
+            continue
+        if task.role and task.role in failed_roles:
+            task.puzzling = False
+            task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
+            continue
+        price = _Price(cycle, task, may) if task.cls.quota_known_late else None
+        accept = None if price is None else price.accepted
+        choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
+        choice = choice or placer.choose(task.cls, accept=accept)
+        # Nothing is free: where somebody made room for it, it may still be on its way.
+        future = placer.choose_future(task.cls, task.nominated) if choice is None and task.nominated else None
+        if choice is None and future is None and price is not None and price.declined is not None:
+            _too_dear(cycle, task, price.declined)
+            continue
+        if choice is not None:
+            statement.place(task, choice)
+        elif (future := future or placer.choose_future(task.cls)) is not None:
+            statement.promise(task, future)
+        else:
+            refused(cycle, task, amid_gang=bool(statement.steps))
+            failed_roles.add(task.role)
+            if not _go_on(job, failed_roles, tasks):
+                return
+            continue
+        if framework.job_ready(job):
+            extra += 1
+            if not was_ready or beyond or extra >= CHUNK:
+                return
+
+
+@dataclass(slots=True)
+class _Price:
+    """What cards come to for a queue that pays by memory: known only once they are chosen (``PodClass.quota_known_late``)."""
+
+    cycle: Cycle
+    task: Task
+    may: Callable[[QueueState, Vector], bool]
+    declined: Vector | None = None
+
+    def accepted(self, choice: Choice) -> bool:
+        assert self.task.job is not None
+        amounts = self.cycle.state.charges.of(self.task.cls, choice.grants)
+        if amounts is None:
+            return True  # what the class says was looked at before
+        if self.may(self.task.job.queue, amounts):
+            return True
+        self.declined = amounts
+        return False
+
+
+def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
+    job = task.job
+    assert job is not None
+    short = cycle.framework.short_of(job.queue, task, amounts)
+    text = f"queue {job.queue.name} has no room left for it" + (f" ({short})" if short else "")
+    task.error, task.puzzling = text, False
+    cycle.blocked[job] = f"queue {job.queue.name} has no room left"
+    cycle.short_of_share[job] = None
+
+
+def _go_on(job: Job, failed: set[str], rest: list[Task]) -> bool:
+    """After a failure: can the job still become ready with the tasks that are left? (spec 10.2)"""
+    total, least = len(job.tasks), job.min_available
+    if least == total:
+        return False
+    if least < sum(job.role_minimum.values()):
+        untried = sum(1 for task in rest if task.role not in failed or not task.role)
+        return job.ready_count + untried >= least
+    if any(role in job.role_minimum for role in failed):
+        have = job.role_counts((Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING))
+        return all(have.get(role, 0) >= job.role_minimum.get(role, 0) for role in failed)
+    return True

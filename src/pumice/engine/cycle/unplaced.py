@@ -1,0 +1,52 @@
+"""Pods that no node took: why, worked out beside the placing, and what follows from there being no hope."""
+
+from __future__ import annotations
+
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.state.tasks import Status, Task
+
+
+def never(task: Task) -> bool:
+    """Whether the pod can never be placed as it is written."""
+    return bool(task.cls.refusals or task.request.refused)
+
+
+def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False) -> None:
+    """No node took the pod; why is worked out later, once per class (``explain``), or at once while the rest of its
+    gang holds the room that it lacks."""
+    if amid_gang:
+        task.puzzling, task.error = False, cycle.placer.why(task.cls).text
+        _despair(cycle, task, cycle.placer.hopeless(task.cls))
+        return
+    cycle.state.agenda.ask_why(task)
+
+
+def explain(cycle: Cycle) -> None:
+    """Work out reasons while there is time; at least one class per cycle. The rest waits for the next cycle."""
+    state, begin = cycle.state, cycle.tick()
+    for cls in list(state.agenda.unexplained):
+        tasks = state.agenda.take_unexplained(cls)
+        pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
+        if not pending:
+            continue
+        why = cycle.placer.why(cls).text
+        hopeless = cycle.placer.hopeless(cls)
+        for task in pending:
+            task.puzzling, task.error = False, why
+            assert task.job is not None
+            cycle.explained[task.job] = None
+            _despair(cycle, task, hopeless)
+        if cycle.tick() - begin > cycle.budget / 3:
+            return
+
+
+def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
+    """What no node can ever hold keeps nothing from others: neither a share of its queue nor its job's promise."""
+    job = task.job
+    if job is None or task.hopeless is hopeless:
+        return
+    job.mark(task, gated=task.gated, hopeless=hopeless)
+    if hopeless:
+        cycle.state.agenda.wake_waiting()
+        if job.stalled:
+            cycle.state.agenda.end_promise(job)

@@ -1,0 +1,65 @@
+"""The beginning of a cycle: who takes part again, and who waits for a place in vain."""
+
+from __future__ import annotations
+
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.queueing import queues
+from pumice.engine.effects import Event
+from pumice.engine.state.tasks import Status
+from pumice.wire.volcano import SCHEDULING_API
+
+
+def wake(cycle: Cycle) -> None:
+    """Let all take part that have a reason to."""
+    state = cycle.state
+    cycle.placer.fallen.clear()
+    _give_up(cycle)
+    state.agenda.wake_due(cycle.now)
+    if state.classes.images.fresh:
+        state.pods.sort_by_images()
+    for job in cycle.placer.standing:  # they take their part again before others see it
+        if job.known:
+            state.agenda.activate(job)
+    _wake_sleepers(cycle)
+    _hope(cycle)
+    state.agenda.retell(state.ledger.table.version, cycle.now)
+
+
+def _give_up(cycle: Cycle) -> None:
+    """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
+    is promised to nobody until it is gone, which it and who stood on it are told."""
+    state = cycle.state
+    for uid in state.pods.take_overdue(cycle.now):
+        if not state.ledger.give_up(uid):
+            continue
+        namespace, _, name = state.pods.name_of(uid).partition("/")
+        node = state.ledger.holdings[uid].node
+        text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
+        cycle.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
+        for job in cycle.placer.standing:
+            if any(task.trial == (Status.PIPELINED, node) for task in job.pending.values()):
+                about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
+                cycle.effects.append(Event(*about, "Warning", "StuckTerminating", text))
+
+
+def _wake_sleepers(cycle: Cycle) -> None:
+    """Offer what was released to the classes that sleep, as far as the time allows; the others come next cycle."""
+    agenda, begin = cycle.state.agenda, cycle.tick()
+    news = cycle.placer.news
+    if agenda.woken_at == news:
+        return
+    if cycle.placer.changed_elsewhere():
+        for job in list(agenda.waiting):
+            if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values()):
+                agenda.activate(job)
+    agenda.offer(news, cycle.placer.is_asleep, lambda: cycle.tick() - begin > cycle.budget / 4)
+
+
+def _hope(cycle: Cycle) -> None:
+    """Who may take part again because the nodes changed asks for a share again."""
+    for queue in queues(cycle):
+        for job in queue.active:
+            if job.runnable < len(job.pending):
+                for task in job.pending.values():
+                    if task.hopeless and not cycle.placer.hopeless(task.cls):
+                        job.mark(task, gated=task.gated, hopeless=False)
