@@ -1,4 +1,5 @@
-"""Undo by receipt restores the books bit for bit, whatever was done in between and in whatever order (spec 23.2)."""
+"""Undo by receipt restores the books bit for bit, whatever was done in between and in whatever order (spec 23.2); so does going
+back to a mark of a statement, of its pods, jobs and queues too."""
 
 from __future__ import annotations
 
@@ -8,10 +9,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.engine_world import ALL_PLUGINS, World
-from kit.objects import node, pod
+from kit.objects import group, node, pod, queue
 from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.statement import Mark, Statement
+from pumice.engine.plugins.contract import LimitsQueues
+from pumice.engine.state.jobs import Job
 from pumice.engine.state.ledger import Holding, Receipt
+from pumice.engine.state.queues import QueueState
+from pumice.engine.state.tasks import Status
 from pumice.wire.objects import Pod, convert
 
 VGPU_SHAPES: list[dict[str, Any]] = [
@@ -91,3 +98,110 @@ def test_what_the_filter_passes_on_an_unchanged_node_is_what_is_booked(picks: li
         for book in world.engine.state.ledger.books.values():
             for name in ("memory", "cores", "shares"):
                 assert np.all(getattr(book.columns, name) >= 0)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["place", "promise", "evict", "lift", "mark", "rollback"]), st.integers(0, 30)), max_size=25
+)
+
+
+def gangs_in_two_queues(slots: bool, bound: list[int], going: int) -> World:
+    """Some pods run and the first of them are going; a gang waits in each queue, and one lacks members. One pod is hopeless."""
+    world = world_of(slots)
+    shapes = SLOT_SHAPES if slots else VGPU_SHAPES
+    world.add(queue("parent", capability={"cpu": "12"}), queue("q1", parent="parent", capability={"cpu": "9"}), queue("q2"))
+    world.add(group("r", minimum=1, queue="q1"))
+    world.add(*(pod(f"r{i}", group="r", **shapes[pick % len(shapes)]) for i, pick in enumerate(bound)))
+    world.settle(1)
+    for i in range(min(going, len(bound))):
+        if world.node_of(f"r{i}"):
+            world.terminate(f"r{i}")
+    world.add(group("a", minimum=2, queue="q1"), group("b", minimum=2, queue="q2"), group("lacks", minimum=3, queue="q2"))
+    for gang, size in (("a", 4), ("b", 3), ("lacks", 2)):
+        world.add(*(pod(f"{gang}{i}", group=gang, **shapes[i % len(shapes)]) for i in range(size)))
+    world.add(pod("hopeless", group="b", cpu="1"))
+    for task in world.engine.state.tasks.values():
+        if task.name == "hopeless" and task.job is not None:
+            task.job.mark(task, gated=False, hopeless=True)
+    engine = world.engine
+    for plugin in engine.framework.plugins:
+        plugin.open(Cycle(engine.state, engine.framework, engine.placer, world.now, ""))
+    return world
+
+
+def whole_picture(world: World) -> Any:
+    """The books, and of pods, jobs and queues what is counted or summed; what the queues' limits say to it."""
+    state = world.engine.state
+    pods = {
+        task.key: (task.status, task.node, task.charged, task.hopeless, task.key in {t.key for t in task.job.pending.values()})
+        for task in state.tasks.values()
+        if task.job is not None
+    }
+
+    def counted(job: Job) -> Any:
+        return (job.counts, job.ready_count, job.runnable, job.stalled, job.pending_best_effort, dict(job.allocated),
+                job.is_ready(), framework.job_valid(job))  # fmt: skip
+
+    def summed(amounts: dict[str, int]) -> dict[str, int]:
+        return {name: value for name, value in amounts.items() if value}
+
+    def limits(found: QueueState) -> Any:
+        """What the plugins have counted for it shows in how much more they let it have."""
+        steps = range(0, 17_000, 1000)
+        return [(plugin.lends(found, {"cpu": n}), plugin.allocatable(found, {"cpu": n})) for n in steps for plugin in payers]
+
+    framework = world.engine.framework
+    payers = [plugin for plugin in framework.plugins if isinstance(plugin, LimitsQueues)]
+    queues = {
+        found.name: ([summed(sums) for sums in (found.allocated, found.pending, found.aside, found.inqueue, found.elastic)],
+                     dict(found.quota_known_late), set(found.waiters), state.charges.expected(found),
+                     framework.overused(found), *limits(found))
+        for found in state.queues.values()
+    }  # fmt: skip
+    return picture(world), pods, {job.key: counted(job) for job in state.jobs.values()}, queues
+
+
+@settings(deadline=None)
+@given(slots=st.booleans(), bound=st.lists(st.integers(0, 4), max_size=6), going=st.integers(0, 2), steps=STEPS)
+def test_going_back_to_a_mark_leaves_ledger_jobs_and_queues_as_they_were(
+    slots: bool, bound: list[int], going: int, steps: list[tuple[str, int]]
+) -> None:
+    world = gangs_in_two_queues(slots, bound, going)
+    engine = world.engine
+    statement = Statement(engine.state, engine.framework)
+    marks: list[tuple[Mark, Any]] = [(statement.mark(), whole_picture(world))]
+    for step, pick in steps:
+        tasks = sorted(engine.state.tasks.values(), key=lambda task: task.key)
+        waiting = [task for task in tasks if task.status is Status.PENDING]
+        placed = [task for task in tasks if task.uid in engine.state.ledger.holdings]
+        match step:
+            case "place" if waiting:
+                task = waiting[pick % len(waiting)]
+                choice = engine.placer.choose(task.cls)
+                if choice is not None:
+                    statement.place(task, choice)
+                    assert task.status is Status.ALLOCATED
+            case "promise" if waiting:
+                task = waiting[pick % len(waiting)]
+                choice = engine.placer.choose_future(task.cls)
+                if choice is not None:
+                    statement.promise(task, choice)
+                    assert task.status is Status.PIPELINED
+            case "evict" if placed:
+                task = placed[pick % len(placed)]
+                if statement.evict(task, "to make room"):
+                    assert task.status is Status.RELEASING
+                    assert engine.state.ledger.is_terminating(task.uid)
+            case "lift" if placed:
+                statement.lift(placed[pick % len(placed)].uid)
+            case "mark":
+                marks.append((statement.mark(), whole_picture(world)))
+            case "rollback":
+                place = pick % len(marks)
+                del marks[place + 1 :]
+                mark, was = marks[place]
+                statement.rollback(mark)
+                assert whole_picture(world) == was
+    statement.rollback()
+    assert whole_picture(world) == marks[0][1]
+    assert not engine.state.ledger.table.pipelined.any()
