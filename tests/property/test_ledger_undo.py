@@ -18,7 +18,7 @@ from pumice.engine.plugins.contract import LimitsQueues
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.ledger import Holding, Receipt
 from pumice.engine.state.queues import QueueState
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.statuses import Status
 from pumice.wire.objects import Pod, convert
 
 VGPU_SHAPES: list[dict[str, Any]] = [

@@ -6,7 +6,7 @@ from pumice.engine import effects
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.statuses import Status
 from pumice.engine.state.volume_options import volumes_for
 
 

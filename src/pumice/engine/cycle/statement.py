@@ -15,7 +15,8 @@ from pumice.engine.placing.placer import Choice
 from pumice.engine.state.ledger import Holding, Receipt
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.state import State
-from pumice.engine.state.tasks import Status, Task
+from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Task
 
 Mark = NewType("Mark", int)
 START = Mark(0)
@@ -108,8 +109,10 @@ class Statement:
         return True
 
     def lift(self, uid: str) -> None:
-        """Take a pod off the books, whoever scheduled it."""
-        receipt, task = self.state.ledger.lift(uid), self.state.tasks.get(uid)
+        """Take a pod off the books that holds its place for good, whoever scheduled it."""
+        task = self.state.tasks.get(uid)
+        tentative = task is not None and task.status is Status.ALLOCATED
+        receipt = None if tentative else self.state.ledger.lift(uid)
         if receipt is None:
             return
         before = None if task is None else _before(task)

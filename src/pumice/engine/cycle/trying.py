@@ -12,7 +12,8 @@ from pumice.engine.placing.placer import Choice
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import Vector
-from pumice.engine.state.tasks import Status, Task
+from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Task
 
 CHUNK = 64
 """Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.state.tasks import Status, Task
+from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Task
 
 
 def never(task: Task) -> bool:

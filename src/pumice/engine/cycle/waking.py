@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import queues
 from pumice.engine.effects import Event
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.statuses import Status
 from pumice.wire.volcano import SCHEDULING_API
 
 
