@@ -48,7 +48,7 @@ class DirectCluster(Verbs):
         if answer.code >= 400:
             status = json.loads(answer.body)
             raise ApiError(answer.code, status.get("reason", ""), status.get("message", ""))
-        return answer.body
+        return answer.whole()
 
     async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
         query = {key: [value] for key, value in params.items()}

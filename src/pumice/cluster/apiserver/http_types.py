@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,12 +91,34 @@ class Response:
     body: bytes = b""
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
+    parts: Iterable[bytes] | None = None  # instead of a body, when that is too long to be made or sent at once
     stream: AsyncIterator[bytes] | None = None
     tunnel: Tunnel | None = None
     warnings: list[str] = field(default_factory=list)
 
+    def whole(self) -> bytes:
+        """The body, put together if it comes in parts. To be asked once."""
+        return self.body if self.parts is None else b"".join(self.parts)
+
     def json(self) -> Json:
-        return decode_json(self.body)  # type: ignore[no-any-return]
+        return decode_json(self.whole())  # type: ignore[no-any-return]
+
+
+SLICE = 64 * 1024
+
+
+def slices(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The parts joined to pieces of about one slice."""
+    held: list[bytes] = []
+    size = 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size >= SLICE:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 def reply(value: Json, code: int = 200) -> Response:

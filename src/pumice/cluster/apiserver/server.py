@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sqlite3
 from collections.abc import Callable
 from random import Random
@@ -20,7 +21,9 @@ from pumice.cluster.apiserver.errors import (
     not_stored,
     unauthorized,
 )
+from pumice.cluster.apiserver.expiry import Expiry
 from pumice.cluster.apiserver.http_types import ANONYMOUS, Request, Response, failure, reply, target_of
+from pumice.cluster.apiserver.impersonation import acting_user
 from pumice.cluster.apiserver.metrics import Requests
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.openapi import OpenApi
@@ -55,6 +58,7 @@ class ApiServer:
         self.tokens = Tokens(self.clock, storage.secret("service-account-key"), self._is_there)
         self.backend = Backend(storage, builtin(types()), self.clock, self.dice)
         self.objects = Objects(self.backend)
+        self.expiry = Expiry(storage, self.clock)
         self.custom_kinds = CustomKinds(self.backend)
         self.tables = Tables(self.clock)
         self.openapi = OpenApi(self.backend.registry)
@@ -76,6 +80,9 @@ class ApiServer:
         try:
             if request.user is ANONYMOUS and not request.path.startswith(_OPEN_TO_ALL):
                 raise unauthorized()
+            request.user = acting_user(request, self.rights)
+            _check_timeout(request)
+            self.expiry.sweep()
             if request.method == "GET":
                 await self.storage.quiet()  # nobody may see what a crash or a full disk could still take back
                 response = self._answer(request)
@@ -115,11 +122,30 @@ class ApiServer:
             return subresource_answer(call)
         return _verb(call)(call)
 
+    def _health(self, request: Request) -> Response:
+        path = request.path
+        checks = {"ping": True, "storage": self.storage.failed is None}
+        if not path.startswith("/livez"):
+            checks["started"] = self._ready
+        name = path.strip("/").partition("/")[2]
+        if name:
+            if name not in checks:
+                raise no_such_path()
+            checks = {name: checks[name]}
+        for left_out in request.query.get("exclude", ()):
+            checks.pop(left_out, None)
+        ok = all(checks.values())
+        text = "ok" if ok else "not ready"
+        if "verbose" in request.query or not ok:
+            lines = [f"[{'+' if good else '-'}]{check} {'ok' if good else 'failed'}" for check, good in checks.items()]
+            whole = path.strip("/").partition("/")[0]
+            text = "\n".join([*lines, f"{whole} check {'passed' if ok else 'failed'}", ""])
+        return Response(200 if ok else 500, text.encode(), content_type="text/plain")
+
     def _plain(self, request: Request) -> Response:
         path = request.path
         if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/healthz/", "/livez/", "/readyz/")):
-            ok = self.storage.failed is None and (self._ready or path.startswith("/livez"))
-            return Response(200 if ok else 500, b"ok" if ok else b"not ready", content_type="text/plain")
+            return self._health(request)
         if path == "/metrics":
             body = self.requests.text(self.backend.registry, self.storage).encode()
             return Response(200, body, content_type="text/plain; version=0.0.4")
@@ -145,6 +171,16 @@ class ApiServer:
         if response is None:
             raise no_such_path()
         return response
+
+
+_DURATION = re.compile(r"[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)(([0-9.]+)(ns|us|µs|ms|s|m|h))*)")
+
+
+def _check_timeout(request: Request) -> None:
+    """A time limit in Go's form is read and need not be kept: no answer takes that long."""
+    asked = request.param("timeout")
+    if asked and not _DURATION.fullmatch(asked):
+        raise bad_request(f'invalid timeout specified in the request URL: time: invalid duration "{asked[:60]}"')
 
 
 def _verb(call: Call) -> Callable[[Call], Response]:

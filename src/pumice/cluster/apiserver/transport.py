@@ -6,15 +6,17 @@ import asyncio
 import base64
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from pumice.cluster.apiserver.errors import unauthorized
-from pumice.cluster.apiserver.http_types import Request, Response, User, failure
+from pumice.cluster.apiserver import patience
+from pumice.cluster.apiserver.errors import ApiFailure, unauthorized
+from pumice.cluster.apiserver.http_types import Request, Response, User, failure, slices
+from pumice.cluster.apiserver.patience import PatientServer
 from pumice.cluster.apiserver.server import ApiServer
 from pumice.cluster.apiserver.tunnel import Tunnels
 
@@ -50,8 +52,8 @@ async def serve(
     api.tokens.add(tokens or {})
     await api.start()
     shell = _Shell(api, kubelet_identity)
-    server = web.Server(
-        shell.serve, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600
+    server = PatientServer(
+        shell.serve, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=600
     )
     app_runner = web.ServerRunner(server, shutdown_timeout=1)
     await app_runner.setup()
@@ -88,7 +90,7 @@ class _Shell:
         if isinstance(request, web.Response):
             return request
         response = await self.api.handle(request)
-        if response.tunnel is None and response.stream is None:
+        if response.tunnel is None and response.stream is None and response.parts is None:
             return _plain(response)
         task = asyncio.current_task()
         assert task is not None
@@ -120,16 +122,21 @@ async def _read(http: web.BaseRequest, user: User) -> Request | web.Response:
     body = b""
     if http.body_exists:
         try:
-            body = await http.read()
+            async with asyncio.timeout(patience.BODY_SECONDS):
+                body = await http.read()
+        except TimeoutError:
+            message = f"the body did not arrive within {patience.BODY_SECONDS:.0f} seconds"
+            return _plain(failure(ApiFailure(408, "Timeout", message)))
         except web.HTTPRequestEntityTooLarge:
-            from pumice.cluster.apiserver.errors import ApiFailure
-
             message = f"Request entity too large: limit is {BODY_LIMIT}"
             return _plain(failure(ApiFailure(413, "RequestEntityTooLarge", message)))
     query: dict[str, list[str]] = {}
     for key, value in http.query.items():
         query.setdefault(key, []).append(value)
     headers = {key.lower(): value for key, value in http.headers.items()}
+    for key in headers:
+        if key.startswith("impersonate-"):
+            headers[key] = "\n".join(http.headers.getall(key))
     return Request(http.method, http.path, query, headers, body, user)
 
 
@@ -145,16 +152,26 @@ def _plain(response: Response) -> web.Response:
     return result
 
 
+async def _turns(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in slices(parts):
+        yield chunk
+
+
 async def _stream(http: web.BaseRequest, response: Response) -> web.StreamResponse:
     result = web.StreamResponse(status=response.code, headers=_headers(response))
     result.enable_chunked_encoding()
-    assert response.stream is not None
-    stream = response.stream
+    stream = response.stream if response.parts is None else _turns(response.parts)
+    assert stream is not None
     try:
         await result.prepare(http)
         async for chunk in stream:
-            await result.write(chunk)
+            async with asyncio.timeout(patience.STALL_SECONDS):
+                await result.write(chunk)
+            await asyncio.sleep(0)  # a turn for everybody else: a client that takes all at once would never pause us
         await result.write_eof()
+    except TimeoutError:
+        if http.transport is not None:
+            http.transport.abort()  # what it did not take is given back
     except (ConnectionError, asyncio.CancelledError):
         pass  # the client went away, or the server stops
     finally:

@@ -220,3 +220,69 @@ def test_secrets_and_objects_have_a_size(with_api: Run) -> None:
         assert (response.code, response.json()["reason"]) == (413, "RequestEntityTooLarge")
 
     with_api(work)
+
+
+def test_nobody_is_somebody_else_without_the_right(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        admin = User("kubernetes-admin", groups=("system:masters",))
+        assert (await asks(api, admin, MAPS)).code == 200
+        answer = await asks(api, admin, MAPS, impersonate_user="nobody")
+        assert (answer.code, 'User "nobody" cannot list' in answer.json()["message"]) == (403, True)
+        assert (await asks(api, admin, MAPS, impersonate_user="a", impersonate_group="system:masters\nb")).code == 200
+        assert (await asks(api, admin, MAPS, impersonate_group="system:masters")).code == 400
+        answer = await asks(api, GUEST, MAPS, impersonate_user="kubernetes-admin", impersonate_group="system:masters")
+        assert 'cannot impersonate resource "users"' in answer.json()["message"]
+        rule = {"apiGroups": [""], "resources": ["users"], "resourceNames": ["other"], "verbs": ["impersonate"]}
+        await api.create(f"{RBAC}/clusterroles", {"metadata": {"name": "actor"}, "rules": [rule]})
+        await api.create(f"{RBAC}/clusterrolebindings", {
+            "metadata": {"name": "actor"}, "subjects": [{"kind": "User", "name": "guest"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "actor"}})  # fmt: skip
+        assert 'User "other" cannot list' in (await asks(api, GUEST, MAPS, impersonate_user="other")).json()["message"]
+        answer = await asks(api, GUEST, MAPS, impersonate_user="other", impersonate_group="system:masters")
+        assert 'cannot impersonate resource "groups"' in answer.json()["message"]
+
+    with_api(work)
+
+
+def test_events_go_an_hour_after_their_last_write(with_api: Run) -> None:
+    events = "/api/v1/namespaces/default/events"
+
+    def event(name: str) -> Json:
+        return {"metadata": {"name": name}, "involvedObject": {"namespace": "default"}, "reason": "r", "message": "m"}
+
+    async def named(api: InProcess) -> list[str]:
+        return [item["metadata"]["name"] for item in (await api.call("GET", events)).json()["items"]]
+
+    async def before(api: InProcess) -> None:
+        for name in ("old", "again"):
+            await api.create(events, event(name))
+        api.clock.time += 3000
+        assert (await api.call("PATCH", f"{events}/again", {"count": 2}, media="application/merge-patch+json")).code == 200
+        await api.create(events, event("young"))
+        assert await named(api) == ["again", "old", "young"]
+        api.clock.time += 601
+        assert await named(api) == ["again", "young"]
+
+    async def after(api: InProcess) -> None:
+        api.clock.time += 3599
+        assert await named(api) == ["again", "young"], "an event of the future is one of now"
+        api.clock.time += 2
+        assert await named(api) == []
+
+    with_api(before)
+    with_api(after)
+
+
+def test_a_timeout_that_is_none_is_refused_and_health_tells_its_checks(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        answer = await api.call("GET", MAPS, timeout="invalid")
+        assert (answer.code, answer.json()["message"]) == (
+            400, 'invalid timeout specified in the request URL: time: invalid duration "invalid"')  # fmt: skip
+        for good in ("10s", "1m30s", "1.5h", "0"):
+            assert (await api.call("GET", MAPS, timeout=good)).code == 200
+        told = (await api.call("GET", "/readyz", verbose="")).whole().decode()
+        assert told.splitlines() == ["[+]ping ok", "[+]storage ok", "[+]started ok", "readyz check passed"]
+        assert (await api.call("GET", "/livez/ping")).whole() == b"ok"
+        assert (await api.call("GET", "/livez/other")).code == 404
+
+    with_api(work)

@@ -29,27 +29,24 @@ class Tables:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def many(self, kind: Kind, values: Sequence[Json], metadata: Json, view: TableView, columns: bool = True) -> bytes:
-        printer = _printer(kind)
-        now = self._clock.now()
-        table: Json = {
-            "kind": "Table",
-            "apiVersion": f"meta.k8s.io/{view.version}",
-            "metadata": metadata,
-            "columnDefinitions": [_definition(c) for c in printer.columns] if columns else None,
-            "rows": [_row(printer.cells(value, now), value, view) for value in values],
-        }
-        return encode(table)
+    def head(self, kind: Kind, metadata: Json, view: TableView, columns: bool = True) -> Json:
+        """A Table without its rows."""
+        shown = [_definition(c) for c in _printer(kind).columns] if columns else None
+        return {"kind": "Table", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": metadata, "columnDefinitions": shown}
+
+    def row(self, kind: Kind, value: Json, view: TableView) -> bytes:
+        return encode(_row(_printer(kind).cells(value, self._clock.now()), value, view))
 
     def single(self, kind: Kind, value: Json, view: TableView, columns: bool = True) -> bytes:
         revision = value.get("metadata", {}).get("resourceVersion", "")
-        return self.many(kind, [value], {"resourceVersion": revision}, view, columns)
+        head = encode(self.head(kind, {"resourceVersion": revision}, view, columns))
+        return head[:-1] + b',"rows":[' + self.row(kind, value, view) + b"]}"
 
-    def bookmark(self, revision: str, view: TableView) -> bytes:
+    def bookmark(self, metadata: Json, view: TableView) -> bytes:
         """A bookmark inside a watch of Tables: one row whose object carries nothing but the revision."""
-        value = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}",
-                 "metadata": {"resourceVersion": revision}}  # fmt: skip
-        return encode({"kind": "Table", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": {"resourceVersion": revision},
+        value = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": metadata}
+        return encode({"kind": "Table", "apiVersion": f"meta.k8s.io/{view.version}",
+                       "metadata": {"resourceVersion": metadata["resourceVersion"]},
                        "columnDefinitions": None, "rows": [{"cells": [], "object": value}]})  # fmt: skip
 
 

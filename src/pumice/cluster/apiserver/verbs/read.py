@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,8 @@ from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.selectors import Matcher, field_selector, label_selector
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
+
+_SHORT = 100  # objects of a list that is made in one go
 
 
 def get(call: Call) -> Response:
@@ -159,18 +162,32 @@ def _respond(call: Call, chosen: list[Stored], revision: int, token: str, remain
     if token:
         metadata["continue"] = token
     if view := table_view(call.request):
-        return Response(200, call.tables.many(kind, [to_version(kind, s.value()) for s in chosen], metadata, view))
+        rows = (call.tables.row(kind, to_version(kind, s.value()), view) for s in chosen)
+        return _long(len(chosen), call.tables.head(kind, metadata, view), b"rows", rows)
     head: dict[str, object] = {**metadata}
     if token and remaining:
         head["remainingItemCount"] = remaining
     api_version, list_kind = kind.api_version, kind.list_kind
     if metadata_view(call.request):
         api_version, list_kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
-        bodies = [encode(metadata_only(s)) for s in chosen]
+        bodies = (encode(metadata_only(s)) for s in chosen)
     else:
-        bodies = [body_of(kind, s) for s in chosen]
-    start = encode({"kind": list_kind, "apiVersion": api_version, "metadata": head})[:-1]
-    return Response(200, start + b',"items":[' + b",".join(bodies) + b"]}")
+        bodies = (body_of(kind, s) for s in chosen)
+    return _long(len(chosen), {"kind": list_kind, "apiVersion": api_version, "metadata": head}, b"items", bodies)
+
+
+def _long(count: int, head: dict[str, Any], key: bytes, bodies: Iterable[bytes]) -> Response:
+    """``head`` with a list behind it, made while it is sent when it is long: others are served between its slices."""
+
+    def parts() -> Iterator[bytes]:
+        before = encode(head)[:-1] + b',"' + key + b'":['
+        for body in bodies:
+            yield before
+            yield body
+            before = b","
+        yield b"]}" if before == b"," else before + b"]}"
+
+    return Response(200, parts=parts()) if count > _SHORT else Response(200, b"".join(parts()))
 
 
 def body_of(kind: Kind, stored: Stored) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, expired
-from pumice.cluster.apiserver.http_types import Response
+from pumice.cluster.apiserver.http_types import Response, slices
 from pumice.cluster.apiserver.resource_store import Stored, Write
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
@@ -58,11 +58,12 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
     end = clock.monotonic() + timeout
     if initial:
         revision = storage.revision
-        first = [lines.line("ADDED", stored) for stored in storage.objects(store, wanted.namespace) if wanted(stored)]
+        first = [stored for stored in storage.objects(store, wanted.namespace) if wanted(stored)]
+        for chunk in slices(lines.line("ADDED", stored) for stored in first):
+            yield chunk
+        del first
         if call.request.flag("sendInitialEvents"):
-            first.append(lines.bookmark(revision, initial_end=True))
-        if first:
-            yield b"".join(first)
+            yield lines.bookmark(revision, initial_end=True)
     next_bookmark = clock.monotonic() + BOOKMARK_EVERY
     while True:
         try:
@@ -72,9 +73,8 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
             yield encode({"type": "ERROR", "object": expired(message).status()}) + b"\n"
             return
         if events:
-            chunk = b"".join(filter(None, (lines.of(event, wanted) for event in events)))
             revision = events[-1].revision
-            if chunk:
+            for chunk in slices(filter(None, (lines.of(event, wanted) for event in events))):
                 yield chunk
             continue
         now = clock.monotonic()
@@ -145,7 +145,10 @@ class _Lines:
         metadata: dict[str, object] = {"resourceVersion": str(revision)}
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        value = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
         if self.view:
-            return b'{"type":"BOOKMARK","object":%s}\n' % self.call.tables.bookmark(str(revision), self.view)
+            return b'{"type":"BOOKMARK","object":%s}\n' % self.call.tables.bookmark(metadata, self.view)
+        kind, version = (self.kind.kind, self.kind.api_version)
+        if self.bare:
+            kind, version = "PartialObjectMetadata", "meta.k8s.io/v1"
+        value = {"kind": kind, "apiVersion": version, "metadata": metadata}
         return encode({"type": "BOOKMARK", "object": value}) + b"\n"
