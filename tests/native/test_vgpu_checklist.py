@@ -44,7 +44,8 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_limits.c::each_spelling_of_bytes",
         "test_limits.c::each_spelling_of_percent",
         "test_vgpu_robustness.py::test_bad_limits_fail_closed_for_memory_and_open_for_cores",
-        "test_vgpu_robustness.py::test_a_memory_limit_that_says_nothing_is_none_and_a_bad_one_says_so",
+        "test_vgpu_robustness.py::test_a_memory_limit_that_says_nothing_is_none",
+        "test_vgpu_robustness.py::test_a_memory_limit_that_nobody_can_read_gives_nothing_and_says_so",
     ),
     "the precedence of limits, by table": (
         "test_limits.c::the_own_variable_comes_before_the_general_one",

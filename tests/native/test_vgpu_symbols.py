@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,3 +174,16 @@ def test_the_policy_includes_no_driver_header() -> None:
     for folder in ("core", "policy", "book"):
         for source in (NATIVE / "vgpu/src" / folder).glob("*.[ch]"):
             assert "driver/" not in source.read_text(), source
+
+
+def test_the_look_up_that_the_c_library_hands_out_is_ours(card: Path, tmp_path: Path) -> None:
+    program = """
+import ctypes as c
+libc = c.CDLL("libc.so.6")
+look = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)
+theirs = look(look(c.cast(c.CDLL(None).dlsym, c.c_void_p).value)(libc._handle, b"dlsym"))
+cuda = c.CDLL("libcuda.so.1")
+print(theirs(cuda._handle, b"cuMemAlloc_v2") == c.cast(cuda.cuMemAlloc_v2, c.c_void_p).value)
+"""
+    ran = Container(card, tmp_path).run(sys.executable, "-I", "-S", "-c", program)
+    assert (ran.code, ran.out.strip()) == (0, "True"), ran.err

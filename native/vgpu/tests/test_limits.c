@@ -123,6 +123,17 @@ static void a_bad_memory_value_falls_to_the_next_source(void)
     CHECK(config.memory_limit[0] == 2ull << 30);
 }
 
+static void a_bad_memory_value_without_another_source_gives_nothing(void)
+{
+    struct config config = ENVIRONMENT("CUDA_DEVICE_MEMORY_LIMIT", "lots");
+    CHECK_EQUAL(config.memory_limit[0], 1);
+    CHECK_EQUAL(config.memory_limit[REGION_DEVICES - 1], 1);
+    config = ENVIRONMENT("CUDA_DEVICE_MEMORY_LIMIT_0", "-3g");
+    CHECK_EQUAL(config.memory_limit[0], 1);
+    config = ENVIRONMENT("CUDA_DEVICE_MEMORY_LIMIT_0", "-3g", "CUDA_DEVICE_MEMORY_LIMIT_1", "2g");
+    CHECK(config.memory_limit[0] == 2ull << 30);
+}
+
 static void a_bad_core_value_fails_open(void)
 {
     struct config config = ENVIRONMENT("CUDA_DEVICE_SM_LIMIT", "many");
@@ -160,6 +171,7 @@ int main(void)
     nothing_said_is_unlimited();
     zero_inherits();
     a_bad_memory_value_falls_to_the_next_source();
+    a_bad_memory_value_without_another_source_gives_nothing();
     a_bad_core_value_fails_open();
     a_device_nobody_spoke_of_gets_the_smallest_limit_given();
     the_priority_is_never_outside_what_monitors_index();

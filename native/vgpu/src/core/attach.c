@@ -272,5 +272,5 @@ void region_attach(struct region_map *map, const struct config *config)
     if (map->region != NULL)
         waits_go_to(&map->ext->waits);
     if (config->complaint[0] != '\0' && map->region != NULL)
-        warn_once(map, LOG_LEVEL_ERROR, WARN_BAD_VARIABLE, "%s; the next source counts", config->complaint);
+        warn_once(map, LOG_LEVEL_ERROR, WARN_BAD_VARIABLE, "%s; the next source counts, and without one there is no memory to be had", config->complaint);
 }

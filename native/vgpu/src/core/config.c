@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define NOTHING_BYTES 1u /* 0 is unlimited */
+
 typedef enum limit_verdict (*parser)(const char *text, uint64_t *value);
 
 /* All complaints in one line: a configuration is wrong once, however many of its variables are. */
@@ -16,7 +18,7 @@ static void complain(struct config *config, const char *name, const char *text)
     snprintf(config->complaint + used, sizeof config->complaint - used, "%s%s=%.64s is not a limit", used > 0 ? ", " : "", name, text);
 }
 
-/* One variable: true when it holds a usable value above zero; zero means inherit, as upstream's does. */
+/* One variable: its value where that is usable and above zero; zero means inherit, as upstream's does. False: it is no limit. */
 static bool read_limit(struct config *config, lookup_fn lookup, parser parse, const char *name, uint64_t *value, bool *present)
 {
     const char *text = lookup(name);
@@ -28,19 +30,15 @@ static bool read_limit(struct config *config, lookup_fn lookup, parser parse, co
         *present = true;
     if (verdict == LIMIT_GOOD && number > 0)
         *value = number;
-    return verdict == LIMIT_GOOD && number > 0;
+    return verdict != LIMIT_BAD;
 }
 
 /*
  * A device without a variable of its own, beside devices that have one and without a general variable, was not meant
  * to be seen at all: it gets the smallest limit given, because memory limits fail closed.
  */
-static void close_gaps(struct config *config, const bool *own)
+static void close_gaps(struct config *config, uint64_t smallest, const bool *own)
 {
-    uint64_t smallest = 0;
-    for (int i = 0; i < REGION_DEVICES; i++)
-        if (config->memory_limit[i] > 0 && (smallest == 0 || config->memory_limit[i] < smallest))
-            smallest = config->memory_limit[i];
     for (int i = 0; smallest > 0 && i < REGION_DEVICES; i++)
         if (!own[i]) {
             config->memory_limit[i] = smallest;
@@ -48,17 +46,33 @@ static void close_gaps(struct config *config, const bool *own)
         }
 }
 
+static uint64_t smallest_limit(const struct config *config)
+{
+    uint64_t smallest = 0;
+    for (int i = 0; i < REGION_DEVICES; i++)
+        if (config->memory_limit[i] > 0 && (smallest == 0 || config->memory_limit[i] < smallest))
+            smallest = config->memory_limit[i];
+    return smallest;
+}
+
+/* Somebody meant to limit the device, and nobody knows to what: it gets the smallest limit given, or nothing at all. */
+static void close_bad(struct config *config, uint64_t smallest, const bool *bad)
+{
+    for (int i = 0; i < REGION_DEVICES; i++)
+        if (bad[i] && config->memory_limit[i] == 0)
+            config->memory_limit[i] = smallest > 0 ? smallest : NOTHING_BYTES;
+}
+
 /* The variable of all devices and, with the number behind it, that of each. */
 static bool read_each(struct config *config, lookup_fn lookup, parser parse, const char *variable, uint64_t *values, uint64_t general,
-                      bool *own)
+                      bool *own, bool *bad)
 {
-    bool general_present = false;
-    read_limit(config, lookup, parse, variable, &general, &general_present);
+    bool general_present = false, general_bad = !read_limit(config, lookup, parse, variable, &general, &general_present);
     for (int i = 0; i < REGION_DEVICES; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s_%d", variable, i);
         values[i] = general;
-        read_limit(config, lookup, parse, name, &values[i], &own[i]);
+        bad[i] = !read_limit(config, lookup, parse, name, &values[i], &own[i]) || general_bad;
     }
     return general_present;
 }
@@ -73,17 +87,19 @@ static bool any(const bool *values)
 
 static void read_memory(struct config *config, lookup_fn lookup, const char *variable, uint64_t general)
 {
-    bool own[REGION_DEVICES] = {false};
-    bool general_present = read_each(config, lookup, parse_bytes, variable, config->memory_limit, general, own);
+    bool own[REGION_DEVICES] = {false}, bad[REGION_DEVICES];
+    bool general_present = read_each(config, lookup, parse_bytes, variable, config->memory_limit, general, own, bad);
+    uint64_t smallest = smallest_limit(config);
     config->any_memory_variable = general_present || any(own);
+    close_bad(config, smallest, bad);
     if (!general_present)
-        close_gaps(config, own);
+        close_gaps(config, smallest, own);
 }
 
 static void read_cores(struct config *config, lookup_fn lookup, const char *variable, uint64_t general)
 {
-    bool own[REGION_DEVICES] = {false};
-    bool general_present = read_each(config, lookup, parse_percent, variable, config->sm_limit, general, own);
+    bool own[REGION_DEVICES] = {false}, bad[REGION_DEVICES];
+    bool general_present = read_each(config, lookup, parse_percent, variable, config->sm_limit, general, own, bad);
     config->any_sm_variable = general_present || any(own);
 }
 

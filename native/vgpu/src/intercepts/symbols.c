@@ -37,6 +37,17 @@ static bool asked_by_driver(void *caller, void *found)
 void *vgpu_symbol(void *handle, const char *name, void *caller);
 void *vgpu_no_dlsym(void *handle, const char *name);
 
+/* Whoever asks the C library for its own dlsym would look things up past us with it: it gets ours. NULL: the name is neither. */
+static void *own_look_up(void *handle, const char *name)
+{
+    if (name == NULL || name[0] != 'd' || !(same_text(name, "dlsym") || same_text(name, "dlvsym")))
+        return NULL;
+    void *real = name[2] == 's' ? (void *)loader_real_dlsym : (void *)loader_real_dlvsym;
+    if (real == NULL || inside_driver > 0 || loader_symbol(handle, name) != real)
+        return NULL;
+    return name[2] == 's' ? (void *)dlsym : (void *)dlvsym;
+}
+
 /* What the exported dlsym answers; NULL: let the real one answer. */
 __attribute__((visibility("hidden"), used)) void *vgpu_symbol(void *handle, const char *name, void *caller)
 {
@@ -44,7 +55,7 @@ __attribute__((visibility("hidden"), used)) void *vgpu_symbol(void *handle, cons
         loader_prepare();
     const struct hook *hook = name == NULL ? NULL : hook_by_name(name);
     if (hook == NULL)
-        return NULL;
+        return own_look_up(handle, name);
     int saved = errno;
     void *found = found_elsewhere(handle, hook), *answer = hook->function;
     if (found == NULL)
