@@ -99,16 +99,14 @@ bool blocks_settle(const struct block_request *request, CUresult rc, CUdeviceptr
     return true;
 }
 
-void blocks_left(CUdeviceptr pointer, uint64_t bytes)
+void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes)
 {
-    struct record block, ended;
+    struct record ended;
     int class = class_of(bytes);
-    if (!records_find(RECORD_BLOCK, pointer / BLOCK * BLOCK, &block))
-        return;
-    more_room(block.device, class, 1);
-    if (records_count(RECORD_BLOCK, block.key, -1, 0, &ended)) {
-        more_room(block.device, class, -places(class));
-        guest_release(block.device, BLOCK);
+    more_room(device, class, 1);
+    if (records_count(RECORD_BLOCK, pointer / BLOCK * BLOCK, -1, 0, &ended)) {
+        more_room(device, class, -places(class));
+        guest_release(device, BLOCK);
     }
 }
 

@@ -27,7 +27,7 @@ bool blocks_resize(struct block_request *request, uint64_t bytes);
 bool blocks_settle(const struct block_request *request, CUresult rc, CUdeviceptr pointer);
 
 /* One that shared a block is free again. */
-void blocks_left(CUdeviceptr pointer, uint64_t bytes);
+void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes);
 
 /* The context of a block ended; for records_drop_owner. */
 struct record;

@@ -153,7 +153,7 @@ CUresult guest_parted(CUresult rc, const struct parting *parting)
         return rc;
     }
     if (rc == CUDA_SUCCESS && !parting->record.charged)
-        blocks_left(parting->record.key, parting->record.bytes);
+        blocks_left(parting->record.device, parting->record.key, parting->record.bytes);
     else if (rc == CUDA_SUCCESS)
         guest_release(parting->record.device, parting->record.bytes);
     else
