@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from kit import hanging
 
 # How long one example takes says nothing on a machine that others use too. What gates a change tries the same examples each
-# time: the search for new ones goes on at every allocator and in `make soak`.
+# time: the search for new ones goes on at every desk and in `make soak`.
 settings.register_profile("pumice", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
                           derandomize="PUMICE_CI" in os.environ)  # fmt: skip
 settings.load_profile("pumice")

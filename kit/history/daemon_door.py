@@ -82,6 +82,7 @@ class DaemonDoor(Door):
         for task in list(self.scheduler.binder._running):  # a process that is killed sends nothing any more
             task.cancel()
         await asyncio.sleep(0)
+        self.doubted.clear()  # its successor knows what the API server shows, and no more
 
     def _uncalm(self) -> None:
         self.calm_from = self.clock.monotonic() + CALM
