@@ -14,89 +14,24 @@ from __future__ import annotations
 
 import argparse
 import gc
-import random
 import sys
 import time
 from typing import Any
 
 import numpy as np
 from kit.auditor import audit
-from kit.objects import group, node, pod, queue
+from kit.objects import group
 
 from benchmarks import many_queues, realistic_pods
-from benchmarks.report import Goal, conclude, median
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude, median
+from benchmarks.rescan import DEVICES, EVERYTHING, Json, engine_with, pods, reference
 from pumice.engine.effects import Bind
-from pumice.engine.engine import Engine
 from pumice.engine.state.ledger import Holding
-from pumice.families.protocol import Fit
-from pumice.wire.objects import Node, Pod, convert
-from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice.wire.volcano import PodGroup, Queue
+from pumice.wire.objects import Pod, convert
+from pumice.wire.volcano import PodGroup
 
 MINUTES = 5
-CARDS, MIB, SHARES = 8, 81920, 10
-DEVICES = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-"""
-EVERYTHING = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: conformance
-- plugins:
-  - name: overcommit
-  - name: drf
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
-Json = dict[str, Any]
-
-
-def nodes(count: int) -> list[Json]:
-    return [node(f"n{i:05d}", cards=CARDS, mib=MIB, shares=SHARES, cpu="96", memory="768Gi") for i in range(count)]
-
-
-def shapes(count: int) -> list[tuple[int, int]]:
-    """(MiB, cores): 20 that repeat, or all different."""
-    return [(2048 + (18432 * i) // max(1, count - 1), 10 + (i * 7) % 21) for i in range(count)]
-
-
-def pods(count: int, kinds: int, *, gangs: bool = False) -> list[Json]:
-    kinds_of = shapes(kinds)
-    dice = random.Random(7)
-    made = []
-    for i in range(count):
-        mib, cores = kinds_of[i % kinds if kinds < count else i]
-        name = f"g{i // 20}" if gangs and i % 20 < 10 else None
-        made.append(pod(f"p{i}", mib=mib, cores=cores, cards=1, cpu="1", memory="4Gi", group=name,
-                        queue=f"q{i % 4}" if gangs else None))  # fmt: skip
-    dice.shuffle(made)
-    return made
-
-
-def engine_with(conf: str, count: int) -> tuple[Engine, list[Json]]:
-    engine = Engine(parse_scheduler_conf(conf))
-    objects = nodes(count)
-    for obj in objects:
-        engine.state.bookings.put_node(convert(Node, obj))
-    for name in ("default", "q0", "q1", "q2", "q3"):
-        engine.state.groups.put_queue(convert(Queue, queue(name)))
-    return engine, objects
 
 
 def placing(node_count: int, pod_count: int, kinds: int) -> dict[str, float]:
@@ -141,28 +76,6 @@ def plan(node_count: int, pod_count: int) -> dict[str, float]:
     check(node_objects, pod_objects, group_objects)
     assert len(bindings) == pod_count, f"{len(bindings)} of {pod_count} placed"
     return clock.rates(pod_count)
-
-
-def reference(node_count: int, seconds: float = 3.0) -> float:
-    """Pods per CPU second of the plain rescan: every node asked for every pod."""
-    engine, _ = engine_with(DEVICES, node_count)
-    for obj in pods(200, 20):
-        engine.state.pods.put(convert(Pod, obj))
-    ledger = engine.state.ledger
-    book = ledger.books["nvidia-vgpu"]
-    done, began = 0, time.process_time()
-    for task in engine.state.tasks.values():
-        best: Fit | None = None
-        for name in book.nodes:
-            fit = book.family.fit(task.cls.asks[0], book.view(name))
-            if isinstance(fit, Fit) and (best is None or fit.score > best.score):
-                best = fit
-        assert best is not None
-        ledger.reserve(Holding(task.uid, best.grant.node, task.request, (best.grant,)))
-        done += 1
-        if time.process_time() - began > seconds:
-            break
-    return done / (time.process_time() - began)
 
 
 class quiet:
@@ -224,22 +137,20 @@ def main(argv: list[str] | None = None) -> int:
     def rate_of(name: str) -> float:
         return float(result[name]["per_second"]["median"])
 
-    goals = [
-        Goal("placing, 20 shapes", rate_of("placing_20_shapes_5000_nodes"), 20000, "pods/s", least=True),
-        Goal("placing, all shapes different", rate_of("placing_all_shapes_different_5000_nodes"), 2000, "pods/s", least=True),
-        Goal("snapshot to plan", rate_of("plan_5000_nodes"), 5000, "pods/s", least=True),
-        Goal("times the plain rescan", result["ratio_to_rescan"], 100, least=True),
-        Goal("exponent of the cost in nodes", result["exponent_of_cost_in_nodes"], 0.2),
-    ]
     queues = result["queues_1000"]
-    goals += [
-        Goal("1,000 queues: a cycle above one queue", float(queues["above_one_queue_ms"]["median"]), 2, "ms"),
-        Goal("1,000 pods of 1,000 queues in one cycle", float(queues["thousand_pods_ms"]["median"]), 1000, "ms"),
-    ]
+    values = {
+        "placing, 20 shapes": rate_of("placing_20_shapes_5000_nodes"),
+        "placing, all shapes different": rate_of("placing_all_shapes_different_5000_nodes"),
+        "snapshot to plan": rate_of("plan_5000_nodes"),
+        "times the plain rescan": result["ratio_to_rescan"],
+        "exponent of the cost in nodes": result["exponent_of_cost_in_nodes"],
+        "1,000 queues: a cycle above one queue": float(queues["above_one_queue_ms"]["median"]),
+        "1,000 pods of 1,000 queues in one cycle": float(queues["thousand_pods_ms"]["median"]),
+    }
     for case, rates_of in result["realistic_5000_nodes"].items():
-        goals.append(Goal(f"{case.replace('_', ' ')}", float(rates_of["per_second"]["median"]), 2000, "pods/s", least=True))
-        goals.append(Goal(f"{case.replace('_', ' ')}: longest cycle", float(rates_of["longest_cycle_ms"]["median"]), 100, "ms"))
-    return conclude("bs1_decide", result, goals, keep=options.save)
+        values[case.replace("_", " ")] = float(rates_of["per_second"]["median"])
+        values[f"{case.replace('_', ' ')}: longest cycle"] = float(rates_of["longest_cycle_ms"]["median"])
+    return conclude("bs1_decide", result, goals_of("bs1_decide", values), keep=options.save)
 
 
 if __name__ == "__main__":

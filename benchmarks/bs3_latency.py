@@ -17,7 +17,8 @@ from benchmarks.end_to_end.load import check, preload, prepare
 from benchmarks.end_to_end.measures import one_burst, percentiles, settled, steady
 from benchmarks.end_to_end.options import Options, arguments, medians, progress
 from benchmarks.end_to_end.server import api_server
-from benchmarks.report import Goal, conclude
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude
 
 MINUTES = 3
 RATE = 20.0
@@ -54,8 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(__doc__ or "", argv, nodes=5000, pods=0, running=20000, repeats=5)
     result = asyncio.run(run(options))
     found = result["latency_20_per_s"]
-    goals = [Goal("created to bound p50 at 20 pods/s", found["p50_ms"]["median"], 15, "ms"),
-             Goal("created to bound p99 at 20 pods/s", found["p99_ms"]["median"], 80, "ms")]  # fmt: skip
+    goals = goals_of("bs3_latency", {"created to bound p50 at 20 pods/s": found["p50_ms"]["median"],
+                                     "created to bound p99 at 20 pods/s": found["p99_ms"]["median"]})  # fmt: skip
     return conclude(f"bs3_latency_{options.server}", result, goals, keep=options.save)
 
 

@@ -21,7 +21,8 @@ from benchmarks.end_to_end.load import check, create_groups, create_pods, make_p
 from benchmarks.end_to_end.measures import Figures, percentiles, settled
 from benchmarks.end_to_end.options import Options, arguments, medians, progress
 from benchmarks.end_to_end.server import Server, api_server
-from benchmarks.report import Goal, conclude
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude
 
 MINUTES = 5
 CASES = ((1, 500), (1, 500), (20, 500), (500, 20), (10000, 1))
@@ -79,8 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(__doc__ or "", argv, nodes=1000, pods=0, repeats=3)
     result = asyncio.run(run(options))
     one = result["cases"]["1x500"]["gang_max_ms"]["median"]
-    return conclude(f"bs4_gangs_{options.server}", result, [Goal("a gang of 500, all Bindings sent", one, 700, "ms")],
-                    keep=options.save)  # fmt: skip
+    goals = goals_of("bs4_gangs", {"a gang of 500, all Bindings sent": one})
+    return conclude(f"bs4_gangs_{options.server}", result, goals, keep=options.save)
 
 
 if __name__ == "__main__":

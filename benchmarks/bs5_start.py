@@ -20,7 +20,8 @@ import time
 from typing import Any
 
 from benchmarks.daemon import static_server
-from benchmarks.report import Goal, conclude, median
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude, median
 from benchmarks.static_server import CARDS, SHARES, Store
 
 MINUTES = 4
@@ -75,7 +76,7 @@ async def killed(nodes: int, pods: int) -> dict[str, Any]:
 
 def phases(nodes: int, pods: int) -> dict[str, float]:
     """Seconds of processor time in this process, without network: reading the bytes, indexing, the first cycle."""
-    from benchmarks.bs1_decide import EVERYTHING
+    from benchmarks.rescan import EVERYTHING
     from pumice.adapters.kube.decoder import form_of
     from pumice.engine.engine import Engine
     from pumice.wire.objects import Node, Pod, decode
@@ -126,11 +127,11 @@ def main(argv: list[str] | None = None) -> int:
         "start": start, "cpu_by_phase": phases(given.nodes, given.pods),
         "kill": asyncio.run(killed(given.nodes, given.pods)), "placements_before_ready": 0,
     }  # fmt: skip
-    goals = [
-        Goal("start to the first right decision", start["first_decision_s"]["median"], 4, "s"),
-        Goal("resident then", start["resident_mib"]["median"], 250, "MiB"),
-        Goal("idle with 50 heartbeats a second", start["idle_core_percent"]["median"], 2, "% of a core"),
-    ]
+    goals = goals_of("bs5_start", {
+        "start to the first right decision": start["first_decision_s"]["median"],
+        "resident then": start["resident_mib"]["median"],
+        "idle with 50 heartbeats a second": start["idle_core_percent"]["median"],
+    })  # fmt: skip
     return conclude("bs5_start", result, goals, keep=given.save)
 
 

@@ -22,7 +22,8 @@ from benchmarks.end_to_end.measures import Figures, one_burst, rates
 from benchmarks.end_to_end.options import Options, arguments, medians, progress
 from benchmarks.end_to_end.proxy import Weather, proxy
 from benchmarks.end_to_end.server import Server, api_server, until_ready
-from benchmarks.report import Goal, conclude, median
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude, median
 from pumice.ports.cluster import ApiError
 
 MINUTES = 3
@@ -167,8 +168,8 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(__doc__ or "", argv, nodes=1000, pods=1000, repeats=5)
     result = asyncio.run(run(options))
     found = result["hopeless"]
-    goals = [Goal("rate kept beside 10,000 hopeless pods", found["rate_kept"]["median"], 0.8, least=True),
-             Goal("first pod bound beside them", found["beside"]["first_bound_s"]["max"], 1.0, "s")]  # fmt: skip
+    goals = goals_of("bs7_hostile", {"rate kept beside 10,000 hopeless pods": found["rate_kept"]["median"],
+                                     "first pod bound beside them": found["beside"]["first_bound_s"]["max"]})  # fmt: skip
     return conclude(f"bs7_hostile_{options.server}", result, goals, keep=options.save)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bs1_decide import EVERYTHING
+from benchmarks.rescan import EVERYTHING
 
 PATIENCE = 180.0
 """Seconds without a word from the server after which a run has failed."""

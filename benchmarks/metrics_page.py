@@ -25,8 +25,9 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from benchmarks.bs1_decide import EVERYTHING
-from benchmarks.report import Goal, conclude, median
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude, median
+from benchmarks.rescan import EVERYTHING
 from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
@@ -37,7 +38,6 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue
 
 MIB, CARDS = 81920, 8
-GOAL_MS = 50
 MINUTES = 0.5
 
 Held = dict[str, tuple[str, str, int, int]]
@@ -223,11 +223,11 @@ def main(argv: list[str] | None = None) -> int:
     if options.quick:
         options.nodes, options.pods, options.runs = 40, 1280, 2
     result = measure(options.nodes, options.pods, options.runs)
-    goals = [
-        Goal("first page", result["first_ms"]["median"], GOAL_MS, "ms"),
-        Goal("page after one pod in a hundred left", result["after_one_percent_left_ms"]["median"], GOAL_MS, "ms"),
-        Goal("page when nothing changed", result["unchanged_ms"]["median"], 1, "ms"),
-    ]
+    goals = goals_of("metrics_page", {
+        "first page": result["first_ms"]["median"],
+        "page after one pod in a hundred left": result["after_one_percent_left_ms"]["median"],
+        "page when nothing changed": result["unchanged_ms"]["median"],
+    })  # fmt: skip
     return conclude("metrics_page", result, goals, keep=options.save)
 
 

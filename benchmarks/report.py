@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kit.results import environment, save
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.goals import Goal
+from benchmarks.yardsticks import yardsticks
 
 SHORT = 3
 """Exit code where the result is right and a figure misses its goal; a result that is wrong raises, and ends with 1."""
@@ -22,28 +24,10 @@ def median(values: Sequence[float], digits: int = 3) -> dict[str, float]:
             "max": round(max(values), digits), "runs": len(values)}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """One figure and what it has to be. ``least``: at least that much, else at most."""
-
-    what: str
-    value: float
-    limit: float
-    unit: str = ""
-    least: bool = False
-
-    @property
-    def met(self) -> bool:
-        return bool(self.value >= self.limit if self.least else self.value <= self.limit)  # NumPy has a bool of its own
-
-    def plain(self) -> dict[str, Any]:
-        return {"what": self.what, "value": round(self.value, 3), "goal": f"{'>=' if self.least else '<='} {self.limit:g}",
-                "unit": self.unit, "met": self.met}  # fmt: skip
-
-
-def conclude(name: str, result: Mapping[str, Any], goals: Sequence[Goal], *, keep: bool) -> int:
+def conclude(name: str, result: Mapping[str, Any], goals: Sequence[Goal], *, keep: bool,
+             measure: Callable[[], dict[str, float]] = yardsticks) -> int:  # fmt: skip
     """Save the result with its goals, print the table, and return the exit code: 0, or SHORT when a goal is not met."""
-    yard = yardsticks()
+    yard = measure()
     save(name, {"yardsticks": yard, **result, "goals": [goal.plain() for goal in goals]}, keep=keep)
     print_table(name, {**environment(), **yard}, goals, result)
     return 0 if all(goal.met for goal in goals) else SHORT
@@ -75,11 +59,3 @@ def figures(result: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
             yield from figures(value, name)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield name, f"{value:g}", "", "", ""
-
-
-def yardsticks() -> dict[str, float]:
-    """What this machine does at this moment, so that ratios survive a change of machine: the plain rescan of 5,000 nodes
-    (pods per CPU second) and the typed decode of 5,000 pods (seconds of CPU)."""
-    from benchmarks import yardsticks as measure
-
-    return {"rescan_pods_per_s": round(measure.rescan(), 1), "decode_5000_pods_s": round(measure.decode_pods(), 3)}

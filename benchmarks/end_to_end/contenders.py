@@ -18,9 +18,9 @@ from typing import Self
 
 import yaml
 
-from benchmarks.bs1_decide import EVERYTHING
 from benchmarks.end_to_end.null_binder import NULL_BINDER
 from benchmarks.end_to_end.server import ROOT, Server
+from benchmarks.rescan import EVERYTHING
 from pumice.cluster.kube_control_plane import find_assets
 
 BARE = ("--no-events", "--no-status-writes")

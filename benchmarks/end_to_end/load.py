@@ -16,7 +16,7 @@ import yaml
 from kit.auditor import audit
 from kit.objects import group, node, pod
 
-from benchmarks.bs1_decide import shapes
+from benchmarks.rescan import shapes
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import volcano

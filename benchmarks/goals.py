@@ -1,0 +1,39 @@
+"""What each benchmark's figures have to be: ``goals.toml``, with the runs that the limits stand on."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GOALS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One figure and what it has to be. ``least``: at least that much, else at most."""
+
+    what: str
+    value: float
+    limit: float
+    unit: str = ""
+    least: bool = False
+
+    @property
+    def met(self) -> bool:
+        return bool(self.value >= self.limit if self.least else self.value <= self.limit)  # NumPy has a bool of its own
+
+    def plain(self) -> dict[str, Any]:
+        return {"what": self.what, "value": round(self.value, 3), "goal": f"{'>=' if self.least else '<='} {self.limit:g}",
+                "unit": self.unit, "met": self.met}  # fmt: skip
+
+
+def goals_of(benchmark: str, values: Mapping[str, float]) -> list[Goal]:
+    """The figures that a run has beside what they have to be. A figure that has no goal is a KeyError."""
+    rows = GOALS[benchmark]["goals"]
+    return [
+        Goal(what, value, rows[what].get("least", rows[what].get("most")), rows[what].get("unit", ""), "least" in rows[what])
+        for what, value in values.items()
+    ]

@@ -1,0 +1,102 @@
+"""A cluster of vGPU nodes in process, the pods that fill it, and the plain rescan of it that placing is measured against."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+from kit.objects import node, pod, queue
+
+from pumice.engine.engine import Engine
+from pumice.engine.state.ledger import Holding
+from pumice.families.protocol import Fit
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.volcano import Queue
+
+CARDS, MIB, SHARES = 8, 81920, 10
+DEVICES = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+"""
+EVERYTHING = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+Json = dict[str, Any]
+
+
+def nodes(count: int) -> list[Json]:
+    return [node(f"n{i:05d}", cards=CARDS, mib=MIB, shares=SHARES, cpu="96", memory="768Gi") for i in range(count)]
+
+
+def shapes(count: int) -> list[tuple[int, int]]:
+    """(MiB, cores): 20 that repeat, or all different."""
+    return [(2048 + (18432 * i) // max(1, count - 1), 10 + (i * 7) % 21) for i in range(count)]
+
+
+def pods(count: int, kinds: int, *, gangs: bool = False) -> list[Json]:
+    kinds_of = shapes(kinds)
+    dice = random.Random(7)
+    made = []
+    for i in range(count):
+        mib, cores = kinds_of[i % kinds if kinds < count else i]
+        name = f"g{i // 20}" if gangs and i % 20 < 10 else None
+        made.append(pod(f"p{i}", mib=mib, cores=cores, cards=1, cpu="1", memory="4Gi", group=name,
+                        queue=f"q{i % 4}" if gangs else None))  # fmt: skip
+    dice.shuffle(made)
+    return made
+
+
+def engine_with(conf: str, count: int) -> tuple[Engine, list[Json]]:
+    engine = Engine(parse_scheduler_conf(conf))
+    objects = nodes(count)
+    for obj in objects:
+        engine.state.bookings.put_node(convert(Node, obj))
+    for name in ("default", "q0", "q1", "q2", "q3"):
+        engine.state.groups.put_queue(convert(Queue, queue(name)))
+    return engine, objects
+
+
+def reference(node_count: int, seconds: float = 3.0) -> float:
+    """Pods per CPU second of the plain rescan: every node asked for every pod."""
+    engine, _ = engine_with(DEVICES, node_count)
+    for obj in pods(200, 20):
+        engine.state.pods.put(convert(Pod, obj))
+    ledger = engine.state.ledger
+    book = ledger.books["nvidia-vgpu"]
+    done, began = 0, time.process_time()
+    for task in engine.state.tasks.values():
+        best: Fit | None = None
+        for name in book.nodes:
+            fit = book.family.fit(task.cls.asks[0], book.view(name))
+            if isinstance(fit, Fit) and (best is None or fit.score > best.score):
+                best = fit
+        assert best is not None
+        ledger.reserve(Holding(task.uid, best.grant.node, task.request, (best.grant,)))
+        done += 1
+        if time.process_time() - began > seconds:
+            break
+    return done / (time.process_time() - began)
