@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,8 @@ def main_ends_with(code: int, arguments: list[str]) -> None:
     except SystemExit as end:
         ended = end.code or 0
     assert ended == code
+
+
+@pytest.mark.parametrize("module", [one.module for one in bench.find_benchmarks(bench.ROOT).values()])
+def test_a_benchmark_uses_only_what_is_there(module: str) -> None:
+    assert importlib.import_module(module).main
