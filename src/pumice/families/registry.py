@@ -20,10 +20,16 @@ class Brand:
     switch: str
     wanted: Callable[[Settings], bool]
     make: Callable[[DeviceConfig | None, Settings], Family]
+    arguments: tuple[str, ...] = ()
+    """Further arguments that mean something to it."""
 
 
+POLICY = "deviceshare.SchedulePolicy"
 BRANDS = (
-    Brand("deviceshare.VGPUEnable", lambda settings: settings.vgpu, NvidiaVgpu),
+    Brand("deviceshare.VGPUEnable", lambda settings: settings.vgpu, NvidiaVgpu, (
+        POLICY, "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules", "pumice.MigPolicy",
+        "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName",
+    )),
     Brand("deviceshare.GPUSharingEnable", lambda settings: settings.gpu_sharing, lambda config, settings: NvidiaGpushare()),
     Brand("deviceshare.GPUNumberEnable", lambda settings: settings.gpu_number,
           lambda config, settings: NvidiaGpushare(number=True)),

@@ -1,4 +1,4 @@
-"""deviceshare: the seam to the device families (spec volcano-core 11.11).
+"""deviceshare: what switches the device families on (spec volcano-core 11.11).
 
 The families filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
 score counts between nodes is ``Settings.node_weight`` (decision 2); ``enableNodeOrder: false`` makes it 0. The filter has no

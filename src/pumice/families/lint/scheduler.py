@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pumice.families.lint.finding import Finding
-from pumice.families.registry import BRANDS
+from pumice.families.registry import BRANDS, POLICY
 from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
@@ -75,10 +75,11 @@ def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments
 
 def _without_effect(settings: Settings, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, sentence) for what is written and changes nothing."""
-    if not (any(brand.wanted(settings) for brand in BRANDS) or settings.ascend_hami or settings.ascend_mindcluster):
+    wanted, ascend = [brand for brand in BRANDS if brand.wanted(settings)], settings.ascend_hami or settings.ascend_mindcluster
+    if not (wanted or ascend):
         yield "", f"deviceshare shares nothing: none of {', '.join(brand.switch for brand in BRANDS)} is true"
         return
-    if settings.vgpu:
+    if any(POLICY in brand.arguments for brand in wanted):
         if settings.weight == 0 and settings.policy:
             yield "deviceshare.ScheduleWeight", (
                 f"with weight 0 the policy {settings.policy} orders the cards of a node but not the nodes; "
@@ -90,8 +91,8 @@ def _without_effect(settings: Settings, arguments: Mapping[str, Any]) -> Iterato
             yield "deviceshare.ScheduleWeight", (
                 "a weight without deviceshare.SchedulePolicy counts for MIG slots and for pods with a policy of their own only"
             )
-        return
-    for key in ("deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules",
-                "pumice.MigPolicy", "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName"):  # fmt: skip
-        if key in arguments and not (settings.ascend_hami or settings.ascend_mindcluster):
-            yield key, f"{key} does nothing without deviceshare.VGPUEnable: true"
+    read = {key for brand in wanted for key in brand.arguments}
+    for brand in () if ascend else BRANDS:
+        for key in brand.arguments:
+            if key in arguments and key not in read:
+                yield key, f"{key} does nothing without {brand.switch}: true"
