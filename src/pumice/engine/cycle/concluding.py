@@ -70,16 +70,18 @@ def _bind(cycle: Cycle, step: Place, gang: str) -> None:
     task.job.move(task, Status.BINDING)
     task.trial = None
     annotations: dict[str, str] = {}
+    lock = ""
     for grant in choice.grants:
         family = state.ledger.books[grant.family].family
         annotations.update(family.annotations(grant, int(cycle.wall * 1e9)))
+        lock = lock or family.lock
     volumes: dict[str, str] = {}
     if task.cls.constraints.claims:
         volumes = volumes_for(state.ledger, state.volumes, task.cls, choice.node)
         state.volumes.promise(volumes)
     cycle.effects.append(
         effects.Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.grants, gang, tuple(volumes.items()),
-                     cycle.uuid)
+                     cycle.uuid, lock)
     )  # fmt: skip
     cycle.measures.placed += 1
     cycle.measures.assumed.append(max(0.0, cycle.wall - task.created))
