@@ -106,14 +106,18 @@ def test_a_cut_message_is_malformed() -> None:
         decode_object(b"{}", types())
 
 
+def varint(value: int) -> bytes:
+    value %= 1 << 64
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
 def message(*fields: tuple[int, bytes | int]) -> bytes:
     out = b""
     for number, value in fields:
         if isinstance(value, int):
-            out += bytes([number << 3]) + (bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7]))
+            out += varint(number << 3) + varint(value)
         else:
-            assert len(value) < 128
-            out += bytes([number << 3 | 2, len(value)]) + value
+            out += varint(number << 3 | 2) + varint(len(value)) + value
     return out
 
 
@@ -128,6 +132,35 @@ def test_maps_bytes_and_times_of_protobuf() -> None:
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "labels": {"app": "web"}}, "data": {"k": "dg=="},
         "type": "Opaque",
     }  # fmt: skip
+
+
+def test_a_definition_from_a_typed_client_keeps_what_its_lists_and_maps_hold() -> None:
+    text = message((5, b"string"))
+    listed = message((5, b"array"), (24, message((1, text))))
+    tuple_ = message((24, message((2, text), (2, text))))
+    schemas = {b"list": listed, b"tuple": tuple_, b"map": message((30, message((1, 1), (2, text)))),
+               b"any": message((30, message((1, 1)))), b"none": message((30, message((1, 0))))}  # fmt: skip
+    schema = message((5, b"object"), *((29, message((1, key), (2, inner))) for key, inner in schemas.items()))
+    version = message((1, b"v1"), (4, message((1, schema))))
+    value = decode_object(
+        envelope(b"apiextensions.k8s.io/v1", b"CustomResourceDefinition", message((2, message((7, version))))), types()
+    )
+    found = value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    string = {"type": "string"}
+    assert found == {"list": {"type": "array", "items": string}, "tuple": {"items": [string, string]},
+                     "map": {"additionalProperties": string}, "any": {"additionalProperties": True},
+                     "none": {"additionalProperties": False}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0, "1970-01-01T00:00:00Z"), (-1, "1969-12-31T23:59:59Z"),
+                                               (-62_135_596_800, None), (1 << 60, "")])  # fmt: skip
+def test_times_before_1970_are_times(seconds: int, told: str | None) -> None:
+    data = envelope(b"v1", b"Secret", message((1, message((1, b"x"), (8, message((1, seconds)))))))
+    if told == "":
+        with pytest.raises(Malformed):
+            decode_object(data, types())
+        return
+    assert decode_object(data, types())["metadata"].get("creationTimestamp") == told
 
 
 def test_zero_is_kept_where_it_is_meant() -> None:

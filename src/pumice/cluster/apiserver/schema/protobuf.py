@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
+from struct import error as StructError
+from struct import unpack
 from typing import Any
 
 import msgspec
 
-from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types, numbers
+from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types, numbers, types
 
 Json = dict[str, Any]
 MAGIC = b"k8s\x00"
+
+
+_ZERO_TIME = -62_135_596_800  # the first of January of the year 1, which Go means by no time
 
 
 class Malformed(ValueError):
     """The bytes are no message of the type that they claim to be."""
 
 
-def decode_object(data: bytes, types: Types) -> Json:
+def decode_object(data: bytes, known: Types) -> Json:
     """The object as JSON values. Raises Malformed."""
     if not data.startswith(MAGIC):
         raise Malformed("the body does not start with the magic of Kubernetes' protobuf form")
@@ -39,11 +44,11 @@ def decode_object(data: bytes, types: Types) -> Json:
             elif number == 2 and not isinstance(value, int):
                 raw = bytes(value)
         group, _, version = api_version.rpartition("/")
-        name = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else types.kinds.get(f"{group}/{version}/{kind}")
+        name = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else known.kinds.get(f"{group}/{version}/{kind}")
         if name is None:
             raise Malformed(f"{api_version} {kind} has no protobuf form")
-        found = _message(name, types.named(name), memoryview(raw))
-    except (IndexError, UnicodeDecodeError, AssertionError, msgspec.DecodeError) as problem:
+        found = _message(name, known.named(name), memoryview(raw))
+    except (IndexError, UnicodeDecodeError, AssertionError, OverflowError, StructError, msgspec.DecodeError) as problem:
         raise Malformed(f"{kind or 'object'}: {problem!r}") from None
     return {"apiVersion": api_version, "kind": kind, **found}
 
@@ -109,10 +114,36 @@ def _message(name: str, shape: Shape, data: memoryview) -> Json:
             key, inner = _entry(child.item, value)
             result.setdefault(field, {})[key] = inner
         else:
-            decoded = _value(child, value)
+            union = _UNIONS.get(f"{name}.{field}")
+            decoded = union(value) if union else _value(child, value)
             if decoded is not None and (meant or decoded not in ("", 0, False, {})):
                 result[field] = decoded
     return result
+
+
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
+
+
+def _schema_or_list(value: int | memoryview) -> Any:
+    """JSONSchemaPropsOrArray."""
+    assert not isinstance(value, int)
+    parts = list(_fields(value))
+    one, several = ([_value(types().named(_SCHEMA), part) for number, part in parts if number == wanted] for wanted in (1, 2))
+    return several or (one[0] if one else None)
+
+
+def _schema_or_bool(value: int | memoryview) -> Any:
+    """JSONSchemaPropsOrBool: a schema counts more than the word beside it."""
+    assert not isinstance(value, int)
+    parts = dict(_fields(value))
+    return _value(types().named(_SCHEMA), parts[2]) if 2 in parts else bool(parts.get(1, 0))
+
+
+_UNIONS = {
+    f"{_SCHEMA}.items": _schema_or_list,
+    f"{_SCHEMA}.additionalItems": _schema_or_bool,
+    f"{_SCHEMA}.additionalProperties": _schema_or_bool,
+}  # fields whose JSON is one of two things, and whose message says which
 
 
 def _entry(shape: Shape, value: int | memoryview) -> tuple[str, Any]:
@@ -146,10 +177,8 @@ def _value(shape: Shape, value: int | memoryview) -> Any:
         case "boolean":
             return bool(value)
         case "number":
-            import struct
-
             assert not isinstance(value, int)
-            return struct.unpack("<d", value)[0]
+            return unpack("<d", value)[0]
     assert not isinstance(value, int)
     match shape.name:
         case "string":
@@ -179,7 +208,8 @@ def _time(parts: dict[int, int | memoryview], micro: bool) -> str | None:
     seconds, nanos = parts.get(1, 0), parts.get(2, 0)
     assert isinstance(seconds, int)
     assert isinstance(nanos, int)
-    if seconds >> 63:
-        return None  # Go's zero time, long before 1970
-    moment = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    seconds -= (seconds >> 63) << 64
+    if seconds == _ZERO_TIME:
+        return None
+    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
     return f"{moment}.{nanos // 1000:06d}Z" if micro else f"{moment}Z"
