@@ -7,9 +7,8 @@ import logging
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
-
-import msgspec
 
 from pumice.apps.controller.commands import KIND, Commands
 from pumice.apps.controller.unserved_kinds import UnservedKind
@@ -17,6 +16,7 @@ from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.tasks import run_until
+from pumice.apps.service.watches import Watcher
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import podgroup, queue
 from pumice.engine.state.bearers import Bearers
@@ -32,7 +32,6 @@ from pumice.wire.without_effect import What, rows
 
 log = logging.getLogger("pumice.controller")
 
-ABSENT_KIND_RETRY = 10.0
 BEHIND = 0.2
 """Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
 LEASE = "vc-controller-manager"
@@ -112,11 +111,15 @@ class Controller:
 
     async def _work(self) -> None:
         await self._synced.wait()
-        if self.settings.leader_elect:
-            election = Election(self.cluster, self.clock, self.dice, LEASE, self.settings.lease_namespace)
-            await election.acquire()
-            self._election = election
-            keeper = asyncio.get_running_loop().create_task(self._keep(election))
+        async with asyncio.TaskGroup() as beside:
+            if self.settings.leader_elect:
+                election = Election(self.cluster, self.clock, self.dice, LEASE, self.settings.lease_namespace)
+                await election.acquire()
+                self._election = election
+                beside.create_task(self._keep(election))
+            await self._lead()
+
+    async def _lead(self) -> None:
         for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
             if name not in self.queues:
                 await self._quietly(self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable)))
@@ -124,11 +127,7 @@ class Controller:
         if self.ready is not None:
             self.ready.set()
         log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues), len(self.groups), len(self.pods))
-        try:
-            await self.work.run(self.settings.workers)
-        finally:
-            if self.settings.leader_elect:
-                keeper.cancel()
+        await self.work.run(self.settings.workers)
 
     async def _keep(self, election: Election) -> None:
         await election.keep()
@@ -260,24 +259,8 @@ class Controller:
     # -- watches ------------------------------------------------------------------------------------------------
 
     async def _watch(self, name: str, resource: Resource, handle: Callable[[WatchEvent], None]) -> None:
-        while True:
-            try:
-                async for event in self.cluster.watch(resource):
-                    if event.type == "SYNCED":
-                        self._is_synced(name)
-                    elif event.type != "BOOKMARK":
-                        try:
-                            handle(event)
-                        except (msgspec.MsgspecError, ValueError) as error:
-                            log.warning("object set aside kind=%s cause=%s", name, error)
-                        except Exception:  # one object must not end the controller
-                            log.exception("object set aside kind=%s", name)
-            except ApiError as error:
-                if error.code == 404:
-                    self._is_synced(name)
-                else:
-                    log.error("cannot watch %s: %s", name, error)
-                await self.clock.sleep(ABSENT_KIND_RETRY)
+        watcher = Watcher(self.cluster, self.clock, log, self._is_synced)
+        await watcher.watch(name, resource, partial(watcher.taken, name, handle))
 
     def _is_synced(self, name: str) -> None:
         self._unsynced.discard(name)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -79,6 +80,8 @@ class Binder:
     """Whether Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
     given_up: Callable[[Bind], str] = lambda effect: ""
     """Why the gang of a Binding is not bound any more, while it is not; then the rest of it is not sent."""
+    begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
+    """Begins a task; the daemon's group, so that none outlives it or fails unseen."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore | None = None
     _one_less: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,7 +89,7 @@ class Binder:
     def send(self, effect: Bind) -> None:
         """Bind that pod. The members of a gang are sent in one go: the event loop has no turn between them."""
         self.volumes.expect(effect)
-        task = asyncio.get_running_loop().create_task(self._run(effect))
+        task = self.begin(self._run(effect))
         self._running.add(task)
         task.add_done_callback(self._ended)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from pumice.apps.scheduler.informers import Informers
 from pumice.apps.scheduler.last_good import LastGood
+from pumice.apps.service.tasks import run_until
 from pumice.engine.effects import Effect, Event
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
@@ -73,7 +74,7 @@ class Configuration:
     last_good: LastGood | None = None
     _text: str | None = None
     _device_config: DeviceConfig | None = None
-    _device_watch: asyncio.Task[None] | None = field(default=None, repr=False)
+    _renamed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
         """The endless work of following the configuration; what comes from ConfigMaps is waited for before the first
@@ -212,21 +213,16 @@ class Configuration:
         self._taken(self.devices, [] if config is None else list(config.warnings))
 
     async def _watch_devices(self) -> None:
+        """Watch the device ConfigMap that the configuration names, and another one when it names another."""
         self._follow_device_map()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            if self._device_watch is not None:
-                self._device_watch.cancel()
+        while True:
+            self._renamed.clear()
+            where = self.devices.source.removeprefix("configmap ")
+            await run_until(self._renamed, self.informers.watch_configmap("devices", where, self._on_device_map))
 
     def _follow_device_map(self) -> None:
-        """Watch the device ConfigMap that the configuration names."""
         settings = self.engine.settings
-        name = f"{settings.configmap_namespace}/{settings.configmap}"
-        if self.devices.source == f"configmap {name}" and self._device_watch is not None:
-            return
-        self.devices.source = f"configmap {name}"
-        if self._device_watch is not None:
-            self._device_watch.cancel()
-        watch = self.informers.watch_configmap("devices", name, self._on_device_map)
-        self._device_watch = asyncio.get_running_loop().create_task(watch)
+        source = f"configmap {settings.configmap_namespace}/{settings.configmap}"
+        if source != self.devices.source:
+            self.devices.source = source
+            self._renamed.set()

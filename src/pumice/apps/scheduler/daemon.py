@@ -33,7 +33,7 @@ from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
-from pumice.apps.service.tasks import run_until
+from pumice.apps.service.tasks import first, group, run_until
 from pumice.engine.effects import Bind, Event
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
@@ -127,6 +127,8 @@ class Scheduler:
     port: int = 0
     """Port of the pages, once they are served."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _beside: asyncio.TaskGroup | None = None
+    """What goes on while the last Bindings are waited for: Bindings, and the keeping of the lease."""
     _keeper: asyncio.Task[None] | None = None
     _election: Election | None = None
     _lost_lease: bool = False
@@ -174,10 +176,12 @@ class Scheduler:
                 asked: Handler = partial(explain.answer, guard=guard)
                 routes = {**pages(self._metrics_page, self._waiting_for, self.configuration.problems), "/explain": asked}
                 self.port = await servers.enter_async_context(served(routes, host, port, "scheduler"))
-            try:
-                await run_until(self.stop, *self._tasks())
-            finally:
-                await self._finish()
+            async with group() as beside:
+                self._beside, self.binder.begin = beside, beside.create_task
+                try:
+                    await run_until(self.stop, *self._tasks())
+                finally:
+                    await self._finish()
         if self._lost_lease:
             raise Unavailable("the lease was lost; another scheduler leads now")
 
@@ -271,13 +275,7 @@ class Scheduler:
         if seconds is None:
             await self._wake.wait()
             return
-        sleeper = asyncio.ensure_future(self.clock.sleep(seconds))
-        waker = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait({sleeper, waker}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeper.cancel()
-            waker.cancel()
+        await first(self.clock.sleep(seconds), self._wake.wait())
 
     def _cycle(self) -> None:
         now = self.clock.monotonic()
@@ -360,7 +358,8 @@ class Scheduler:
         )  # fmt: skip
         await election.acquire()
         self._election = election
-        self._keeper = asyncio.get_running_loop().create_task(self._keep(election))
+        assert self._beside is not None, "running"
+        self._keeper = self._beside.create_task(self._keep(election))
 
     async def _keep(self, election: Election) -> None:
         await election.keep()

@@ -13,19 +13,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pumice.apps.service.watches import Handler, Watcher
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Task
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
+from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.objects import ConfigMap, Node, Pod, decode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 log = logging.getLogger("pumice.scheduler")
-
-ABSENT_KIND_RETRY = 10.0
-
-Handler = Callable[[WatchEvent], None]
 
 
 @dataclass(slots=True)
@@ -48,6 +45,11 @@ class Informers:
     """Events taken so far."""
     seen: Callable[[Task], None] = lambda task: None
     """Told of each pod of ours that appears after the first lists and waits for a node."""
+
+    _watcher: Watcher = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._watcher = Watcher(self.cluster, self.clock, log, self.arrived)
 
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
@@ -80,20 +82,7 @@ class Informers:
         kind: type[Any] | None = None,
     ) -> None:  # fmt: skip
         """Watch one kind for ever."""
-        while True:
-            try:
-                async for event in self.cluster.watch(resource, namespace, field_selector=field_selector, kind=kind):
-                    if event.type == "SYNCED":
-                        self.arrived(name)
-                    elif event.type != "BOOKMARK":
-                        self._take(name, handle, event)
-            except ApiError as error:
-                # A kind that is not installed (no CRDs, no storage API) is empty, and looked for again now and then.
-                if error.code != 404:
-                    log.error("cannot watch %s: %s", name, error)
-                else:
-                    self.arrived(name)
-                await self.clock.sleep(ABSENT_KIND_RETRY)
+        await self._watcher.watch(name, resource, lambda event: self._take(name, handle, event), namespace, field_selector, kind)
 
     async def watch_configmap(self, name: str, where: str, take: Callable[[ConfigMap | None], None]) -> None:
         """Hand over the ConfigMap ``where`` (namespace/name) whenever it changes; None when it is gone."""
@@ -108,14 +97,8 @@ class Informers:
 
     def _take(self, name: str, handle: Handler, event: WatchEvent) -> None:
         self.changes += 1
-        try:
-            handle(event)
-        except (msgspec.MsgspecError, ValueError) as error:
+        if not self._watcher.taken(name, handle, event):
             self.set_aside += 1
-            log.warning("object set aside kind=%s cause=%s", name, error)
-        except Exception:  # whoever wrote it, one object must not end the scheduler, again and again at each start
-            self.set_aside += 1
-            log.exception("object set aside kind=%s", name)
         if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated or self.engine.state.groups.unsaid):
             self.wake.set()
 

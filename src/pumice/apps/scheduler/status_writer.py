@@ -111,12 +111,10 @@ class StatusWriter:
     async def flush(self, seconds: float) -> None:
         """Write what is left, at most that long, when nobody runs any more."""
         if self._pending or self._evictions:
-            workers = asyncio.ensure_future(self.run())
-            try:
+            async with asyncio.TaskGroup() as group:
+                workers = group.create_task(self.run())
                 await self.drain(seconds)
-            finally:
                 workers.cancel()
-                await asyncio.gather(workers, return_exceptions=True)
 
     def _gives_way(self) -> bool:
         if not self.busy():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Any
 
@@ -63,6 +64,17 @@ async def run_until(stop: asyncio.Event, *work: Coroutine[Any, Any, None]) -> No
         for error in _flat(group):
             if not isinstance(error, _Stopped):
                 raise error from (None if isinstance(error, PumiceError) else group)
+
+
+@asynccontextmanager
+async def group() -> AsyncIterator[asyncio.TaskGroup]:
+    """Tasks beside a block, none of which outlives it; the first error, of the block or a task, is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as errors:
+        error = _flat(errors)[0]
+        raise error from (None if isinstance(error, PumiceError) else errors)
 
 
 class _Stopped(Exception):

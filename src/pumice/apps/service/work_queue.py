@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from random import Random
 
+from pumice.apps.service.tasks import first
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 
@@ -30,7 +32,10 @@ class WorkQueue:
     """Key to how often it has failed in a row."""
     _busy: set[Key] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _later: set[asyncio.Task[None]] = field(default_factory=set)
+    _later: list[tuple[float, int, Key, int]] = field(default_factory=list)
+    """A heap: when, in which order it was added, what, and how often it has failed in a row."""
+    _count: int = 0
+    _sooner: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, kind: str, key: str, failures: int = 0) -> None:
         self._todo[kind, key] = failures
@@ -38,25 +43,31 @@ class WorkQueue:
 
     def add_later(self, kind: str, key: str, seconds: float, failures: int = 0) -> None:
         """The same after a pause, unless it was added meanwhile."""
-
-        async def later() -> None:
-            await self.clock.sleep(seconds)
-            if (kind, key) not in self._todo:
-                self.add(kind, key, failures)
-
-        task = asyncio.get_running_loop().create_task(later())
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+        self._count += 1
+        heappush(self._later, (self.clock.monotonic() + seconds, self._count, (kind, key), failures))
+        if self._later[0][1] == self._count:
+            self._sooner.set()
 
     async def run(self, workers: int) -> None:
         """Work for ever."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(self._work())
-        finally:
-            for task in self._later:
-                task.cancel()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._ripen())
+            for _ in range(workers):
+                group.create_task(self._work())
+
+    async def _ripen(self) -> None:
+        """Add what was to be added later, when its time has come."""
+        while True:
+            now = self.clock.monotonic()
+            while self._later and self._later[0][0] <= now:
+                _, _, item, failures = heappop(self._later)
+                if item not in self._todo:
+                    self.add(*item, failures)
+            self._sooner.clear()
+            if self._later:
+                await first(self._sooner.wait(), self.clock.sleep(self._later[0][0] - now))
+            else:
+                await self._sooner.wait()
 
     async def _work(self) -> None:
         while True:

@@ -1,0 +1,59 @@
+"""How a daemon watches one kind of object for ever: what cannot be read is set aside, and the watch goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
+
+ABSENT_KIND_RETRY = 10.0
+
+Handler = Callable[[WatchEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """``arrived`` is told the name of each list that is complete."""
+
+    cluster: Cluster
+    clock: Clock
+    log: logging.Logger
+    arrived: Callable[[str], None]
+
+    async def watch(
+        self, name: str, resource: Resource, take: Callable[[WatchEvent], object], namespace: str = "", field_selector: str = "",
+        kind: type[Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Watch one kind for ever. ``take`` raises nothing (``taken``)."""
+        while True:
+            try:
+                async for event in self.cluster.watch(resource, namespace, field_selector=field_selector, kind=kind):
+                    if event.type == "SYNCED":
+                        self.arrived(name)
+                    elif event.type != "BOOKMARK":
+                        take(event)
+            except ApiError as error:
+                # A kind that is not installed (no CRDs, no storage API) is empty, and looked for again now and then.
+                if error.code != 404:
+                    self.log.error("cannot watch %s: %s", name, error)
+                else:
+                    self.arrived(name)
+                await self.clock.sleep(ABSENT_KIND_RETRY)
+
+    def taken(self, name: str, handle: Handler, event: WatchEvent) -> bool:
+        """Whether the object could be used."""
+        try:
+            handle(event)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.log.warning("object set aside kind=%s cause=%s", name, error)
+        except Exception:  # whoever wrote it, one object must not end the daemon, again and again at each start
+            self.log.exception("object set aside kind=%s", name)
+        else:
+            return True
+        return False
