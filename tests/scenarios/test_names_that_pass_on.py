@@ -22,6 +22,7 @@ from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.ports.cluster import ApiError, Resource, WatchEvent
 from pumice.wire import volcano
+from pumice.wire.objects import ConfigMap
 
 Json = dict[str, Any]
 Known = Callable[[State], bool]
@@ -107,13 +108,14 @@ def test_the_configuration_that_was_made_anew_counts_in_whatever_order_it_was_to
     written: Json = {"metadata": {"name": "conf", "namespace": "volcano-system"}, "data": {"key": "value"}}
 
     async def story() -> None:
-        taken: list[dict[str, str] | None] = []
+        taken: list[ConfigMap | None] = []
         told = Told(volcano.CONFIGMAPS, events(written, *ORDERS[order]))
         informers = Informers(told, VirtualClock(), Engine(), asyncio.Event())  # type: ignore[arg-type]
         watch = asyncio.ensure_future(informers.watch_configmap("configuration", "volcano-system/conf", taken.append))
         await asyncio.sleep(1)
         watch.cancel()
-        assert taken[-1] == {"key": "value"}
+        assert taken[-1] is not None
+        assert taken[-1].data == {"key": "value"}
 
     run_virtually(story())
 
