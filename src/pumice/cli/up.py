@@ -40,12 +40,15 @@ def up(
     emulated: Annotated[bool, typer.Option("--emulated", help="Emulated cards even where there are real ones.")] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Without our daemons: deploy them by deploy/manifests.")] = False,
     control_plane: Annotated[str, typer.Option(help="embedded, or kube: the real etcd and kube-apiserver.")] = "embedded",
+    check: Annotated[bool, typer.Option("--check", help="Only look for damage in the embedded server's database.")] = False,
 ) -> None:
     """Bring up a cluster on this machine and keep it running until Ctrl-C (or in the background with -d).
 
     Real NVIDIA cards are used when there are any and no shape was asked for; else the cards are emulated, which is said.
     """
     data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
+    if check:
+        raise SystemExit(_check(data))
     if detach:
         _detached(data, [a for a in sys.argv[1:] if a not in ("-d", "--detach")])
         return
@@ -68,6 +71,17 @@ def real_cards() -> bool:
         return subprocess.run([sys.executable, "-c", question], capture_output=True, env=environ, timeout=60).returncode == 0
     except subprocess.TimeoutExpired as error:  # a sick card may hang its driver
         raise Unavailable("the NVIDIA driver does not answer; with --emulated the cluster does without it") from error
+
+
+def _check(data: DataDir) -> int:
+    from pumice.cluster.apiserver.disk import inspect
+
+    problems = inspect(data.database)
+    for problem in problems:
+        print(problem)
+    if not problems:
+        print(f"{data.database}: nothing is wrong" if data.database.is_file() else f"{data.root}: no cluster has been here")
+    return 1 if problems else 0
 
 
 async def _foreground(spec: ClusterSpec, data: DataDir) -> int:

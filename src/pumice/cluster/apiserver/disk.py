@@ -6,11 +6,13 @@ served. Facts that belong to the database as a whole lie in ``facts``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -22,6 +24,7 @@ _COLUMNS = (
     "revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,"
     " change TEXT NOT NULL, data BLOB NOT NULL"
 )
+_NAMES = "revision, resource, namespace, name, change, data"
 _CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
 
@@ -48,6 +51,24 @@ def problem_of(row: Row) -> str:
     return "" if found == name else f"its object calls itself {found!r}"
 
 
+def inspect(path: Path) -> list[str]:
+    """What is wrong with a database, one line for each thing; it is only read. Empty when all is well."""
+    if not path.is_file():
+        return []
+    problems: list[str] = []
+    with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
+        try:
+            problems += [f"SQLite: {text}" for (text,) in db.execute("PRAGMA integrity_check") if text != "ok"]
+            for row in db.execute(f"SELECT {_NAMES} FROM log ORDER BY revision"):
+                if problem := problem_of(row):
+                    problems.append(f"row {row[0]}, {row[1]} {row[2]}/{row[3]}: {problem}; the next start sets it aside")
+            for row in db.execute(f"SELECT {_NAMES}, problem FROM damaged ORDER BY revision"):
+                problems.append(f"row {row[0]}, {row[1]} {row[2]}/{row[3]}: {row[6]}; it has been set aside")
+        except sqlite3.Error as error:
+            problems.append(f"SQLite: {error}")
+    return problems
+
+
 class Disk:
     """One database. Raises sqlite3.Error when it cannot be opened, read or written."""
 
@@ -69,7 +90,7 @@ class Disk:
 
     def rows(self) -> Iterator[tuple[Row, str]]:
         """Every row in the order of writing, and what is wrong with it."""
-        for row in self._db.execute("SELECT revision, resource, namespace, name, change, data FROM log ORDER BY revision"):
+        for row in self._db.execute(f"SELECT {_NAMES} FROM log ORDER BY revision"):
             yield row, problem_of(row)
 
     @property

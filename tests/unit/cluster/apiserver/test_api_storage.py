@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from pumice.cli.up import app
+from pumice.cluster.apiserver.disk import inspect
 from pumice.cluster.apiserver.storage import Gone, Stale, Storage, open_storage
 
 Json = dict[str, Any]
@@ -274,6 +277,9 @@ def test_a_damaged_row_is_set_aside_by_name_and_the_rest_is_served(tmp_path: Pat
         outside.execute("UPDATE log SET data = x'ff00' WHERE name = 'b'")
         outside.execute("UPDATE log SET data = CAST('{}' AS BLOB) WHERE revision = 7")
     outside.close()
+    assert {line.partition(":")[0] for line in inspect(tmp_path / "db")} == {
+        "row 2, things ns/b", "row 5, things ns/a", "row 6, things ns/b", "row 7, things ns/c", "row 9, things ns/d"}  # fmt: skip
+    assert all("the next start" in line for line in inspect(tmp_path / "db"))
     for _ in range(2):
         storage = open_storage(tmp_path / "db")
         assert [(stored.name, stored.value()["n"]) for stored in storage.objects("things")] == [("a", 0), ("c", 0)]
@@ -281,6 +287,17 @@ def test_a_damaged_row_is_set_aside_by_name_and_the_rest_is_served(tmp_path: Pat
         storage.close()
     for name in "abcd":
         assert sum(f"things ns/{name}: " in record.getMessage() for record in caplog.records) == (2 if name == "b" else 1)
+    assert sum("has been set aside" in line for line in inspect(tmp_path / "db")) == 5
+
+
+def test_a_look_for_damage_says_what_it_found_and_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir()
+    look = CliRunner()
+    assert look.invoke(app, ["--check", "--data-dir", str(tmp_path)]).exit_code == 0
+    (tmp_path / "api" / "state.db").write_bytes(b"no database" * 1000)
+    found = look.invoke(app, ["--check", "--data-dir", str(tmp_path)])
+    assert (found.exit_code, "SQLite: file is not a database" in found.output) == (1, True)
+    assert (tmp_path / "api" / "state.db").read_bytes() == b"no database" * 1000
 
 
 def test_the_secret_stays(tmp_path: Path) -> None:
