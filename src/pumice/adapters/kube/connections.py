@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
     def fresh(self) -> bool:
         """Whether it may be used again."""
         alive = self._transport is not None and not self._transport.is_closing()
-        return alive and self._loop.time() - self._since < KEPT
+        return alive and self._loop.time() - self._since < self.pool.kept
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -120,6 +120,7 @@ class Connections:
     port: int
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
+    kept: float = KEPT
     _all: set[Connection] = field(default_factory=set)
     _idle: list[Connection] = field(default_factory=list)
 

@@ -49,6 +49,7 @@ class ProcessRuntime:
         self._consoles: dict[str, Console] = {}
         self._sending = asyncio.Lock()
         self._up = asyncio.Event()
+        self.respawn_seconds, self.answer_seconds = RESPAWN_SECONDS, ANSWER_SECONDS
 
     @classmethod
     async def launch(cls, directory: Path, *, data_dir: Path | None = None, isolation: str = "auto") -> ProcessRuntime:
@@ -193,13 +194,13 @@ class ProcessRuntime:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[ident] = answer
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self.answer_seconds):
                 await self._send(message, fds)
                 return await answer
         except TimeoutError:
             if self._up.is_set():  # else there is nobody who could still start it
                 await self._send({"op": "signal", "id": ident, "signal": int(signal.SIGKILL)})
-            raise StartFailed("RuntimeError", f"the spawner of containers did not answer within {ANSWER_SECONDS:.0f} s",
+            raise StartFailed("RuntimeError", f"the spawner of containers did not answer within {self.answer_seconds:.0f} s",
                               transient=True) from None
         finally:
             self._waiting.pop(ident, None)
@@ -266,7 +267,7 @@ class ProcessRuntime:
                 return
             except StartFailed as error:
                 log.error("%s; trying again", error)
-                await asyncio.sleep(RESPAWN_SECONDS)
+                await asyncio.sleep(self.respawn_seconds)
 
     def _on_message(self, message: dict[str, Any]) -> None:
         ident = message["id"]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.adapters.kube import connections as connections
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError, Resource
 
@@ -146,11 +145,11 @@ def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_used() 
     asyncio.run(scenario())
 
 
-def test_a_connection_is_not_used_after_a_long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_not_used_after_a_long_rest() -> None:
     async def scenario() -> None:
         async with client_of(answering) as (kube, server):
             await kube.bind("default", "a", b"{}")
-            monkeypatch.setattr(connections, "KEPT", 0.0)
+            kube._lanes.kept = 0.0
             await kube.bind("default", "a", b"{}")
             assert server.connections == 2
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from tests.unit.cluster.runtime.box import Box, Inside, alive, marked, processes_with, until, wait_for
 
-from pumice.cluster.runtime import process as process_runtime
 from pumice.cluster.runtime.process import ProcessRuntime
 from pumice.cluster.runtime.spec import Mount, StartFailed
 
@@ -96,9 +95,8 @@ def test_what_a_kill_of_everything_left_is_swept_at_the_next_start(tmp_path: Pat
 
 
 def test_a_spawner_that_cannot_be_started_again_at_once_is_tried_for_until_it_can(inside: Inside, monkeypatch: Any) -> None:
-    monkeypatch.setattr(process_runtime, "RESPAWN_SECONDS", 0.01)
-
     async def work(here: Box) -> None:
+        here.runtime.respawn_seconds = 0.01
         really, refusals = asyncio.create_subprocess_exec, 2
 
         async def sometimes(*words: Any, **options: Any) -> Any:
@@ -119,10 +117,9 @@ def test_a_spawner_that_cannot_be_started_again_at_once_is_tried_for_until_it_ca
     inside(work)
 
 
-def test_a_spawner_that_does_not_answer_fails_the_start_and_the_late_container_is_ended(inside: Inside, monkeypatch: Any) -> None:
-    monkeypatch.setattr(process_runtime, "ANSWER_SECONDS", 0.2)
-
+def test_a_spawner_that_does_not_answer_fails_the_start_and_the_late_container_is_ended(inside: Inside) -> None:
     async def work(here: Box) -> None:
+        here.runtime.answer_seconds = 0.2
         spawner = here.runtime._spawner
         assert spawner is not None
         os.kill(spawner.pid, signal.SIGSTOP)
@@ -131,7 +128,7 @@ def test_a_spawner_that_does_not_answer_fails_the_start_and_the_late_container_i
         assert late.value.transient
         assert not here.runtime.running()
         os.kill(spawner.pid, signal.SIGCONT)
-        monkeypatch.setattr(process_runtime, "ANSWER_SECONDS", 60)
+        here.runtime.answer_seconds = 60
         assert await here.run("echo next") == (0, "next")
         await until(lambda: not processes_with("LATE=yes"))
 
