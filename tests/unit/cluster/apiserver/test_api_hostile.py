@@ -90,6 +90,24 @@ def definition(properties: Json, kind: str = "Thing") -> Json:
         "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}}  # fmt: skip
 
 
+def test_the_time_of_a_pattern_grows_with_the_text_alone(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        await api.create(crds, definition({"a": {"type": "string", "pattern": "^(a+)+$"}}))
+        things = "/apis/example.com/v1/namespaces/default/things"
+        bad = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": "a" * 5000 + "!"}}
+        response = await api.call("POST", things, bad)
+        assert response.code == 422
+        assert "should match '^(a+)+$'" in response.json()["message"]
+        assert (await api.call("POST", things, {**bad, "spec": {"a": "a" * 5000}})).code == 201
+        for pattern in ("(", r"(?=a)", r"\1"):
+            response = await api.call("POST", crds, definition({"a": {"type": "string", "pattern": pattern}}, "Other"))
+            assert response.code == 422
+            assert "must be a valid regular expression" in response.json()["message"]
+
+    with_api(work)
+
+
 def test_a_json_patch_cannot_grow_beyond_what_a_body_may_hold(with_api: Run) -> None:
     async def work(api: InProcess) -> None:
         await api.create(MAPS, {"metadata": {"name": "a"}, "data": {"a": "x" * 1000}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.cluster.apiserver.crd.schema import Schema
+from pumice.cluster.apiserver.crd.schema import Schema, bad_patterns
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
 from pumice.cluster.apiserver.names import bad_1035_label, bad_subdomain
 from pumice.cluster.apiserver.strategies.base import Strategy, at
@@ -113,4 +113,5 @@ def _versions(versions: list[Json]) -> list[FieldProblem]:
             problems.append(required(path, "schemas are required"))
         elif schema.get("type") != "object":
             problems.append(invalid_value(f"{path}.type", schema.get("type", ""), "must be object at the root"))
+        problems += bad_patterns(schema, path)
     return problems
