@@ -61,7 +61,8 @@ def cards_of(node: Json) -> dict[str, Card]:
     for entry in node["metadata"].get("annotations", {}).get(REGISTER, "").split(":"):
         fields = entry.split(",")
         if len(fields) >= 6:
-            found[fields[0]] = Card(fields[0], int(fields[1]), int(fields[2]), fields[4] == "true", fields[5] == "mig")
+            count, memory = (max(0, int(size)) for size in fields[1:3])  # a card of a negative size takes nobody
+            found[fields[0]] = Card(fields[0], count, memory, fields[4] == "true", fields[5] == "mig")
     return found
 
 
