@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
+from msgspec import Struct
+
 from pumice.engine.framework import Framework
 from pumice.engine.placing.placer import Choice
 from pumice.engine.state.ledger import Holding, Receipt
@@ -31,8 +33,7 @@ class Before(NamedTuple):
     hopeless: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The pod takes what is idle."""
 
     task: Task
@@ -41,8 +42,7 @@ class Place:
     choice: Choice
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Struct, frozen=True):
     """The pod is promised what is being released."""
 
     task: Task
@@ -51,8 +51,7 @@ class Promise:
     choice: Choice
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(Struct, frozen=True):
     """The pod shall go: it stays charged on its node, what it holds can be promised, and its queue has its share back."""
 
     task: Task
@@ -61,8 +60,7 @@ class Evict:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lift:
+class Lift(Struct, frozen=True):
     """The pod is off the books, for a question. ``task`` is None for one of another scheduler."""
 
     task: Task | None
