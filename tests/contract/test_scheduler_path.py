@@ -25,14 +25,12 @@ from kit.local_cluster import NODES, PODS, vgpu_pod
 from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
-from pumice.cli.casefile import collect
 from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
 from pumice.machine import machine_of
 from pumice.node.vgpu.hollow import facts, hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
-from pumice.wire import names
 from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
 
 pytestmark = pytest.mark.kube
@@ -233,16 +231,5 @@ def test_a_pod_that_is_deleted_gives_its_card_to_the_one_that_waits(api: Api, na
         early = next(f"p{i}" for i in range(5) if f"p{i}" != late)
         await here.kube.delete(PODS, early, namespace, grace=0)
         await here.until(lambda: here.bound(late))
-
-    play(api, namespace, act)
-
-
-def test_the_schedulers_account_may_read_all_that_an_explanation_looks_at(api: Api, namespace: str) -> None:
-    async def act(here: Scene) -> None:
-        where = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
-        case, whole = await collect(here.as_scheduler, where), await collect(here.kube, where)
-        assert (case.scheduler_conf, case.device_config) == (whole.scheduler_conf, whole.device_config)
-        assert "deviceshare" in case.scheduler_conf
-        assert set(case.objects) == set(whole.objects)
 
     play(api, namespace, act)
