@@ -136,3 +136,20 @@ def test_a_pod_with_a_claim_that_waited_before_anybody_shunned_it_is_kept_away_a
     world.settle()
     assert world.node_of("shuns") == "n1"
     assert world.node_of("shunned") == ""
+
+
+def test_no_pod_leans_on_a_gang_that_waits_for_the_rest_of_its_room() -> None:
+    """One member of the gang has room in zone b, the other waits for a pod that goes: neither is there yet, so two web pods in
+    zone a would be two against none."""
+    world = World(conf("priority", "gang", "predicates"))
+    world.add(node("a1", cpu="4", labels={ZONE: "a"}), node("b1", cpu="2", labels={ZONE: "b"}))
+    world.add(there("goes", "b1"))
+    world.terminate("goes")
+    world.add(group("gang", minimum=2))
+    for i in range(2):
+        world.add(pod(f"gang-{i}", group="gang", cpu="1", labels={"app": "web"}, priority=9, nodeSelector={ZONE: "b"}))
+    for i in range(2):
+        world.add(pod(f"web-{i}", cpu="1", labels={"app": "web"}, topologySpreadConstraints=spread(ZONE, app="web")))
+    world.cycle()
+    assert [world.node_of(f"gang-{i}") for i in range(2)] == ["", ""]
+    assert [world.node_of(f"web-{i}") for i in range(2)].count("a1") <= 1

@@ -42,13 +42,15 @@ def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
 
 
 HELD_IN_VARIABLES = {
-    ("apps.scheduler.informers", "watch"): kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap),
-    ("apps.controller.daemon", "_watch"): kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
+    ("apps.service.watches", "watch", "volcano-scheduler"):
+        kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap),
+    ("apps.service.watches", "watch", "volcano-controllers"):
+        kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
     ("apps.controller.unserved_kinds", "watch"): [row.resource for row in rows(What.KIND).values() if row.resource],
 }  # fmt: skip
-"""The kinds behind a call whose first argument is a variable, by module and function."""
+"""The kinds behind a call whose first argument is a variable: by module and function, and by account where daemons share it."""
 
 DAEMONS = [
     ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon"]),
@@ -73,12 +75,12 @@ def modules_of(daemons: list[str]) -> list[ModuleType]:
     return list(found.values())
 
 
-def rights_used(module: ModuleType) -> Iterator[Right]:
+def rights_used(module: ModuleType, account: str) -> Iterator[Right]:
     for function in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(function, ast.AsyncFunctionDef | ast.FunctionDef):
             for call in ast.walk(function):
                 if isinstance(call, ast.Call) and is_of_the_client(call.func):
-                    yield from rights_of(module, function.name, call)
+                    yield from rights_of(module, function.name, call, account)
 
 
 def is_of_the_client(function: ast.expr) -> bool:
@@ -87,21 +89,22 @@ def is_of_the_client(function: ast.expr) -> bool:
     return ast.unparse(function.value).rpartition(".")[2] in CLIENTS
 
 
-def rights_of(module: ModuleType, function: str, call: ast.Call) -> Iterator[Right]:
+def rights_of(module: ModuleType, function: str, call: ast.Call, account: str) -> Iterator[Right]:
     assert isinstance(call.func, ast.Attribute)
     if call.func.attr == "bind":
         yield "", "pods/binding", "create"
         return
     subresource = next((f"/{ast.literal_eval(k.value)}" for k in call.keywords if k.arg == "subresource"), "")
-    for kind in kinds_of(module, function, call.args[0]):
+    for kind in kinds_of(module, function, call.args[0], account):
         for verb in VERBS[call.func.attr]:
             yield kind.group, kind.plural + subresource, verb
 
 
-def kinds_of(module: ModuleType, function: str, argument: ast.expr) -> list[Resource]:
+def kinds_of(module: ModuleType, function: str, argument: ast.expr, account: str) -> list[Resource]:
     words = ast.unparse(argument).split(".")
     if not words[-1].isupper():
-        return HELD_IN_VARIABLES[module.__name__.removeprefix("pumice."), function]
+        called = module.__name__.removeprefix("pumice."), function
+        return HELD_IN_VARIABLES[called if called in HELD_IN_VARIABLES else (*called, account)]
     value: object = module
     for word in words:
         value = getattr(value, word)
@@ -129,7 +132,7 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    used = {right for module in modules_of(daemons) for right in rights_used(module)}
+    used = {right for module in modules_of(daemons) for right in rights_used(module, account)}
     assert used - allowed == set(), "the API server would refuse these"
     assert allowed - used == set(), "nobody asks for these"
 

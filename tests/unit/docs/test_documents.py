@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "pumice"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md"), *ROOT.glob("*/README.md")])
-MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
+MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "pyyaml": "yaml", "nvidia-ml-py": "pynvml", "google-re2": "re2"}
 """Where a dependency's module has another name."""
 COME_ALONG = {"yarl": "aiohttp's URLs"}
 """Modules that a dependency brings and shows in its own calls."""

@@ -35,6 +35,9 @@ def discard(cycle: Cycle, job: Job, statement: Statement) -> None:
 def stand(cycle: Cycle, job: Job, statement: Statement) -> None:
     """Neither committed nor discarded: the gang would be whole once something is released."""
     _remember(statement)
+    for step in statement.steps:
+        if isinstance(step, Place):
+            cycle.state.ledger.set_apart(step.task.uid)
     cycle.standing[job] = statement
 
 

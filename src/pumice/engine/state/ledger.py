@@ -91,6 +91,15 @@ class Ledger:
         self._put(holding)
         return self._receipt(holding.uid, "reserve", None)
 
+    def set_apart(self, uid: str) -> None:
+        """The pod keeps its room and nobody may count on it: what it holds on trial will be taken back before any of it
+        reaches the world, and a Binding that leans on its labels (affinity, spread) would outlive it."""
+        holding = self.holdings[uid]
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.remove(row, holding.features, trial=True)
+        holding.features = None
+
     def assume(self, uid: str) -> None:
         """The Binding is on its way: from now on only the API server's word changes this."""
         holding = self.holdings[uid]
