@@ -22,16 +22,20 @@ from pumice import machine as machines
 from pumice.machine import machine_of
 
 SPEAKER = """
-import os, signal, sys, termios, time
+import os, select, signal, sys, termios, time
+heard, told = os.pipe()
+os.set_blocking(told, False)
+signal.set_wakeup_fd(told)  # a signal that comes just before a read would be noticed only when the read is over
 for name in ("SIGINT", "SIGTERM", "SIGWINCH", "SIGCONT", "SIGHUP"):
     signal.signal(getattr(signal, name), lambda number, frame: print("got", signal.Signals(number).name, flush=True))
 print("in front", os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 print("terminals", [os.isatty(n) for n in range(3)], flush=True)
 while True:
-    try:
-        line = sys.stdin.readline()
-    except InterruptedError:
+    ready, _, _ = select.select([0, heard], [], [])
+    if heard in ready:
+        os.read(heard, 100)
         continue
+    line = sys.stdin.readline()
     if not line:
         sys.exit(3)
     if line == "size\\n":
