@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,11 +66,23 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
 
 @pytest.hookimpl
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """`make soak` keeps what it found: each test with its outcome, its seconds and what it recorded."""
+    """`make soak` keeps what it found: each test with its outcome, its seconds and what it recorded. Of a part of it the rest
+    stays as it was found before."""
     if config.getoption("-m") != "soak" or not terminalreporter.stats.get("passed"):
         return
-    from kit.results import save
+    from kit.results import RESULTS, environment, save
 
+    date = environment()["date"]
     reports = [r for key in ("passed", "failed") for r in terminalreporter.stats.get(key, ()) if r.when == "call"]
-    save("soak", {"tests": [{"test": r.nodeid, "outcome": r.outcome, "seconds": round(r.duration, 1),
-                             **dict(r.user_properties)} for r in reports]}, keep=True)  # fmt: skip
+    now = {r.nodeid: {"test": r.nodeid, "outcome": r.outcome, "seconds": round(r.duration, 1), "date": date,
+                      **dict(r.user_properties)} for r in reports}  # fmt: skip
+    kept = RESULTS / "soak.json"
+    before = json.loads(kept.read_text())["tests"] if kept.exists() else []
+    tests = {row["test"]: row for row in before if _there(config.rootpath, row["test"])} | now
+    save("soak", {"tests": [tests[name] for name in sorted(tests)]}, keep=True)
+
+
+def _there(root: Path, test: str) -> bool:
+    """Whether there still is a test of that name."""
+    file, _, name = test.partition("::")
+    return (root / file).exists() and f"def {name.partition('[')[0]}(" in (root / file).read_text()

@@ -64,13 +64,17 @@ def test_the_books_equal_those_of_an_engine_that_has_seen_the_objects_only(door:
 
 @pytest.mark.soak
 def test_a_million_steps_of_the_engine(record_property: Any) -> None:
-    record_property("steps", many(34_000, EngineDoor, at_once, first_seed()))
+    first = first_seed()
+    record_property("first_seed", first)
+    record_property("steps", many(34_000, EngineDoor, at_once, first))
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("quiet")
 def test_thousands_of_histories_of_the_daemon(record_property: Any) -> None:
-    record_property("steps", many(5_000, DaemonDoor, virtually, first_seed()))
+    first = first_seed()
+    record_property("first_seed", first)
+    record_property("steps", many(5_000, DaemonDoor, virtually, first))
 
 
 def test_a_history_is_data_and_plays_again_as_it_was() -> None:
