@@ -142,7 +142,7 @@ class Checker:
             if self.unclear and card_rules.wants(pod):
                 continue
             group = tables.get("PodGroup", {}).get(self._group_key(pod))
-            if (self._group_key(pod) and group is None) or not self._queue_lets(pod, group, tables):
+            if (self._group_key(pod) and group is None) or not self._queue_lets(pod, group, tables, members):
                 continue
             missing = 1 if group is None else self._missing(group, members[key_of(group)])
             if missing is None:
@@ -197,7 +197,14 @@ class Checker:
 
     # -- queues -------------------------------------------------------------------------------------------------
 
-    def _queue_lets(self, pod: Json, group: Json | None, tables: Tables) -> bool:
+    def _queue_of(self, pod: Json, groups: Mapping[str, Json], members: Mapping[str, list[Json]]) -> str:
+        """Members of a PodGroup that is gone stand in the queue that the first of them names."""
+        key = self._group_key(pod)
+        if key and key not in groups:
+            return queue_of(min(members[key], key=key_of), None)
+        return queue_of(pod, groups.get(key))
+
+    def _queue_lets(self, pod: Json, group: Json | None, tables: Tables, members: Mapping[str, list[Json]]) -> bool:
         """Whether no queue can be what it waits for: its queue is open and below its caps, and the shares bind nobody."""
         name = queue_of(pod, group)
         queue = tables.get("Queue", {}).get(name)
@@ -213,9 +220,7 @@ class Checker:
         for other in tables["Pod"].values():
             if done(other) or other["spec"].get("schedulerName") != self.ours:
                 continue
-            if self._group_key(other) and self._group_key(other) not in groups:
-                return False  # the queue that it was charged to was named by an object that is gone
-            theirs = queue_of(other, groups.get(self._group_key(other)))
+            theirs = self._queue_of(other, groups, members)
             busy.add(theirs)
             for what, value in self._charged(other, largest).items():
                 asked[what] += value  # type: ignore[operator]

@@ -97,9 +97,15 @@ def ordinary(name: str) -> bool:
     return not name.startswith("volcano.sh/")
 
 
+def counted(name: str) -> bool:
+    """Whether a node has so much of it and the kubelet admits no pod beyond that: every resource, also what a plugin advertises
+    of its cards (a pod counts where it stands, even if the card that it holds is gone). A percentage only tells how much."""
+    return not name.endswith("-percentage")
+
+
 def lacks(pod: Json, node: Json, others: Iterable[Json]) -> list[str]:
     """Resources of which the node has too little left beside these pods."""
-    wanted = Counter({name: value for name, value in requests(pod).items() if value > 0 and ordinary(name)})
+    wanted = Counter({name: value for name, value in requests(pod).items() if value > 0 and counted(name)})
     used: Amounts = Counter()
     number = 0
     for other in others:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.card_rules import HELD
 from kit.checker import Checker
 from kit.history.engine_door import EngineDoor
 from kit.history.runner import OPEN, draw
-from kit.objects import pod
+from kit.kube_rules import Cluster
+from kit.objects import node, pod
 
 from pumice.engine.cycle import trying
 from pumice.engine.framework import Framework
@@ -119,3 +121,11 @@ def test_a_pod_that_nobody_makes_anew_must_not_be_deleted() -> None:
     assert not checker.complaints
     checker.deleted(bare)
     assert [c.promise for c in checker.complaints] == ["deleted"]
+
+
+def test_a_pod_counts_where_it_stands_although_the_card_that_it_holds_is_gone() -> None:
+    """The kubelet counts what the pod requests and refuses who asks for more than is left."""
+    held = pod("held", mib=1000, cores=100, nodeName="n", annotations={HELD: "GPU-gone,NVIDIA,1000,100:"})
+    cluster = Cluster({"Node": {"n": node("n", cards=1)}, "Pod": {"default/held": held}})
+    assert cluster.forbids(pod("late", mib=1000, cores=100), "n") == ["too little volcano.sh/vgpu-cores"]
+    assert not cluster.forbids(pod("small", mib=1000), "n")

@@ -154,6 +154,19 @@ def test_pods_of_a_node_that_vanished_are_charged_again_when_it_returns() -> Non
     assert (world.card_of("a"), world.node_of("b")) == ("n1/0", "")
 
 
+def test_a_pod_whose_card_has_gone_still_takes_its_part_of_what_the_node_advertises() -> None:
+    """The kubelet counts it and would turn away whoever came beside it."""
+    world = World()
+    world.add(node("n1", cards=2), pod("a", mib=1000, cores=100), pod("other", mib=1000, cores=100))
+    world.settle()
+    world.remove("Node", "n1")
+    world.delete_pod(next(name for name in ("a", "other") if world.card_of(name) == "n1/0"))
+    world.add(node("n1", cards=1), pod("b", mib=1000, cores=100))
+    world.settle()
+    assert world.node_of("b") == ""
+    assert "volcano.sh/vgpu-cores" in world.condition("b")["message"]
+
+
 # -- places that are being released (9.4, 10.2) --------------------------------------------------------------------
 
 
