@@ -6,19 +6,21 @@ plugin whose keys differ decides, which is what comparing the tuples of keys doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.plugins.contract import (
+    AdmitsReclaim,
     ChecksJobs,
     Filters,
     FollowsPlacing,
     Invalid,
     KnowsDue,
     LimitsQueues,
+    NamesVictims,
     OrdersJobs,
     OrdersQueues,
     OrdersTasks,
@@ -27,8 +29,12 @@ from pumice.engine.plugins.contract import (
     Role,
     SaysOverused,
     SaysReady,
+    SaysStarving,
     Scores,
     Session,
+    Spared,
+    SparesFromPreempt,
+    SparesFromReclaim,
     Verdict,
     VotesToStart,
     VotesToWait,
@@ -41,6 +47,9 @@ from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
 
 InRole = TypeVar("InRole", bound=Role)
+
+Vote = Callable[[Task, Sequence[Task]], Spared | None]
+NOBODY_VOTES = "no plugin lets it go"
 
 
 class Framework:
@@ -68,6 +77,11 @@ class Framework:
         self._due = [plugin.job_due for plugin in self._all(KnowsDue)]
         self._overused = [plugin.overused for plugin in self._all(SaysOverused)]
         self._limits = self._all(LimitsQueues)
+        self._starving = [[plugin.job_starving for plugin in tier] for tier in self._by_tier(SaysStarving)]
+        self._preempt = [[plugin.spared_from_preempt for plugin in tier] for tier in self._by_tier(SparesFromPreempt)]
+        self._reclaim = [[plugin.spared_from_reclaim for plugin in tier] for tier in self._by_tier(SparesFromReclaim)]
+        self._may_reclaim = [plugin.may_reclaim for plugin in self._all(AdmitsReclaim)]
+        self._victims = [[plugin.victims for plugin in tier] for tier in self._by_tier(NamesVictims)]
         self._filters = self._all(Filters)
         self._scores = self._all(Scores)
         self._each = [plugin.score for plugin in self._scores]
@@ -153,6 +167,31 @@ class Framework:
         for plugin in self._placing:
             plugin.removed(task)
 
+    # -- making room --------------------------------------------------------------------------------------------
+
+    def job_starving(self, job: Job) -> bool:
+        """The first tier with an opinion decides, and has to be of one mind."""
+        tier = next((tier for tier in self._starving if tier), ())
+        return bool(tier) and all(starving(job) for starving in tier)
+
+    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        """Who of the victims stays, and why; all others may go together."""
+        return _spared(self._preempt, claimant, victims)
+
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return _spared(self._reclaim, claimant, victims)
+
+    def may_reclaim(self, queue: QueueState, task: Task) -> bool:
+        return all(may(queue, task) for may in self._may_reclaim)
+
+    def victims(self, running: Sequence[Task]) -> Mapping[str, str]:
+        """The first tier that names anybody decides."""
+        for tier in self._victims:
+            found = {uid: why for named in tier for uid, why in named(running).items()}
+            if found:
+                return found
+        return {}
+
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part = Part.ALL) -> Iterator[Verdict]:
@@ -201,6 +240,21 @@ def _vote(tiers: Sequence[Sequence[Callable[[Job], int]]], job: Job) -> bool:
         if permitted:
             return True
     return True
+
+
+def _spared(tiers: Sequence[Sequence[Vote]], claimant: Task, victims: Sequence[Task]) -> Spared:
+    """The first tier that lets anybody go decides; in it, whoever one plugin spares stays. Where no tier lets anybody go, the
+    first one that voted says why."""
+    first: dict[str, str] | None = None
+    for tier in tiers:
+        votes = [spared for vote in tier if (spared := vote(claimant, victims)) is not None]
+        if not votes:
+            continue
+        stay = {uid: why for spared in reversed(votes) for uid, why in spared.items()}
+        if any(victim.uid not in stay for victim in victims):
+            return stay
+        first = stay if first is None else first
+    return {victim.uid: NOBODY_VOTES for victim in victims} if first is None else first
 
 
 def _sum(parts: Iterable[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:

@@ -74,6 +74,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     scheduler_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     containers: list[Container] = []
     init_containers: list[Container] = []
     overhead: Quantities = {}

@@ -1,9 +1,18 @@
-"""conformance: system pods are nobody's victims (spec volcano-core 11.3). Nothing is evicted yet for whom it could speak."""
+"""conformance: system pods are nobody's victims (spec volcano-core 11.3)."""
 
 from __future__ import annotations
 
-from pumice.engine.plugins.contract import Plugin
+from collections.abc import Sequence
+
+from pumice.engine.plugins.contract import Spared, SparesFromPreempt, SparesFromReclaim
+from pumice.engine.state.tasks import Task
 
 
-class Conformance(Plugin):
+class Conformance(SparesFromPreempt, SparesFromReclaim):
     name = "conformance"
+
+    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return {task.uid: "it belongs to the system" for task in victims if task.yielding.system}
+
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return self.spared_from_preempt(claimant, victims)

@@ -8,7 +8,7 @@ abstract; what it may leave open has an answer here. ``switch`` is what turns th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any, ClassVar, Protocol
@@ -171,6 +171,61 @@ class LimitsQueues(Role):
 
     def excess(self, queue: QueueState, amounts: Vector) -> float | None:
         """How far so much more would bring the queue over its share, as a part of the cluster; None of who knows no shares."""
+
+
+# -- making room ------------------------------------------------------------------------------------------------------
+
+Spared = Mapping[str, str]
+"""By uid, why a pod stays: a sentence for people, such as "gang b would fall under its minimum 4"."""
+
+
+class SaysStarving(Role):
+    """Whether a job may ask others to make room for it."""
+
+    switch = "JobStarving"
+
+    @abstractmethod
+    def job_starving(self, job: Job) -> bool: ...
+
+
+class SparesFromPreempt(Role):
+    """A vote on who goes for the sake of a pod of the same queue."""
+
+    switch = "Preemptable"
+
+    @abstractmethod
+    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
+        """Who of them stays; whoever is not named may go. None abstains. The victims come in the order in which they would go:
+        who counts what is left of a job or a queue counts down along them."""
+
+
+class SparesFromReclaim(Role):
+    """A vote on who goes for the sake of a pod of another queue."""
+
+    switch = "Reclaimable"
+
+    @abstractmethod
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
+        """As ``spared_from_preempt``."""
+
+
+class AdmitsReclaim(Role):
+    """Whether a queue may have room made for it in others."""
+
+    switch = "Preemptive"
+
+    @abstractmethod
+    def may_reclaim(self, queue: QueueState, task: Task) -> bool: ...
+
+
+class NamesVictims(Role):
+    """Who shall go although nobody asks for the room (spec 10.6)."""
+
+    switch = "Victim"
+
+    @abstractmethod
+    def victims(self, running: Sequence[Task]) -> Mapping[str, str]:
+        """By uid why it goes, for people."""
 
 
 # -- nodes, for many rows at once; rows None means all ------------------------------------------------------------------

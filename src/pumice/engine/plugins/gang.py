@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pumice.engine.plugins.contract import (
     PERMIT,
     REJECT,
@@ -9,13 +11,17 @@ from pumice.engine.plugins.contract import (
     Invalid,
     OrdersJobs,
     SaysReady,
+    SaysStarving,
     Session,
+    Spared,
+    SparesFromPreempt,
+    SparesFromReclaim,
     VotesToWait,
 )
-from pumice.engine.state.jobs import Job, Status
+from pumice.engine.state.jobs import Job, Status, Task
 
 
-class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait):
+class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait, SaysStarving, SparesFromPreempt, SparesFromReclaim):
     name = "gang"
 
     def job_key(self, job: Job) -> int:
@@ -34,6 +40,27 @@ class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait):
 
     def job_pipelined(self, job: Job) -> int:
         return PERMIT if job.is_pipelined() and job.role_pipelined() else REJECT
+
+    def job_starving(self, job: Job) -> bool:
+        return job.ready_count + job.counts[Status.PIPELINED] < job.min_available
+
+    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        """Nobody goes by whom a gang would fall under its minimum."""
+        left: dict[Job, int] = {}
+        spared = {}
+        for task in victims:
+            job = task.job
+            if job is None:
+                continue
+            ready = left.get(job, job.ready_count)
+            if ready > job.min_available:
+                left[job] = ready - 1
+            else:
+                spared[task.uid] = f"gang {job.name} would fall under its minimum {job.min_available}"
+        return spared
+
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return self.spared_from_preempt(claimant, victims)
 
     def close(self, session: Session) -> None:
         """Say on the PodGroup whether its gang stands (spec 13.2)."""

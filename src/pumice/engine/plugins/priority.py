@@ -1,12 +1,14 @@
-"""priority: the more important job and pod first (spec volcano-core 11.1)."""
+"""priority: the more important job and pod first; room is made by less important ones only (spec volcano-core 11.1)."""
 
 from __future__ import annotations
 
-from pumice.engine.plugins.contract import OrdersJobs, OrdersTasks
-from pumice.engine.state.jobs import Job, Task
+from collections.abc import Sequence
+
+from pumice.engine.plugins.contract import OrdersJobs, OrdersTasks, SaysStarving, Spared, SparesFromPreempt
+from pumice.engine.state.jobs import Job, Status, Task
 
 
-class Priority(OrdersJobs, OrdersTasks):
+class Priority(OrdersJobs, OrdersTasks, SaysStarving, SparesFromPreempt):
     name = "priority"
 
     def job_key(self, job: Job) -> int:
@@ -14,3 +16,21 @@ class Priority(OrdersJobs, OrdersTasks):
 
     def task_key(self, task: Task) -> int:
         return -task.priority
+
+    def job_starving(self, job: Job) -> bool:
+        return job.ready_count + job.counts[Status.PIPELINED] < len(job.tasks)
+
+    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        """Between jobs their priorities count, inside a job those of its pods."""
+        job = claimant.job
+        assert job is not None
+        spared = {}
+        for task in victims:
+            mine, its = (claimant.priority, task.priority) if task.job is job else (job.priority, _priority(task))
+            if its >= mine:
+                spared[task.uid] = f"its priority {its} is not lower than {mine}"
+        return spared
+
+
+def _priority(task: Task) -> int:
+    return task.priority if task.job is None else task.job.priority

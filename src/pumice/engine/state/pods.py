@@ -18,6 +18,7 @@ from pumice.engine.state.interning import repack
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
 from pumice.engine.state.tasks import Task, name_index
+from pumice.engine.state.yielding import yielding
 from pumice.wire.names import QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
@@ -207,6 +208,7 @@ class Pods:
             priority=_priority(pod),
             cls=cls,
             features=kind.features,
+            yielding=yielding(pod),
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
             controlled=any(owner.controller for owner in meta.owner_references),
             index=name_index(meta.name),

@@ -10,6 +10,7 @@ from pumice.engine.state.classes import PodClass
 from pumice.engine.state.features import Features
 from pumice.engine.state.resources import Request, Vector
 from pumice.engine.state.statuses import MOVES, Status
+from pumice.engine.state.yielding import USUAL, Yielding
 from pumice.families.protocol import NO_MARKS, Marks
 from pumice.wire.objects import Pod
 
@@ -35,6 +36,7 @@ class Task(Struct, eq=False):
     priority: int
     cls: PodClass
     marks: Marks = NO_MARKS
+    yielding: Yielding = USUAL
     features: Features | None = None
     pod: Pod | None = None
     role: str = ""

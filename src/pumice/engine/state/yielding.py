@@ -1,0 +1,52 @@
+"""How a pod takes part where room is made: whom it spares, and what spares it (spec volcano-core 4.3, 11.3, 11.14)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+
+from pumice.wire.duration import parse_duration
+from pumice.wire.names import COOLDOWN_TIME, PREEMPTABLE
+from pumice.wire.objects import Pod
+
+SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+SYSTEM_NAMESPACE: Final = "kube-system"
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+
+
+class Yielding(Struct, frozen=True, cache_hash=True):
+    """Equal ones are one object: nearly all pods are alike in this."""
+
+    preemptable: bool = True
+    """Its annotation or label lets it go; what cannot be read does not."""
+    preempts: bool = True
+    """Its preemptionPolicy lets others go for it."""
+    system: bool = False
+    cooldown: float = 0.0
+    """It is not evicted within so many seconds after it was scheduled (plugin cdp)."""
+
+
+USUAL: Final = Yielding()
+
+
+def yielding(pod: Pod) -> Yielding:
+    meta, spec = pod.metadata, pod.spec
+    said = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE, "true"))
+    cooldown = meta.annotations.get(COOLDOWN_TIME) or meta.labels.get(COOLDOWN_TIME, "")
+    system = spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == SYSTEM_NAMESPACE
+    return _shared(said in _TRUE, spec.preemption_policy != "Never", system, _seconds(cooldown))
+
+
+@lru_cache(maxsize=4096)
+def _shared(preemptable: bool, preempts: bool, system: bool, cooldown: float) -> Yielding:
+    found = Yielding(preemptable, preempts, system, cooldown)
+    return USUAL if found == USUAL else found
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text) if text else 0.0
+    except ValueError:
+        return 0.0
