@@ -34,8 +34,6 @@ PAGE = Path(__file__).parents[2] / "docs/reference/without-effect.md"
 WANTED: Mapping[str, str] = {
     "SchedulingGatesQueueAdmission": "true", "controllers": "-sharding-controller", "scheduler-sharding-mode": "hard",
 }  # fmt: skip
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def told(*ways: Told) -> list[Row]:
@@ -144,8 +142,7 @@ def demanding(row: Row) -> dict[str, Any]:
         )
         return obj
     obj = queue("team")
-    groups = {"nodeGroupAffinity": {REQUIRED if "required" in row.name else PREFERRED: ["a"]}}
-    values = {"affinity": groups, "deserved": {"cpu": "4"}, "dequeueStrategy": "fifo", "extendClusters": [{"name": "far"}]}
+    values = {"deserved": {"cpu": "4"}, "dequeueStrategy": "fifo", "extendClusters": [{"name": "far"}]}
     if row.path[0] == "metadata":
         obj["metadata"]["annotations"] = {row.path[-1]: "root/team"}
     else:
@@ -181,7 +178,7 @@ def test_a_pod_that_demands_it_is_never_bound_and_its_condition_names_it(row: Ro
 
 @pytest.mark.parametrize("row", told(Told.HELD), ids=ids(told(Told.HELD)))
 def test_a_group_that_demands_it_is_held_back_and_its_pods_and_it_are_told(row: Row) -> None:
-    world = World(conf("gang", "predicates", "proportion", *filter(None, [row.under])))
+    world = World(conf("gang", "predicates", "proportion"))
     obj = demanding(row)
     waiting = obj if obj["kind"] == "PodGroup" else group("g", minimum=1, queue="team", resources={"cpu": "1"})
     world.add(node("n1"), *(o for o in (obj, waiting)), pod("a", cpu="1", group="g"), pod("plain", cpu="1"))
@@ -208,7 +205,7 @@ def test_a_tier_that_an_owner_demands_by_annotation_holds_the_group_too() -> Non
     assert "spec.networkTopology.mode hard has no effect yet" in world.condition("a")["message"]
 
 
-TOLD_BY_EVENT = [row for row in OBJECTS if row.told is Told.EVENT or row.under]
+TOLD_BY_EVENT = [row for row in OBJECTS if row.told is Told.EVENT]
 
 
 @pytest.mark.parametrize("row", TOLD_BY_EVENT, ids=ids(TOLD_BY_EVENT))

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from pumice.engine.plugins.contract import (
     AdmitsReclaim,
+    BoundsTasks,
     ChecksJobs,
     Filters,
     FollowsPlacing,
     Invalid,
     KnowsDue,
+    LeansTasks,
     LimitsQueues,
     NamesVictims,
     OrdersJobs,
@@ -85,6 +87,10 @@ class Framework:
         self._filters = self._all(Filters)
         self._scores = self._all(Scores)
         self._each = [plugin.score for plugin in self._scores]
+        self._bounds = self._all(BoundsTasks)
+        self._leanings = self._all(LeansTasks)
+        self.minds_tasks = bool(self._bounds or self._leanings)
+        """Whether pods of one class may be treated differently."""
         self._placing = self._all(FollowsPlacing)
 
     def _by_tier(self, role: type[InRole]) -> list[list[InRole]]:
@@ -226,6 +232,12 @@ class Framework:
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
         return _sum(plugin.relative(state, cls, fits) for plugin in self._scores)
+
+    def bounds(self, state: State, task: Task) -> tuple[Verdict, ...]:
+        return tuple([verdict for plugin in self._bounds for verdict in plugin.bounds(state, task)])
+
+    def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
+        return _sum(plugin.leanings(state, task) for plugin in self._leanings)
 
 
 def _vote(tiers: Sequence[Sequence[Callable[[Job], int]]], job: Job) -> bool:

@@ -59,8 +59,10 @@ PLUGIN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable", "pumice.*",
     ),
     "capacity": ("*",), "sla": ("sla-waiting-time",), "resourcequota": (), "usage": ("*",), "tdm": ("*",),
-    "task-topology": ("*",), "numaaware": ("*",), "cdp": (), "pdb": (), "nodegroup": ("*",), "rescheduling": ("*",),
-    "extender": ("*",), "resource-strategy-fit": ("*",), "network-topology-aware": ("*",),
+    "task-topology": ("*",), "numaaware": ("*",), "cdp": (), "pdb": (), "rescheduling": ("*",), "extender": ("*",),
+    "nodegroup": ("strict", "enablePreferredOrder"),
+    "resource-strategy-fit": ("resourceStrategyFitWeight", "resources", "sra", "proportional"),
+    "network-topology-aware": ("*",),
 }  # fmt: skip
 
 DEFAULT_CONF: Final = """\

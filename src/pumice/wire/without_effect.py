@@ -62,8 +62,6 @@ class Row:
     """Whether an object (a value of a switch, argument, flag or gate) asks for it."""
     path: tuple[str, ...] = ()
     """Where it stands in the object."""
-    under: str = ""
-    """Only under this plugin is it a demand; else upstream would not heed it either, and an event is enough."""
     resource: Resource | None = None
 
     @property
@@ -101,12 +99,6 @@ def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
     return (Row(What.PLUGIN, name, text, Told.WARNING) for name, text in rows.items())
 
 
-def _affinity(*hardness: str) -> Callable[[Queue], bool]:
-    return lambda queue: any(
-        isinstance(rules, dict) and rules.get(key) for rules in queue.spec.affinity.values() for key in hardness
-    )
-
-
 def _topology(mode: str) -> Callable[[PodGroup], bool]:
     return lambda group: _topology_of(group) == mode
 
@@ -135,10 +127,8 @@ ROWS: Final[tuple[Row, ...]] = (
         "numaaware": "pods are placed without regard to NUMA nodes; those that demand one wait",
         "cdp": "pods are not spared for their cooldown time",
         "pdb": "PodDisruptionBudgets are not asked",
-        "nodegroup": "queues are not bound to node groups; jobs of a queue that demands one wait",
         "rescheduling": "no pod is moved from crowded or idle nodes",
         "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",
-        "resource-strategy-fit": "nodes are not scored by it",
         "network-topology-aware": "nodes are chosen without regard to the network; groups that demand a tier wait",
     }),
     Row(What.SWITCH, "drf.enableHierarchy", "queues are not ordered by their hierarchy", Told.WARNING),
@@ -186,10 +176,6 @@ ROWS: Final[tuple[Row, ...]] = (
         _topology("soft"), ("spec", "networkTopology")),
     Row(What.GROUP, "spec.subGroupPolicy", "sub-groups are not kept together", Told.HELD,
         lambda group: bool(group.spec.sub_group_policy), ("spec", "subGroupPolicy")),
-    Row(What.QUEUE, "spec.affinity, required", "no group of nodes is held", Told.HELD,
-        _affinity("requiredDuringSchedulingIgnoredDuringExecution"), ("spec", "affinity"), under="nodegroup"),
-    Row(What.QUEUE, "spec.affinity, preferred", "no group of nodes is preferred", Told.EVENT,
-        _affinity("preferredDuringSchedulingIgnoredDuringExecution"), ("spec", "affinity")),
     Row(What.QUEUE, "spec.deserved", "the queue is given its share by weight alone", Told.EVENT,
         lambda queue: bool(queue.spec.deserved), ("spec", "deserved")),
     Row(What.QUEUE, "spec.dequeueStrategy fifo", "jobs behind one that waits are tried", Told.EVENT,
@@ -247,6 +233,5 @@ def page() -> str:
     """The table of docs/reference/without-effect.md."""
     lines = ["| what | name | consequence | how it is told |", "|---|---|---|---|"]
     for row in ROWS:
-        told = f"under plugin {row.under}: {row.told.value}; else an event" if row.under else row.told.value
-        lines.append(f"| {row.what.value} | `{row.name}` | {row.consequence} | {told} |")
+        lines.append(f"| {row.what.value} | `{row.name}` | {row.consequence} | {row.told.value} |")
     return "\n".join(lines) + "\n"

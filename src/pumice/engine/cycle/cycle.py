@@ -9,9 +9,12 @@ from time import perf_counter
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Effect
 from pumice.engine.framework import Framework
+from pumice.engine.placing.among import Among, among
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
+from pumice.engine.state.tasks import Task
 
 RETRY = 60.0
 """Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
@@ -87,6 +90,10 @@ class Cycle:
 
     def out_of_time(self) -> bool:
         return self.tick() - self.started > self.budget
+
+    def among(self, task: Task, rows: Rows | None = None) -> Among | None:
+        """Among which nodes the pod may choose, beyond what its class says; ``rows``: nothing but these."""
+        return among(self.framework, self.state, task, rows)
 
     def statement(self) -> Statement:
         """Nothing done yet."""

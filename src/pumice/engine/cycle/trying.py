@@ -10,6 +10,7 @@ from pumice.engine.cycle.statement import Statement
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.placing.placer import Choice
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.nodes import Rows
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.statuses import Status
@@ -35,10 +36,12 @@ def pending(cycle: Cycle, job: Job) -> list[Task]:
 
 
 def place(
-    cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
-) -> None:
+    cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False,
+    within: Rows | None = None,
+) -> None:  # fmt: skip
     """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded, and other pods
-    of its role are not tried in this cycle. ``beyond`` its queue's share no more is placed than the job needs to go on."""
+    of its role are not tried in this cycle. ``beyond`` its queue's share no more is placed than the job needs to go on.
+    ``within``: only on these nodes."""
     framework, placer = cycle.framework, cycle.placer
     may = framework.lends if beyond else framework.allocatable
     was_ready = framework.job_ready(job)
@@ -47,10 +50,11 @@ def place(
         task = tasks.pop()
         if task.best_effort and framework.job_ready(job):
             continue
+        among = cycle.among(task, within)
         if not may(job.queue, task.cls.amounts):
             # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
-            if placer.choose(task.cls) is None:
-                refused(cycle, task, amid_gang=bool(statement.steps))
+            if placer.choose(task.cls, among=among) is None:
+                refused(cycle, task, amid_gang=bool(statement.steps), among=among)
             else:
                 _too_dear(cycle, task, task.cls.amounts)
             continue
@@ -60,19 +64,19 @@ def place(
             continue
         price = _Price(cycle, task, may) if task.cls.quota_known_late else None
         accept = None if price is None else price.accepted
-        choice = placer.choose(task.cls, task.nominated, accept) if task.nominated else None
-        choice = choice or placer.choose(task.cls, accept=accept)
+        choice = placer.choose(task.cls, task.nominated, accept, among) if task.nominated else None
+        choice = choice or placer.choose(task.cls, accept=accept, among=among)
         # Nothing is free: where somebody made room for it, it may still be on its way.
-        future = placer.choose_future(task.cls, task.nominated) if choice is None and task.nominated else None
+        future = placer.choose_future(task.cls, task.nominated, among) if choice is None and task.nominated else None
         if choice is None and future is None and price is not None and price.declined is not None:
             _too_dear(cycle, task, price.declined)
             continue
         if choice is not None:
             statement.place(task, choice)
-        elif (future := future or placer.choose_future(task.cls)) is not None:
+        elif (future := future or placer.choose_future(task.cls, among=among)) is not None:
             statement.promise(task, future)
         else:
-            refused(cycle, task, amid_gang=bool(statement.steps))
+            refused(cycle, task, amid_gang=bool(statement.steps), among=among)
             failed_roles.add(task.role)
             if not _go_on(job, failed_roles, tasks):
                 return

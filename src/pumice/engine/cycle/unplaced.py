@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.placing.among import Among
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.tasks import Task
 
@@ -12,11 +13,11 @@ def never(task: Task) -> bool:
     return bool(task.cls.refusals or task.request.refused)
 
 
-def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False) -> None:
+def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among | None = None) -> None:
     """No node took the pod; why is worked out later, once per class (``explain``), or at once while the rest of its
-    gang holds the room that it lacks."""
-    if amid_gang:
-        task.puzzling, task.error = False, cycle.placer.why(task.cls).text
+    gang holds the room that it lacks, and where its queue or its job have a say in where it may go."""
+    if amid_gang or among is not None:
+        task.puzzling, task.error = False, cycle.placer.why(task.cls, among=among).text
         _despair(cycle, task, cycle.placer.hopeless(task.cls))
         return
     cycle.state.agenda.ask_why(task)

@@ -15,8 +15,10 @@ from pumice.engine.cycle.status import pod_message
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.what_if import EngineOracle, Payer
+from pumice.engine.placing.among import among
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.ledger import Hold, Holding
+from pumice.engine.state.statuses import Status
 from pumice.families.explain import changes
 from pumice.families.offers import Change
 from pumice.model.cards import Grant
@@ -57,24 +59,27 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     if pod.status.phase in ("Succeeded", "Failed"):
         return Explanation(pod.key, f"has ended: {pod.status.phase}{_because(pod)}; an ended pod is never placed again")
     cls = state.classes.of(pod)
-    why = engine.placer.why(cls, per_node=True)
+    known = state.tasks.get(pod.metadata.uid)
+    beside = None if known is None or known.status is not Status.PENDING else among(engine.framework, state, known)
+    why = engine.placer.why(cls, per_node=True, among=beside)
     payer = Payer.of(engine, pod, now) if gates else None
     if cls.refusals:
         text = "; ".join(f"{refusal.field}: {refusal.text}" for refusal in cls.refusals)
         return Explanation(pod.key, f"can never run: {text}", refusals=cls.refusals, nodes=why.nodes,
-                           changes=changes(pod, engine.families, EngineOracle(engine, None, payer)))  # fmt: skip
+                           changes=changes(pod, engine.families, EngineOracle(engine, None, payer, beside)))  # fmt: skip
     refused = {misfit.node for misfit in why.misfits}
     table = state.ledger.table
     fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
-    choice = engine.placer.choose(cls)
-    oracle = EngineOracle(engine, why.misfits, payer)
+    choice = engine.placer.choose(cls, among=beside)
+    oracle = EngineOracle(engine, why.misfits, payer, beside)
     unoffered = _unoffered(engine, cls)
     meant = {wrong: right for wrong, right in unoffered.items() if right}
     hints = tuple(
         f"no node offers {wrong}" + (f"; did you mean {right!r}?" if right else "") for wrong, right in unoffered.items()
     )
     offers = changes(pod, engine.families, oracle, meant) if choice is None or gates else ()
-    engine.placer.still_holds(cls, why)
+    if beside is None:
+        engine.placer.still_holds(cls, why)
     short, gang = (payer.short(), payer.gang) if payer else ("", 0)
     words = (*own_gates(engine, pod), *queue_words(engine, pod, now)) if gates else ()
     if choice is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.engine import Engine
+from pumice.engine.placing.among import Among
 from pumice.engine.placing.placer import Choice
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import QueueState, Status, Task
@@ -27,17 +28,21 @@ Accept = Callable[[Choice], bool]
 class EngineOracle:
     """Resources, node constraints and cards; with a ``payer`` also what the pod's queue may still take."""
 
-    def __init__(self, engine: Engine, misfits: Sequence[Misfit] | None = None, payer: Payer | None = None) -> None:
-        """``misfits`` are the refusals of the pod in question, when they have been worked out before."""
+    def __init__(
+        self, engine: Engine, misfits: Sequence[Misfit] | None = None, payer: Payer | None = None, among: Among | None = None
+    ) -> None:
+        """``misfits`` are the refusals of the pod in question, when they have been worked out before; ``among``: the nodes that
+        it may have."""
         self.engine = engine
         self.state = engine.state
         self.payer = payer
+        self.among = among
         self._misfits = misfits
 
     def fits(self, pod: Pod) -> str:
         cls = self.state.classes.of(pod)
         with self.payer.asked(cls) if self.payer else nullcontext() as accept:
-            choice = self.engine.placer.choose(cls, accept=accept)
+            choice = self.engine.placer.choose(cls, accept=accept, among=self.among)
         return "" if choice is None else choice.node
 
     def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
@@ -47,7 +52,7 @@ class EngineOracle:
             statement.lift(uid)
         try:
             with self.payer.asked(cls) if self.payer else nullcontext() as accept:
-                return self.engine.placer.choose(cls, only=node, accept=accept) is not None
+                return self.engine.placer.choose(cls, only=node, accept=accept, among=self.among) is not None
         finally:
             statement.rollback()
 
@@ -55,7 +60,7 @@ class EngineOracle:
         """Nodes whose refusal is not final, those with the smallest shortage first, as a part of what is wanted."""
         found = self._misfits
         if found is None:
-            found = self.engine.placer.why(self.state.classes.of(pod), per_node=True).misfits
+            found = self.engine.placer.why(self.state.classes.of(pod), per_node=True, among=self.among).misfits
         misfits = [m for m in found if not m.final]
         ours = [m for m in misfits if m.short is not Short.REQUEST or "Insufficient" in m.text]
         return [m.node for m in sorted(ours, key=lambda m: ((m.wanted - m.best) / max(1, m.wanted), m.node))]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.framework import Framework
+from pumice.engine.placing.among import Among
 from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.placing.leaders import Leaders, first
 from pumice.engine.placing.reasons import Why, why_not
@@ -83,6 +84,7 @@ class Placer:
         self._asleep: dict[PodClass, tuple[int, int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
         self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
+        self._told_among: tuple[object, Why] | None = None
         self._lost: dict[PodClass, int] = {}
         """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
         self._hopeless: dict[PodClass, int] = {}
@@ -96,14 +98,21 @@ class Placer:
     # -- choosing -----------------------------------------------------------------------------------------------
 
     def choose(
-        self, cls: PodClass, only: str = "", accept: Callable[[Choice], bool] | None = None
+        self, cls: PodClass, only: str = "", accept: Callable[[Choice], bool] | None = None, among: Among | None = None
     ) -> Choice | None:
         """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node, ``accept`` to
-        choices of cards that somebody else agrees to (a queue that must pay for them)."""
+        choices of cards that somebody else agrees to (a queue that must pay for them), ``among`` to nodes that this one pod of
+        the class may have."""
         if cls.refusals or cls.request.refused or self.is_asleep(cls):
             return None
         kept = self._refresh(cls.base)
         masked, scores = kept.masked, self._among_pods(cls, kept.masked)
+        elsewhere = False
+        """Whether nodes that it may not have would take it: then the class is not what sleeps."""
+        if among is not None:
+            open_to_class = masked if scores is None else scores
+            scores = among.narrow(open_to_class)
+            elsewhere = bool(((open_to_class > -np.inf) & (scores == -np.inf)).any())
         rank = self.state.ledger.table.rank()
         if only:
             row = self.state.ledger.table.row_of.get(only, -1)
@@ -114,7 +123,7 @@ class Placer:
         while True:
             row = kept.leader(rank) if scores is None else first(scores, rank)
             if (masked if scores is None else scores)[row] == -np.inf:
-                if declined:
+                if declined or elsewhere:
                     return None  # it fits; nothing can wake it but the one who declined
                 self._asleep[cls] = self._seen
                 self.fallen.append(cls)
@@ -247,16 +256,19 @@ class Placer:
         self._asleep.clear()
         self._lost.clear()
         self._hopeless.clear()
-        self._told = None
+        self._told = self._told_among = None
         self.standing.clear()
 
-    def choose_future(self, cls: PodClass, only: str = "") -> Choice | None:
+    def choose_future(self, cls: PodClass, only: str = "", among: Among | None = None) -> Choice | None:
         """The best node, by the plugins' scores and then by name, that would take the pod once what terminates there is gone;
-        ``only`` restricts it to one node."""
+        ``only`` restricts it to one node, ``among`` to those that this one pod may have."""
         table = self.state.ledger.table
         if not table.releasing_rows or cls.refusals or cls.request.refused:
             return None
-        found = [row for row in table.releasing_rows if not only or table.name(row) == only]
+        may = None if among is None else among.open(table.capacity)
+        found = [
+            row for row in table.releasing_rows if (not only or table.name(row) == only) and (may is None or may[row])
+        ]
         rows = np.array(sorted(found, key=lambda row: table.name(row)), np.intp)
         fits = self.evaluation.idle(cls, rows, future=True)
         if not fits.any():
@@ -266,6 +278,8 @@ class Placer:
                 fits &= ~verdict.failed
         rows = rows[fits]
         scores = self.framework.scores(self.state, cls, rows)
+        if among is not None and among.leaning is not None:
+            scores = among.leaning[rows] + (0.0 if scores is None else scores)
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
             row = int(rows[place])
             grants = self._future_grants(cls, table.name(row))
@@ -356,8 +370,10 @@ class Placer:
 
     # -- why not ------------------------------------------------------------------------------------------------
 
-    def why(self, cls: PodClass, *, per_node: bool = False) -> Why:
+    def why(self, cls: PodClass, *, per_node: bool = False, among: Among | None = None) -> Why:
         """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
+        if among is not None:
+            return self._why_among(cls, among, per_node=per_node)
         if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].misfits or not per_node):
             return self._told[1]
         why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
@@ -372,6 +388,16 @@ class Placer:
                 self._hopeless.pop(next(iter(self._hopeless)))
         self.still_holds(cls, why)
         return why
+
+    def _why_among(self, cls: PodClass, among: Among, *, per_node: bool) -> Why:
+        """The reasons of the nodes that one pod may have, and of those that it may not. Equal pods are told at once."""
+        table = self.state.ledger.table
+        key = self._moment(cls), among.rows is None, among.open(table.capacity).tobytes(), per_node
+        if self._told_among is None or self._told_among[0] != key:
+            exact = self.evaluation.exact
+            why = why_not(self.state, self.framework, exact, cls, per_node=per_node, rows=among.rows, bounds=among.verdicts)
+            self._told_among = key, why
+        return self._told_among[1]
 
     def hopeless(self, cls: PodClass) -> bool:
         """Whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""

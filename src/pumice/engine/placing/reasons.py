@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,15 +40,21 @@ class Why:
         return f"0/{self.nodes} nodes are unavailable: {parts}."
 
 
-def why_not(state: State, framework: Framework, exact: Exact, cls: PodClass, *, per_node: bool) -> Why:
-    """Ask every node; ``per_node`` keeps one refusal for each. A node with a resource short hears of nothing else."""
+def why_not(
+    state: State, framework: Framework, exact: Exact, cls: PodClass, *, per_node: bool, rows: Rows | None = None,
+    bounds: Iterable[Verdict] = (),
+) -> Why:  # fmt: skip
+    """Ask every node, or those ``rows``; ``per_node`` keeps one refusal for each. A node with a resource short hears of nothing
+    else, nor does one that is out of ``bounds`` for this pod (verdicts over all rows)."""
     table = state.ledger.table
-    rows = table.live_rows()
+    rows = table.live_rows() if rows is None else rows[table.live[rows]]
     if cls.request.refused or cls.refusals:
         text = cls.request.refused or "; ".join(f"{r.field}: {r.text}" for r in cls.refusals)
         misfits = [Misfit(table.name(int(r)), Short.REQUEST, text, final=True) for r in rows] if per_node else []
         return Why(len(rows), {text: len(rows)}, tuple(misfits))
     tally = _Tally(rows, [table.name(int(r)) for r in rows] if per_node else None)
+    for verdict in bounds:
+        tally.note(replace(verdict, failed=verdict.failed[rows], abort=True))
     for name, amount in cls.request.items:
         column = table.dim(name)
         have, used = table.alloc[rows, column], table.used[rows, column]

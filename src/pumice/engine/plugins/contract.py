@@ -54,6 +54,8 @@ class Plugin:
     """Base of all plugins: no opinion on anything."""
 
     name = ""
+    hierarchical = False
+    """Whether queues are taken with those above them (``enableHierarchy``)."""
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
@@ -273,6 +275,25 @@ class Scores(Role):
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
         """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""
+
+
+# -- nodes for one pod, by its queue or its job; whatever follows from the pod alone belongs to its class -------------
+
+
+class BoundsTasks(Role):
+    switch = "Predicate"
+
+    @abstractmethod
+    def bounds(self, state: State, task: Task) -> Iterable[Verdict]:
+        """Over all rows: where this pod may not go, though its class may."""
+
+
+class LeansTasks(Role):
+    switch = "NodeOrder"
+
+    @abstractmethod
+    def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
+        """Over all rows, on top of the scores of its class."""
 
 
 # -- every tentative placement and its reversal -------------------------------------------------------------------------

@@ -11,11 +11,13 @@ from pumice.engine.plugins.contract import Plugin
 from pumice.engine.plugins.deviceshare import DeviceShare
 from pumice.engine.plugins.drf import Drf
 from pumice.engine.plugins.gang import Gang
+from pumice.engine.plugins.nodegroup import NodeGroup
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.overcommit import Overcommit
 from pumice.engine.plugins.predicates import Predicates
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.plugins.proportion import Proportion
+from pumice.engine.plugins.resource_strategy_fit import ResourceStrategyFit
 from pumice.engine.plugins.sla import Sla
 from pumice.engine.plugins.unserved import Unserved
 from pumice.families.protocol import Family
@@ -25,7 +27,8 @@ from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
 PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
-        Priority, Gang, Conformance, Drf, Predicates, Proportion, NodeOrder, Binpack, Overcommit, DeviceShare, Sla,
+        Priority, Gang, Conformance, Drf, Predicates, Proportion, NodeOrder, Binpack, Overcommit, DeviceShare, Sla, NodeGroup,
+        ResourceStrategyFit,
     )
 }  # fmt: skip
 
@@ -40,5 +43,9 @@ def always(conf: SchedulerConf, families: Iterable[Family], devices: DeviceConfi
 def make(entry: PluginConf) -> Plugin | None:
     """The plugin of a configuration entry; None when its name is accepted but it does nothing here."""
     kind = PLUGINS.get(entry.name)
-    return kind(entry.arguments) if kind is not None else None
+    if kind is None:
+        return None
+    plugin = kind(entry.arguments)
+    plugin.hierarchical = entry.enabled("Hierarchy")
+    return plugin
 

@@ -29,7 +29,7 @@ class Unserved(ChecksJobs, VotesToStart, Filters):
         self.plugins, self.registers = plugins, shared_by_register(devices, families)
         self._doubtful_names = frozenset(name for shared in self.registers.values() for name in shared)
 
-    # -- PodGroups and queues ---------------------------------------------------------------------------------------
+    # -- PodGroups ---------------------------------------------------------------------------------------
 
     def job_valid(self, job: Job) -> Invalid | None:
         text = self._held(job)
@@ -44,9 +44,6 @@ class Unserved(ChecksJobs, VotesToStart, Filters):
         for row in asked_by_group(job.group) if job.group is not None else ():
             if row.told is Told.HELD:
                 return f"PodGroup {job.key}: {row.field_text}"
-        for row in job.queue.unserved:
-            if row.told is Told.HELD and row.under in self.plugins:
-                return f"queue {job.queue.name}: {row.field_text}"
         return ""
 
     # -- nodes ------------------------------------------------------------------------------------------------------

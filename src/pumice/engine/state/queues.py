@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.resources import Vector, vector
+from pumice.wire.node_groups import NO_GROUPS, NodeGroups, node_groups_of
 from pumice.wire.volcano import OPEN, Queue, seconds
 from pumice.wire.without_effect import Row, asked_by_queue
 
@@ -33,6 +34,7 @@ class QueueState:
     reclaimable: bool = True
     capability: Vector = field(default_factory=dict)
     guarantee: Vector = field(default_factory=dict)
+    node_groups: NodeGroups = NO_GROUPS
     written: Vector | None = None
     """What status.allocated says on the API server; None before it was seen."""
     problem: str = ""
@@ -101,7 +103,7 @@ class QueueState:
         self.present, self.meaning, self.written = False, None, None
         self.parent, self.state, self.problem = "", "", ""
         self.capability, self.guarantee = {}, {}
-        self.unserved = ()
+        self.unserved, self.node_groups = (), NO_GROUPS
 
     def read(self, queue: Queue) -> None:
         self.present, self.uncreated = True, ""
@@ -117,4 +119,5 @@ class QueueState:
         self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
         self.guarantee = vector(spec.guarantee.resource)
         self.unserved = asked_by_queue(queue)
+        self.node_groups = node_groups_of(queue)
         self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}

@@ -111,8 +111,9 @@ def _overused(cycle: Cycle, job: Job) -> None:
         cycle.short_of_share[job] = None
         return
     for task in trying.pending(cycle, job):
-        if cycle.placer.choose(task.cls) is None:
-            refused(cycle, task)
+        among = cycle.among(task)
+        if cycle.placer.choose(task.cls, among=among) is None:
+            refused(cycle, task, among=among)
         else:
             task.error, task.puzzling = "", False
             cycle.short_of_share[job] = None

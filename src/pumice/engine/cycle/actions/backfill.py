@@ -32,9 +32,10 @@ def backfill(cycle: Cycle) -> None:
         statement = cycle.statement()
         for task in tasks:
             task.trial = None
-            choice = cycle.placer.choose(task.cls)
+            among = cycle.among(task)
+            choice = cycle.placer.choose(task.cls, among=among)
             if choice is None:
-                refused(cycle, task, amid_gang=bool(statement.steps))
+                refused(cycle, task, amid_gang=bool(statement.steps), among=among)
                 continue
             statement.place(task, choice)
         if framework.job_ready(job) and job.counts[Status.ALLOCATED]:
