@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -17,12 +17,12 @@ from typing import Any
 from kit import card_rules, kube_rules
 from kit.card_rules import HELD, Card
 from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, quantity, requests
+from kit.queue_rules import Queues, group_key, members
 
 Json = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Json]]
 SLOT = 40960
 """Units of memory of the largest MIG slot in a made-up cluster: a slot costs what it holds, whatever was asked."""
-GROUP, QUEUE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,11 @@ class Checker:
         self.granted[pod["metadata"]["uid"]] = assignment
         seen.bind({**pod, "metadata": {**pod["metadata"], "annotations": {**pod["metadata"].get("annotations", {}),
                                                                           **annotations}}}, node)  # fmt: skip
+        if any(queue["spec"].get("capability") for queue in seen.tables.get("Queue", {}).values()):
+            standing = (other for pods in seen.placed.values() for other in pods)
+            queues = Queues(seen.tables, standing, lambda other: self._charged(other, 0, slot=0, there=seen.nodes), self.ours)
+            for text in queues.capped(queues.of(pod), requests(pod), already=True):
+                self.complain("over", f"{key} was bound to {node}: {text}")
 
     def deleted(self, pod: Json) -> None:
         """The scheduler deleted a pod."""
@@ -110,9 +115,8 @@ class Checker:
 
     def disturb(self, pod: Json) -> None:
         """Others changed a member."""
-        name = pod["metadata"].get("annotations", {}).get(GROUP)
-        if name:
-            self.disturbed.add(f"{pod['metadata']['namespace']}/{name}")
+        if key := group_key(pod):
+            self.disturbed.add(key)
 
     # -- between steps ------------------------------------------------------------------------------------------
 
@@ -120,10 +124,10 @@ class Checker:
         """No gang runs in part that never stood whole."""
         if not self.gangs:
             return
-        members = _members(tables)
+        gangs = members(tables)
         for key, group in tables.get("PodGroup", {}).items():
             least = group["spec"].get("minMember", 0)
-            standing = [p for p in members[key] if p["spec"].get("nodeName")]
+            standing = [p for p in gangs[key] if p["spec"].get("nodeName")]
             if len(standing) >= least:
                 self.stood.add(group["metadata"]["uid"])
             elif standing and group["metadata"]["uid"] not in self.stood and key not in self.disturbed:
@@ -131,20 +135,24 @@ class Checker:
 
     def asleep(self, tables: Tables, now: float) -> None:
         """Everything is at rest: nobody waits who fits, as far as that can be told for certain."""
-        members, cluster = _members(tables), Cluster(tables)
+        grouped, cluster = members(tables), Cluster(tables)
         pending = [p for p in tables["Pod"].values() if self._waits(p, now)]
         gangs = [key for key, group in tables.get("PodGroup", {}).items() if group["spec"].get("minMember", 0) > 1
-                 and any(self._waits(p, 0.0) for p in members[key])]  # fmt: skip
+                 and any(self._waits(p, 0.0) for p in grouped[key])]  # fmt: skip
         if gangs and any(leaving(p) for pods in cluster.placed.values() for p in pods):
             return  # a gang that stands on what is being released keeps its part from the others
+        if not pending:
+            return
         books = self.books(cluster)
+        largest = max((card.total for cards in books.values() for card in cards.values()), default=0)
+        queues = Queues(tables, tables["Pod"].values(), lambda pod: self._charged(pod, largest), self.ours)
         for pod in pending:
             if self.unclear and card_rules.wants(pod):
                 continue
-            group = tables.get("PodGroup", {}).get(self._group_key(pod))
-            if (self._group_key(pod) and group is None) or not self._queue_lets(pod, group, tables, members):
+            group = tables.get("PodGroup", {}).get(group_key(pod))
+            if (group_key(pod) and group is None) or not self._queue_lets(pod, group, queues, cluster, largest):
                 continue
-            missing = 1 if group is None else self._missing(group, members[key_of(group)])
+            missing = 1 if group is None else self._missing(group, grouped[key_of(group)])
             if missing is None:
                 continue
             nodes = {name: self._room(pod, name, cluster, books, missing) for name in cluster.nodes}
@@ -157,11 +165,6 @@ class Checker:
         return (not spec.get("nodeName") and spec.get("schedulerName") == self.ours and not spec.get("schedulingGates")
                 and not leaving(pod) and not done(pod) and self.slow.get(pod["metadata"]["uid"], 0.0) <= now
                 and not spec.get("resourceClaims"))  # fmt: skip
-
-    @staticmethod
-    def _group_key(pod: Json) -> str:
-        name = pod["metadata"].get("annotations", {}).get(GROUP)
-        return f"{pod['metadata']['namespace']}/{name}" if name else ""
 
     def _missing(self, group: Json, members: list[Json]) -> int | None:
         """How many pods like this one the gang still needs at once; None where that cannot be told. One: it stands."""
@@ -197,82 +200,50 @@ class Checker:
 
     # -- queues -------------------------------------------------------------------------------------------------
 
-    def _queue_of(self, pod: Json, groups: Mapping[str, Json], members: Mapping[str, list[Json]]) -> str:
-        """Members of a PodGroup that is gone stand in the queue that the first of them names."""
-        key = self._group_key(pod)
-        if key and key not in groups:
-            return queue_of(min(members[key], key=key_of), None)
-        return queue_of(pod, groups.get(key))
-
-    def _queue_lets(self, pod: Json, group: Json | None, tables: Tables, members: Mapping[str, list[Json]]) -> bool:
+    def _queue_lets(self, pod: Json, group: Json | None, queues: Queues, cluster: Cluster, largest: int) -> bool:
         """Whether no queue can be what it waits for: its queue is open and below its caps, and the shares bind nobody."""
-        name = queue_of(pod, group)
-        queue = tables.get("Queue", {}).get(name)
-        if queue is None or queue.get("status", {}).get("state", "Open") != "Open":
+        name = queues.of(pod)
+        if queues.queues.get(name, {"status": {"state": "none"}}).get("status", {}).get("state", "Open") != "Open":
             return False
         if group is not None and group["spec"].get("minResources"):
             return False
-        groups = tables.get("PodGroup", {})
-        largest = max((c.total for node in tables["Node"].values() for c in card_rules.cards_of(node).values()), default=0)
-        allocated: dict[str, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-        asked: dict[str, Fraction] = defaultdict(Fraction)
-        busy = set()
-        for other in tables["Pod"].values():
-            if done(other) or other["spec"].get("schedulerName") != self.ours:
-                continue
-            theirs = self._queue_of(other, groups, members)
-            busy.add(theirs)
-            for what, value in self._charged(other, largest).items():
-                asked[what] += value  # type: ignore[operator]
-                if other["spec"].get("nodeName"):
-                    allocated[theirs][what] += value  # type: ignore[operator]
-        mine = self._charged(pod, largest)
-        need = group["spec"].get("minMember", 1) if group is not None else 1
-        for what, limit in queue["spec"].get("capability", {}).items():
-            if allocated[name][what] + max(1, need) * mine[what] > quantity(limit):  # type: ignore[operator]
-                return False
+        need = max(1, group["spec"].get("minMember", 1) if group is not None else 1)
+        mine = {what: need * value for what, value in self._charged(pod, largest).items()}
+        if queues.capped(name, mine):
+            return False
         if not self.proportion:
             return True
         total: dict[str, Fraction] = defaultdict(Fraction)
-        for node in tables["Node"].values():
+        for node in cluster.nodes.values():
             for what, value in node.get("status", {}).get("allocatable", {}).items():
                 total[what] += quantity(value)
-        if len(busy) > 1 and any(want.percent for other in tables["Pod"].values() for want in card_rules.wants(other)):
+        if len(queues.busy) == 1:
+            return all(queues.allocated[name][what] + value + queues.guaranteed(what, but=name) <= total[what]
+                       for what, value in mine.items())  # fmt: skip
+        if any(want.percent for other in cluster.tables["Pod"].values() for want in card_rules.wants(other)):
             return False  # what whole cards will come to is not written anywhere
-        if len(busy) == 1:
-            return all(allocated[name][what] + max(1, need) * value <= total[what] for what, value in mine.items())  # type: ignore[operator]
-        return all(value <= total[what] for what, value in asked.items() if ordinary(what) or total[what])
+        return all(value + queues.guaranteed(what) <= total[what]
+                   for what, value in queues.asked.items() if ordinary(what) or total[what])  # fmt: skip
 
-    def _charged(self, pod: Json, largest: int) -> Mapping[str, Any]:
-        """What its queue pays for the pod; for a whole card what it turned out to be, at most the largest that is there."""
+    def _charged(
+        self, pod: Json, largest: int, *, slot: int = SLOT, there: Container[str] | None = None
+    ) -> Mapping[str, Any]:
+        """What its queue pays for the pod; for a whole card what it turned out to be, at most the ``largest`` that is there, and
+        for a MIG slot at most ``slot``. On a node that is not ``there`` nobody need know what it was."""
         amounts = requests(pod)
         wants = card_rules.wants(pod)
-        held = list(card_rules.pieces(self.held(pod))) if pod["spec"].get("nodeName") else []
+        node = pod["spec"].get("nodeName")
+        held = list(card_rules.pieces(self.held(pod))) if node and (there is None or node in there) else []
         if not wants:
             return amounts
         amounts[card_rules.CORES] = sum(want.number * want.cores for want in wants)
-        if any(slot for _, slot, _, _ in held):
-            amounts[card_rules.MEMORY] = SLOT * len(held)
+        if any(name for _, name, _, _ in held):
+            amounts[card_rules.MEMORY] = slot * len(held)
         elif held:
             amounts[card_rules.MEMORY] = sum(memory for _, _, memory, _ in held)
         else:
             amounts[card_rules.MEMORY] = sum(want.number * (largest if want.percent else want.memory) for want in wants)
         return amounts
-
-
-def queue_of(pod: Json, group: Json | None) -> str:
-    if group is not None:
-        return str(group["spec"].get("queue") or "default")
-    return str(pod["metadata"].get("annotations", {}).get(QUEUE) or "default")
-
-
-def _members(tables: Tables) -> dict[str, list[Json]]:
-    found: dict[str, list[Json]] = defaultdict(list)
-    for pod in tables["Pod"].values():
-        name = pod["metadata"].get("annotations", {}).get(GROUP)
-        if name:
-            found[f"{pod['metadata']['namespace']}/{name}"].append(pod)
-    return found
 
 
 def _shape(pod: Json) -> str:

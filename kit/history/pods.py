@@ -94,6 +94,8 @@ def _enrich(view: View, dice: Random, pod: Json) -> None:
     if dice.random() < 0.4:
         pod["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True,
                                                "name": pod["metadata"]["name"], "uid": pod["metadata"]["name"]}]  # fmt: skip
+    if dice.random() < 0.02:
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "claim"}]
     if dice.random() < 0.05:
         pod["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": dice.choice(("claim-0", "claim-1"))}}]
 
@@ -105,8 +107,9 @@ def _queue(view: View, dice: Random) -> str | None:
 
 @kind("a pod comes", 14)
 def comes(view: View, dice: Random) -> list[Op]:
-    space, gated = dice.choice((*SPACES, "default")), dice.random() < 0.06
-    return [create(make(view, dice, view.fresh("p"), space, queue=_queue(view, dice), gated=gated))]
+    gates = [{"name": f"example.com/{name}"} for name in ("wait", "quota", "net")[: dice.choice((1, 2, 3))]]
+    gated = {"schedulingGates": gates} if dice.random() < 0.06 else {}
+    return [create(make(view, dice, view.fresh("p"), dice.choice((*SPACES, "default")), queue=_queue(view, dice), **gated))]
 
 
 @kind("pods alike come", 5)
@@ -214,10 +217,15 @@ def carried_out(view: View, dice: Random) -> list[Op] | None:
     return [{**patch(dice.choice(found), {"status": {"containerStatuses": None}}), "if": "bound"}] if found else None
 
 
-@kind("a gate is lifted", 3)
+@kind("a gate is lifted", 4)
 def lifted(view: View, dice: Random) -> list[Op] | None:
     found = [p for p in view.live() if p["spec"].get("schedulingGates")]
-    return [patch(dice.choice(found), {"spec": {"schedulingGates": None}})] if found else None
+    if not found:
+        return None
+    pod = dice.choice(found)
+    gates = list(pod["spec"]["schedulingGates"])
+    gates.remove(dice.choice(gates))
+    return [patch(pod, {"spec": {"schedulingGates": gates or dice.choice((None, []))}})]
 
 
 @kind("a pod is nominated", 1)

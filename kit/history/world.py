@@ -10,6 +10,12 @@ from kit.history.registry import Op, View, anew, create, delete, kind, patch
 from kit.history.store import Json
 
 NODES = ("n0", "n1", "n2", "n3")
+QUEUES = ("q1", "q2", "q3")
+CAPS: tuple[dict[str, str] | None, ...] = (
+    None, None, None, {"cpu": "4"}, {"cpu": "6", "memory": "3Gi"}, {"volcano.sh/vgpu-memory": "12000"},
+    {"volcano.sh/vgpu-number": "3"},
+)  # fmt: skip
+GUARANTEES: tuple[dict[str, str] | None, ...] = (None, None, None, {"cpu": "2"}, {"volcano.sh/vgpu-memory": "6000"})
 REGISTER = "volcano.sh/node-vgpu-register"
 MIG_CARD = "NVIDIA-NVIDIA A100-SXM4-40GB"
 
@@ -38,12 +44,17 @@ def _taint(dice: Random) -> Json:
 def beginning(dice: Random) -> list[Op]:
     """Where a history starts: two or three nodes, one queue or several."""
     ops = [create(objects.queue("root")), create(objects.queue("default")), create(objects.priority_class("high", 100))]
-    if dice.random() < 0.3:
-        ops += [create(objects.queue(name, weight=dice.choice((1, 1, 3)), priority=dice.choice((0, 0, 2)),
-                                     capability=dice.choice((None, None, {"cpu": "4"})))) for name in ("q1", "q2")]  # fmt: skip
+    if dice.random() < 0.4:
+        ops += [create(_queue(dice, name)) for name in QUEUES[: dice.choice((2, 2, 3))]]
     for space, team in zip(SPACES, ("one", "two"), strict=True):
         ops.append(create({"kind": "Namespace", "metadata": {"name": space, "labels": {"team": team}}}))
     return ops + [create(make_node(dice, name)) for name in NODES[: dice.choice((2, 2, 3))]]
+
+
+def _queue(dice: Random, name: str) -> Json:
+    return objects.queue(name, weight=dice.choice((1, 1, 3)), priority=dice.choice((0, 0, 2)),
+                         capability=dice.choice(CAPS), guarantee=dice.choice(GUARANTEES),
+                         parent=dice.choice(("", "", "root", *QUEUES[:2])))  # fmt: skip
 
 
 def _some(view: View, dice: Random, kind_: str) -> Json | None:
@@ -182,8 +193,21 @@ def closes(view: View, dice: Random) -> list[Op] | None:
 @kind("a queue's share changes", 2)
 def share(view: View, dice: Random) -> list[Op] | None:
     found = [q for q in view.all("Queue") if q["metadata"]["name"] != "root"]
-    change = dice.choice(({"weight": 1}, {"weight": 4}, {"capability": {"cpu": "6"}}, {"capability": None}))
-    return [patch(dice.choice(found), {"spec": change})] if found else None
+    if not found:
+        return None
+    queue, part = dice.choice(found), dice.choice(("capability", "guarantee", "weight"))
+    if part == "weight":
+        return [patch(queue, {"spec": {"weight": dice.choice((1, 4))}})]
+    amounts = dice.choice(CAPS) if part == "capability" else dice.choice(GUARANTEES)
+    written = {"resource": amounts} if part == "guarantee" and amounts else amounts
+    return [patch(queue, {"spec": {part: None}}), patch(queue, {"spec": {part: written}})]  # a merge patch would join two
+
+
+@kind("a queue moves under another", 1)
+def moves(view: View, dice: Random) -> list[Op] | None:
+    """A queue may become its own ancestor by it."""
+    found = [q for q in view.all("Queue") if q["metadata"]["name"] in QUEUES]
+    return [patch(dice.choice(found), {"spec": {"parent": dice.choice((None, "root", *QUEUES))}})] if found else None
 
 
 @kind("a priority class comes anew under its name", 1)

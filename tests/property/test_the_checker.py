@@ -21,7 +21,9 @@ from pumice.engine.cycle import trying
 from pumice.engine.framework import Framework
 from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.plugins import predicates
+from pumice.engine.plugins.capability import Capability
 from pumice.engine.state.agenda import Agenda
+from pumice.engine.state.groups import Groups
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
 
@@ -104,11 +106,20 @@ def gates_are_open(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(trying, "pending", all_of_them)
 
 
+def no_caps(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Capability, "allocatable", lambda self, queue, amounts: True)
+
+
+def parents_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Groups, "ancestors", lambda self, queue: [])
+
+
 @pytest.mark.parametrize(("broken", "promise"), [
     (no_taints, "forbidden"), (no_node_affinity, "forbidden"), (no_anti_affinity, "forbidden"),
     (nobody_is_unwelcome, "forbidden"), (no_affinity, "forbidden"), (no_spread, "forbidden"), (no_ports, "forbidden"),
     (gates_are_open, "forbidden"), (room_everywhere, "over"), (cards_are_forgotten, "over"), (nobody_is_woken, "asleep"),
     (gains_are_not_told, "asleep"), (releases_wake_nobody, "asleep"), (every_gang_is_ready, "gang"),
+    (no_caps, "over"), (parents_do_not_count, "over"),
 ], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
 def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
