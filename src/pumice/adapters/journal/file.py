@@ -1,0 +1,99 @@
+"""``ports.slices.Journal`` as one JSON file: written beside its place, synced, renamed, and the folder synced, so that a power
+cut leaves the old text or the new one."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from pumice.model.errors import Unavailable
+from pumice.ports.slices import Entry
+
+log = logging.getLogger("pumice.node")
+
+VERSION = 1
+PATIENCE = 20.0
+"""Seconds to wait for another cutter of this machine."""
+
+
+class _Text(msgspec.Struct):
+    version: int
+    slices: list[Entry]
+
+
+class FileJournal:
+    """The journal of one machine. Its folder is made with the first write; ``.lock`` beside it keeps cutters apart."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        lock = self._path.with_suffix(".lock")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise Unavailable(f"cannot open {lock}: {error.strerror}") from error
+        try:
+            _lock(descriptor, lock)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> tuple[Entry, ...]:
+        try:
+            text = msgspec.json.decode(self._path.read_bytes(), type=_Text)
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.DecodeError) as error:
+            log.error("%s cannot be read: %s; slices that are there count as somebody else's", self._path, error)
+            return ()
+        if text.version != VERSION:
+            log.error("%s is of version %d, this is %d; slices that are there count as somebody else's",
+                      self._path, text.version, VERSION)  # fmt: skip
+            return ()
+        return tuple(text.slices)
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(_Text(VERSION, list(entries))), indent=1) + b"\n"
+        draft = self._path.with_suffix(".draft")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(draft, self._path)
+            _sync(self._path.parent)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
+            raise Unavailable(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise Unavailable(f"somebody else has cut this machine's cards for {PATIENCE:.0f} s ({path})") from None
+            time.sleep(0.02)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,171 @@
+"""From the slices that are there, the journal and the places that a pod was given to ordered steps, or a sentence why not.
+
+A slice of ours that nobody holds stays where it is until it lies in the way: the next pod of that place gets it as it is.
+Everything that stands beside the wanted places is left alone, so cards are recut beside running pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pumice.ports.slices import Entry, Phase, Place, Slice, SliceProfile
+
+Books = Mapping[Place, Entry]
+Holds = Callable[[str], str]
+"""The name of the pod of that UID where it still holds its slices, else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Take the room."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Make the device in it."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Take the device away."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Give the room back."""
+
+    place: Place
+
+
+Step = Make | Fill | Drain | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``books`` are written before the first step; ``done`` says what they are after the last."""
+
+    books: Mapping[Place, Entry]
+    steps: tuple[Step, ...] = ()
+
+
+def plan(
+    seen: Sequence[Slice],
+    books: Books,
+    wanted: Sequence[Place],
+    owner: str,
+    *,
+    offered: Mapping[str, Sequence[SliceProfile]],
+    holds: Holds,
+) -> Plan | str:
+    """How the pod ``owner`` comes to its places. ``seen`` and ``offered`` are of the cards that the places name."""
+    after = dict(books)
+    there = {slice_.place: slice_ for slice_ in seen}
+    removals: list[Step] = []
+    makes: list[tuple[int, list[Step]]] = []
+    taken: dict[str, int] = {}
+    for place in wanted:
+        profile = next((p for p in offered.get(place.card, ()) if p.name == place.profile), None)
+        if profile is None or place.start not in profile.starts:
+            return _not_offered(place, offered.get(place.card, ()))
+        cover = (1 << profile.size) - 1 << place.start
+        if cover & taken.get(place.card, 0):
+            return f"the pod was given places of card {place.card} that lie over each other"
+        taken[place.card] = cover | taken.get(place.card, 0)
+        found, entry = there.get(place), books.get(place)
+        if entry is not None and entry.owner != owner and (holder := holds(entry.owner)):
+            return f"pod {holder} holds slice {place} of card {place.card}"
+        if found is None:
+            for other in (s for s in seen if s.place.card == place.card and s.cover & cover):
+                if reason := in_the_way(other, books, owner, holds):
+                    return reason
+                removals += removal(other)
+                after[other.place] = replace(books[other.place], phase=Phase.REMOVING)
+            makes.append((profile.size, [Make(place), Fill(place)]))
+            after[place] = Entry(place, owner, Phase.MAKING)
+        elif reason := _not_to_be_had(found, books, owner, holds):
+            return reason
+        elif found.half:
+            makes.append((profile.size, [Fill(place)]))
+            after[place] = Entry(place, owner, Phase.MAKING)
+        else:
+            after[place] = Entry(place, owner, Phase.MADE, found.uuid)
+    steps = dict.fromkeys(removals)  # one slice may lie under two places
+    return Plan(after, (*steps, *(step for _, two in sorted(makes, key=_largest_first) for step in two)))
+
+
+def done(books: Books, step: Step, uuid: str = "") -> dict[Place, Entry]:
+    """The books after that step; ``uuid`` is what filling returned."""
+    after = dict(books)
+    if isinstance(step, Remove):
+        after.pop(step.place, None)
+    elif isinstance(step, Fill):
+        entry = books[step.place]
+        after[step.place] = replace(entry, phase=Phase.MADE, uuid=uuid, was=entry.was if entry.was != uuid else "")
+    return after
+
+
+def refused(books: Books, step: Step) -> dict[Place, Entry]:
+    """The books once the driver has refused that step: what was not begun is forgotten, but for a pod that was given it."""
+    after = dict(books)
+    if isinstance(step, Make):
+        entry = after.pop(step.place)
+        if entry.was:
+            after[step.place] = replace(entry, phase=Phase.LOST)
+    return after
+
+
+def ours(slice_: Slice, books: Books) -> bool:
+    """Whether it was made by us: the journal has its place, and its UUID once that is known."""
+    entry = books.get(slice_.place)
+    if entry is None or entry.phase is Phase.LOST or slice_.parts > 1:
+        return False
+    return not entry.uuid or slice_.half or slice_.uuid == entry.uuid
+
+
+def in_the_way(slice_: Slice, books: Books, owner: str, holds: Holds) -> str:
+    """Why this slice cannot be removed for a pod; empty where it can."""
+    if reason := _not_to_be_had(slice_, books, owner, holds):
+        return reason
+    if slice_.busy:
+        return f"a process runs on slice {slice_.place} of card {slice_.place.card}, which lies in the way"
+    if books[slice_.place].owner == owner:
+        return f"slice {slice_.place} of card {slice_.place.card} is this pod's own and lies in the way"
+    return ""
+
+
+def removal(slice_: Slice) -> list[Step]:
+    return [Remove(slice_.place)] if slice_.half else [Drain(slice_.place), Remove(slice_.place)]
+
+
+def foreign(seen: Iterable[Slice], books: Books) -> list[Slice]:
+    """What somebody else made."""
+    return [slice_ for slice_ in seen if not ours(slice_, books)]
+
+
+def _not_to_be_had(slice_: Slice, books: Books, owner: str, holds: Holds) -> str:
+    what = f"slice {slice_.place} of card {slice_.place.card}"
+    if not ours(slice_, books):
+        return f"{what} was made by somebody else and is left alone"
+    entry = books[slice_.place]
+    if entry.owner != owner and (holder := holds(entry.owner)):
+        return f"pod {holder} holds {what}"
+    return ""
+
+
+def _not_offered(place: Place, offered: Sequence[SliceProfile]) -> str:
+    if not offered:
+        return f"card {place.card} is not in MIG mode"
+    known = "; ".join(f"{p.name} at {', '.join(map(str, p.starts))}" for p in offered)
+    return f"card {place.card} has no slice {place}; its driver offers {known}"
+
+
+def _largest_first(made: tuple[int, list[Step]]) -> tuple[int, Place]:
+    size, steps = made
+    return -size, steps[0].place
