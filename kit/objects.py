@@ -123,8 +123,12 @@ def group(
 
 
 def queue(name: str, *, weight: int = 1, capability: Mapping[str, str] | None = None, parent: str = "",
-          guarantee: Mapping[str, str] | None = None, state: str = "Open", priority: int = 0) -> Json:  # fmt: skip
-    spec: Json = {"weight": weight, "priority": priority}
+          guarantee: Mapping[str, str] | None = None, deserved: Mapping[str, str] | None = None,
+          state: str = "Open", priority: int = 0, annotations: Mapping[str, str] | None = None, **more: Any) -> Json:  # fmt: skip
+    """``more`` goes into its spec."""
+    spec: Json = {"weight": weight, "priority": priority, **more}
+    if deserved:
+        spec["deserved"] = dict(deserved)
     if capability:
         spec["capability"] = dict(capability)
     if guarantee:
@@ -134,7 +138,8 @@ def queue(name: str, *, weight: int = 1, capability: Mapping[str, str] | None = 
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "Queue",
-        "metadata": {"name": name, "uid": f"queue-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {"name": name, "uid": f"queue-{name}", "creationTimestamp": "2026-01-01T00:00:00Z",
+                     "annotations": dict(annotations or {})},
         "spec": spec,
         "status": {"state": state},
     }

@@ -69,6 +69,8 @@ class Framework:
             self._tiers.append(made)
             self.plugins += [plugin for _, plugin in made]
         self._job_keys = [plugin.job_key for plugin in self._all(OrdersJobs)]
+        self.queues_hang_together = any(plugin.hierarchical for plugin in self._all(OrdersQueues))
+        """Whether a queue's place may change by pods of other queues."""
         self._queue_keys = [plugin.queue_key for plugin in self._all(OrdersQueues)]
         self._task_keys = [plugin.task_key for plugin in self._all(OrdersTasks)]
         self._valid = [plugin.job_valid for plugin in self._all(ChecksJobs)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import calendar
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -54,6 +55,11 @@ COMPLETED: Final = "Completed"
 OPEN: Final = "Open"
 CLOSED: Final = "Closed"
 CLOSING: Final = "Closing"
+
+FIFO: Final = "fifo"
+"""A queue's ``dequeueStrategy``; the other, and the default, is ``traverse``."""
+HIERARCHY: Final = "volcano.sh/hierarchy"
+HIERARCHY_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 
 
 class PodGroupCondition(Struct, rename="camel", gc=False, omit_defaults=True):
@@ -115,6 +121,13 @@ class QueueSpec(Struct, rename="camel", gc=False):
     extend_clusters: list[dict[str, Any]] = []
 
 
+class Hierarchy(Struct, frozen=True):
+    """A queue's place in the tree of hierarchical drf: the names from the root to itself, and the weight of each."""
+
+    path: tuple[str, ...]
+    weights: tuple[float, ...]
+
+
 class QueueStatus(Struct, rename="camel", gc=False):
     state: str = ""
     allocated: Quantities = {}
@@ -138,6 +151,38 @@ class PriorityClass(Struct, rename="camel", gc=False):
     metadata: Meta = msgspec.field(default_factory=Meta)
     value: int = 0
     global_default: bool = False
+
+
+def hierarchy_of(queue: Queue) -> Hierarchy | None:
+    """Raises nothing: a path that is not one counts as absent (``hierarchy_problem`` says why)."""
+    notes = queue.metadata.annotations
+    if HIERARCHY not in notes or hierarchy_problem(notes):
+        return None
+    path = notes[HIERARCHY].strip("/").split("/")
+    weights = [float(weight) for weight in notes[HIERARCHY_WEIGHTS].strip("/").split("/")]
+    if path[0] != names.ROOT_QUEUE:  # upstream's admission writes it in front
+        path, weights = [names.ROOT_QUEUE, *path], [1.0, *weights]
+    return Hierarchy(tuple(path), tuple(weights))
+
+
+def hierarchy_problem(notes: Mapping[str, str]) -> str:
+    """Why these annotations are no place in a tree of queues; empty where they are one, or say nothing (spec 20.5)."""
+    path, weights = notes.get(HIERARCHY), notes.get(HIERARCHY_WEIGHTS)
+    if path is None and weights is None:
+        return ""
+    words, numbers = (path or "").strip("/").split("/"), (weights or "").strip("/").split("/")
+    if len(words) != len(numbers):
+        return f"{HIERARCHY} must have the same length with {HIERARCHY_WEIGHTS}"
+    if not all(words):
+        return f"{HIERARCHY} {path!r} has an empty name"
+    for number in numbers:
+        try:
+            value = float(number)
+        except ValueError:
+            return f"{number} in the {weights} is invalid number"
+        if not 0 < value < float("inf"):
+            return f"{number} in the {weights} must be larger than 0"
+    return ""
 
 
 def group_name_for(uid: str) -> str:

@@ -15,12 +15,11 @@ from typing import Any, Final
 
 from pumice.ports.cluster import Resource
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import JOBS, PodGroup, Queue
+from pumice.wire.volcano import HIERARCHY, HIERARCHY_WEIGHTS, JOBS, PodGroup, Queue
 
 NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 FLOW: Final = "flow.volcano.sh"
-HIERARCHY: Final = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
 
 
 class What(StrEnum):
@@ -119,7 +118,6 @@ ROWS: Final[tuple[Row, ...]] = (
         gangreclaim="no queue gets back what gangs of others borrowed before they end",
     ),
     *_plugins({
-        "capacity": "queues are held to spec.capability and nothing else; spec.deserved and spec.guarantee are not heeded",
         "resourcequota": "a gang starts although its namespace's ResourceQuota may not allow all of its pods",
         "usage": "nodes take pods by what is requested there, however loaded they are",
         "tdm": "pods are kept off revocable nodes at all hours",
@@ -132,7 +130,6 @@ ROWS: Final[tuple[Row, ...]] = (
         "network-topology-aware": "nodes are chosen without regard to the network; groups that demand a tier wait",
     }),
     Row(What.SWITCH, "drf.enableHierarchy", "queues are not ordered by their hierarchy", Told.WARNING),
-    Row(What.SWITCH, "capacity.enableHierarchy", "of a queue's parents only spec.capability is heeded", Told.WARNING),
     Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "pods with resourceClaims wait", Told.WARNING, _true),
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
     Row(What.ARGUMENT, "volumebinding.weight", "nodes are not scored by the volumes they can offer", Told.WARNING),
@@ -176,14 +173,13 @@ ROWS: Final[tuple[Row, ...]] = (
         _topology("soft"), ("spec", "networkTopology")),
     Row(What.GROUP, "spec.subGroupPolicy", "sub-groups are not kept together", Told.HELD,
         lambda group: bool(group.spec.sub_group_policy), ("spec", "subGroupPolicy")),
-    Row(What.QUEUE, "spec.deserved", "the queue is given its share by weight alone", Told.EVENT,
-        lambda queue: bool(queue.spec.deserved), ("spec", "deserved")),
     Row(What.QUEUE, "spec.dequeueStrategy fifo", "jobs behind one that waits are tried", Told.EVENT,
         lambda queue: queue.spec.dequeue_strategy == "fifo", ("spec", "dequeueStrategy")),
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
-    Row(What.QUEUE, HIERARCHY[0], "the queue is ordered by its own weight", Told.EVENT,
-        lambda queue: any(key in queue.metadata.annotations for key in HIERARCHY), ("metadata", "annotations", HIERARCHY[0])),
+    Row(What.QUEUE, HIERARCHY, "the queue is ordered by its own weight", Told.EVENT,
+        lambda queue: not {HIERARCHY, HIERARCHY_WEIGHTS}.isdisjoint(queue.metadata.annotations),
+        ("metadata", "annotations", HIERARCHY)),
 
     Row(What.KIND, "Job", "nothing creates its pods", Told.STATUS, resource=JOBS),
     Row(What.KIND, "CronJob", "nothing creates its Jobs", Told.EVENT,

@@ -180,15 +180,16 @@ def is_told(cycle: Cycle, job: Job) -> bool:
 def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:
     """status.allocated of the queues that changed and of their ancestors (spec 13.6)."""
     state = cycle.state
-    touched = {queue.name for queue in state.groups.rollup.update(state.queues, state.groups.ancestors)}
+    tree = state.groups.tree
+    touched = {queue.name for queue in tree.take_touched()}
     for name in names & state.queues.keys():
-        touched.update(queue.name for queue in (state.queues[name], *state.groups.ancestors(state.queues[name])))
+        touched.update(queue.name for queue in (state.queues[name], *tree.above(state.queues[name])))
     found: list[Effect] = []
-    for name in sorted(touched):
+    for name in sorted(touched & state.queues.keys()):
         queue = state.queues[name]
         if not queue.present:
             continue
-        total = state.groups.rollup.of(queue)
+        total = {name: value for name, value in tree.held(queue).items() if value}
         if total != queue.written:
             queue.written = total
             found.append(QueueAllocated(name, render(total)))

@@ -39,7 +39,7 @@ class NodeGroup(BoundsTasks, LeansTasks, FollowsPlacing):
         mine = queue.node_groups
         if mine.chosen or not self.hierarchical:
             return mine
-        above = next((parent.node_groups for parent in state.groups.ancestors(queue) if parent.node_groups.chosen), mine)
+        above = next((parent.node_groups for parent in state.groups.tree.above(queue) if parent.node_groups.chosen), mine)
         return replace(above, limits=mine.limits, problem=mine.problem)
 
     # -- where it may not go --------------------------------------------------------------------------------------

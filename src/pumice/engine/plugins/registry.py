@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pumice.engine.plugins.binpack import Binpack
 from pumice.engine.plugins.capability import Capability
+from pumice.engine.plugins.capacity import Capacity
 from pumice.engine.plugins.conformance import Conformance
 from pumice.engine.plugins.contract import Plugin
 from pumice.engine.plugins.deviceshare import DeviceShare
@@ -27,8 +28,8 @@ from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
 PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
-        Priority, Gang, Conformance, Drf, Predicates, Proportion, NodeOrder, Binpack, Overcommit, DeviceShare, Sla, NodeGroup,
-        ResourceStrategyFit,
+        Priority, Gang, Conformance, Drf, Predicates, Proportion, Capacity, NodeOrder, Binpack, Overcommit, DeviceShare, Sla,
+        NodeGroup, ResourceStrategyFit,
     )
 }  # fmt: skip
 

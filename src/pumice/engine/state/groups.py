@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.bearers import Bearers, Versions
 from pumice.engine.state.interning import repack
 from pumice.engine.state.jobs import Job, QueueState, drop_group, read_group
-from pumice.engine.state.rollup import Rollup
+from pumice.engine.state.queue_tree import QueueTree
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue, group_name_for, seconds
@@ -34,13 +34,18 @@ class Groups:
     jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
-    rollup: Rollup = field(default_factory=Rollup)
+    tree: QueueTree = field(init=False)
     notes: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """What PodGroups and queues ask for that has no effect yet: kind and key to uid and words."""
     unsaid: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Those of them that nobody was told of."""
     _lendings: int = 0
     """How often something was lent to a queue beyond its share."""
+
+    _remarked: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.tree = QueueTree(self.queues)
 
     # -- PodGroups ------------------------------------------------------------------------------------------------
 
@@ -85,7 +90,7 @@ class Groups:
         first = min(job.tasks.values(), key=lambda task: task.name)
         job.attach(self.queue(first.queue or self.default_queue))
         if not left.present and not left.jobs:
-            self.queues.pop(left.name, None)
+            self._drop_queue(left.name)
         self.agenda.look_at_queues([left.name])
         self.agenda.touch(job)
 
@@ -112,10 +117,11 @@ class Groups:
         if state.parent != parent:
             self.agenda.look_at_queues([parent])  # what it and its own parents hold is less now
             self._look_for_circles(name)
-        meaning = (queue.spec, queue.status.state)
+        meaning = (queue.spec, queue.status.state, state.hierarchy)
         if state.meaning == meaning:
             return  # only the echo of the allocation that we wrote ourselves
         state.meaning = meaning
+        self.tree.version += 1
         for job in state.jobs:
             self.agenda.touch(job)
         self.agenda.wake_waiting()
@@ -129,9 +135,10 @@ class Groups:
         state = self.queues.get(name)
         if state is not None:
             state.forget()
+            self.tree.version += 1
             self.notes.pop(("Queue", name), None)
             if not state.jobs:
-                del self.queues[name]
+                self._drop_queue(name)
             self._look_for_circles(name)
             self.agenda.wake_waiting()  # for what was guaranteed to it
 
@@ -139,8 +146,14 @@ class Groups:
         """The queue of that name, known or not (an unknown one is not present)."""
         found = self.queues.get(name)
         if found is None:
-            found = self.queues[name] = QueueState(name)
+            found = self.queues[name] = QueueState(name, stirred=self.tree.stirred)
+            self.tree.version += 1
         return found
+
+    def _drop_queue(self, name: str) -> None:
+        """Neither an object nor a job speaks of it."""
+        if self.queues.pop(name, None) is not None:
+            self.tree.version += 1
 
     def lent(self, queue: QueueState) -> None:
         """Something was lent to the queue beyond its share."""
@@ -153,23 +166,20 @@ class Groups:
         for queue in self.queues.values():
             queue.jobs = set(queue.jobs)
 
-    def ancestors(self, queue: QueueState) -> list[QueueState]:
-        """The queue's parents up to the root. A queue that is its own ancestor has none."""
-        found: list[QueueState] = []
-        at = queue
-        while not at.problem and at.name != ROOT_QUEUE:
-            parent = self.queues.get(at.parent or ROOT_QUEUE)
-            if parent is None or parent in found:
-                break
-            found.append(parent)
-            at = parent
-        return found
+    def remark(self, remarks: Mapping[str, str]) -> None:
+        """What else is wrong with queues, by their names, instead of what was said before. A circle is the graver thing."""
+        for name in self._remarked - remarks.keys():
+            if name not in self.queues or not self.queues[name].problem:
+                self.problems.pop(f"Queue {name}", None)
+        self._remarked = {name for name in remarks if not self.queues[name].problem}
+        self.problems.update({f"Queue {name}": remarks[name] for name in self._remarked})
 
     def _look_for_circles(self, changed: str) -> None:
         """Name the queues that are their own ancestors, after the parent of one has changed. Mending one mends its circle."""
         doubtful = {changed, *self._path(changed), *(name for name, queue in self.queues.items() if queue.problem)}
         self.problems.pop(f"Queue {changed}", None)
         self.agenda.look_at_queues(doubtful)
+        self.tree.version += 1
         for name in doubtful & self.queues.keys():
             path = self._path(name)
             self.queues[name].problem = ""
@@ -258,4 +268,4 @@ class Groups:
         self.jobs.pop(job.key, None)
         self.agenda.forget(job)
         if not job.queue.present and not job.queue.jobs:
-            self.queues.pop(job.queue.name, None)
+            self._drop_queue(job.queue.name)

@@ -165,6 +165,7 @@ class Job(Struct, eq=False):
 
     def _charge(self, amounts: Vector, sign: int) -> None:
         self.queue.version += 1
+        self.queue.stir()
         self.allocated = changed(self.allocated, amounts, sign)
         (add if sign > 0 else subtract)(self.queue.allocated, amounts.items())
 
@@ -185,12 +186,14 @@ class Job(Struct, eq=False):
             return
         self._sums(subtract)
         self.queue.version += 1
+        self.queue.stir()
         self.queue.jobs.discard(self)
         self.queue.active.pop(self, None)
         self.queue.waiters.pop(self, None)
         self.queue = queue
         queue.jobs.add(self)
         queue.version += 1
+        queue.stir()
         if self.pending:
             queue.waiters[self] = None
         self._sums(add)
@@ -198,6 +201,7 @@ class Job(Struct, eq=False):
     def detach(self) -> None:
         self._sums(subtract)
         self.queue.version += 1
+        self.queue.stir()
         self.queue.jobs.discard(self)
         self.queue.active.pop(self, None)
         self.queue.waiters.pop(self, None)
@@ -230,10 +234,12 @@ class Job(Struct, eq=False):
         if elastic is not self.elastic and elastic != self.elastic:
             subtract(self.queue.elastic, self.elastic.items())
             add(self.queue.elastic, elastic.items())
+            self.queue.stir()
             self.elastic = elastic
         if inqueue != self.inqueue:
             subtract(self.queue.inqueue, self.inqueue.items())
             add(self.queue.inqueue, inqueue.items())
+            self.queue.stir()
             self.inqueue = shared(inqueue)
 
     def promise(self) -> None:

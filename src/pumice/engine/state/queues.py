@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.resources import Vector, vector
 from pumice.wire.node_groups import NO_GROUPS, NodeGroups, node_groups_of
-from pumice.wire.volcano import OPEN, Queue, seconds
+from pumice.wire.volcano import FIFO, OPEN, Hierarchy, Queue, hierarchy_of, seconds
 from pumice.wire.without_effect import Row, asked_by_queue
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class QueueState:
     capability: Vector = field(default_factory=dict)
     guarantee: Vector = field(default_factory=dict)
     node_groups: NodeGroups = NO_GROUPS
+    deserved: Vector = field(default_factory=dict)
+    one_by_one: bool = False
+    """Jobs behind one that cannot start are not tried (``dequeueStrategy: fifo``)."""
+    hierarchy: Hierarchy | None = None
     written: Vector | None = None
     """What status.allocated says on the API server; None before it was seen."""
     problem: str = ""
@@ -62,6 +66,8 @@ class QueueState:
     """What was added to ``quota_known_late`` since ``expected`` was summed."""
     expected: tuple[int, Vector] | None = None
     """What ``quota_known_late`` comes to at most over ``pending``, and by which kinds of cards (``Charges.expected``)."""
+    stirred: dict[QueueState, None] = field(default_factory=dict)
+    """Where it stands when what it holds or was promised has changed (``QueueTree.stirred``)."""
     meaning: object = None
     """Spec and state as last read: what else changes in the object is our own writing."""
 
@@ -77,6 +83,10 @@ class QueueState:
     @property
     def missing_text(self) -> str:
         return f"queue {self.name} does not exist" + (f" and cannot be created: {self.uncreated}" if self.uncreated else "")
+
+    def stir(self) -> None:
+        """What it holds or was promised has changed."""
+        self.stirred[self] = None
 
     def expect(self, cls: PodClass, number: int) -> None:
         """So many pending pods of a class whose quota is known late that may start more or less."""
@@ -102,7 +112,8 @@ class QueueState:
         self.version += 1
         self.present, self.meaning, self.written = False, None, None
         self.parent, self.state, self.problem = "", "", ""
-        self.capability, self.guarantee = {}, {}
+        self.capability, self.guarantee, self.deserved = {}, {}, {}
+        self.one_by_one, self.hierarchy = False, None
         self.unserved, self.node_groups = (), NO_GROUPS
 
     def read(self, queue: Queue) -> None:
@@ -117,7 +128,9 @@ class QueueState:
         self.state = queue.status.state
         self.reclaimable = spec.reclaimable is not False
         self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
-        self.guarantee = vector(spec.guarantee.resource)
+        self.guarantee, self.deserved = vector(spec.guarantee.resource), vector(spec.deserved)
+        self.one_by_one = spec.dequeue_strategy == FIFO
+        self.hierarchy = hierarchy_of(queue)
         self.unserved = asked_by_queue(queue)
         self.node_groups = node_groups_of(queue)
         self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}

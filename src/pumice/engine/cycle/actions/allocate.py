@@ -35,12 +35,15 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     framework = cycle.framework
     lines = {queue: line for queue in queues(cycle) if (line := _line(cycle, queue))}
     untried: dict[Job, list[Task]] = {}
-    order = [(framework.queue_key(queue), queue) for queue in lines]  # a queue's key changes by its own pods alone
+    order = [(framework.queue_key(queue), queue) for queue in lines]
     heapq.heapify(order)
     least = LEAST_JOBS
     while order and (least > 0 or not cycle.out_of_time()):
+        key, queue = heapq.heappop(order)
+        if framework.queues_hang_together and order and (now := framework.queue_key(queue)) > key and now > order[0][0]:
+            heapq.heappush(order, (now, queue))  # its place has changed by the pods of its siblings
+            continue
         least -= 1
-        _, queue = heapq.heappop(order)
         line = lines[queue]
         if framework.overused(queue):
             for job in line:

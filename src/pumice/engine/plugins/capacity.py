@@ -1,0 +1,141 @@
+"""capacity: queues deserve what they say, borrow what is idle, and keep what they are guaranteed (spec volcano-core 11.6).
+
+With ``enableHierarchy`` the queues are a tree: whoever takes something takes it from every queue above it, too, and pods run in
+the leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.engine.plugins.allotments import Allotment, Allotments, flat, nested
+from pumice.engine.plugins.capability import short_text
+from pumice.engine.plugins.contract import PERMIT, REJECT, LimitsQueues, OrdersQueues, Session, VotesToStart
+from pumice.engine.plugins.guarantees import Kept
+from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.queue_tree import QueueTree
+from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order
+from pumice.engine.state.state import State
+from pumice.wire.scheduler_conf import Arguments
+
+
+class Capacity(OrdersQueues, VotesToStart, LimitsQueues):
+    name = "capacity"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self._tree = QueueTree()
+        self._made = Allotments()
+        self._kept = Kept(self._made, self.held)
+        self._total: Vector = {}
+        self._basis: tuple[QueueTree, int, Vector] | None = None
+
+    def open(self, session: Session) -> None:
+        self.look_at(session.state)
+
+    def look_at(self, state: State) -> None:
+        """Divide the cluster anew where the queues or the nodes changed."""
+        tree = state.groups.tree
+        total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
+        basis = (tree, tree.version, total)
+        if basis != self._basis:
+            self._tree, self._basis = tree, basis
+            queues = state.queues.values()
+            self._made = nested(queues, tree, total) if self.hierarchical else flat(queues, total)
+            self._kept, self._total = Kept(self._made, self.held), total
+            self._kept.recount(queues)
+            state.groups.remark(self._made.remarks)
+
+    def allotment(self, queue: QueueState) -> Allotment | None:
+        """None for a queue that has no object."""
+        return self._made.of.get(queue)
+
+    def held(self, queue: QueueState) -> Vector:
+        """What counts against its allotment."""
+        return self._tree.held(queue) if self.hierarchical else queue.allocated
+
+    # -- orders -------------------------------------------------------------------------------------------------
+
+    def queue_key(self, queue: QueueState) -> tuple[Any, ...]:
+        found = self._made.of.get(queue)
+        if found is None:
+            return ()
+        return tuple([(-each.priority, self.share(each), not self._made.of[each].deserved) for each in reversed(found.path)])
+
+    def share(self, queue: QueueState) -> float:
+        """The largest part that it uses of anything that it deserves."""
+        found = self._made.of.get(queue)
+        if found is None or not found.deserved:
+            return 1.0
+        held = self.held(queue)
+        return max(
+            held.get(name, 0) / value if value else float(held.get(name, 0) > 0) for name, value in found.deserved.items()
+        )
+
+    # -- limits -------------------------------------------------------------------------------------------------
+
+    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
+        found = self._made.of.get(queue)
+        if not queue.open or found is None or not found.leaf:
+            return False
+        for each in found.path:
+            held, most = self.held(each), self._made.of[each].most
+            for name, value in amounts.items():
+                if value and name != PODS and held.get(name, 0) + value > most.get(name, 0):
+                    return False
+        return not self._kept_for_others(queue, amounts)[1]
+
+    def short_of(self, queue: QueueState, amounts: Vector) -> str:
+        found = self._made.of.get(queue)
+        if found is None:
+            return ""
+        if text := self._shut(queue, found):
+            return text
+        for each in found.path:
+            most = self._made.of[each].most
+            text = short_text(self.held(each), {**dict.fromkeys(amounts, 0), **most}, amounts)
+            if text:
+                return text if each is queue else f"queue {each.name} above it, {text}"
+        above, name = self._kept_for_others(queue, amounts)
+        if not name:
+            return ""
+        wanted, kept = (amount_text(name, value) for value in (amounts[name], self._kept.below[above][name]))
+        where = f" below queue {above.name}" if above is not None else ""
+        return f"{name}: {wanted} wanted, what is left is guaranteed to other queues{where} ({kept} of it unused)"
+
+    def job_enqueueable(self, job: Job) -> int:
+        found = self._made.of.get(job.queue)
+        text = self._shut(job.queue, found)
+        if text:
+            job.refusal = text
+            return REJECT
+        if job.min_resources is None or found is None:
+            return PERMIT
+        for each in found.path:
+            most, own = self._made.of[each].most, "" if each is job.queue else f" (in queue {each.name} above it)"
+            short = [n for n, v in job.min_resources.items()
+                     if v > 0 and n != PODS and v + self._spoken_for(each, n) > most.get(n, 0)]  # fmt: skip
+            if short:
+                words = ", ".join(f"insufficient {name}" for name in sorted(short, key=dimension_order))
+                job.refusal = f"queue resource quota insufficient: {words}{own}"
+                return REJECT
+        return PERMIT
+
+    def _kept_for_others(self, queue: QueueState, amounts: Vector) -> tuple[QueueState | None, str]:
+        if not self._kept.any:
+            return None, ""
+        self._kept.recount(self._tree.take_moved())
+        return self._kept.refuses(queue, amounts, self._tree.all_held(), self._total)
+
+    def _spoken_for(self, queue: QueueState, name: str) -> int:
+        if self.hierarchical:
+            return self._tree.spoken_for(queue, name)
+        return queue.allocated.get(name, 0) + queue.inqueue.get(name, 0) - queue.elastic.get(name, 0)
+
+    def _shut(self, queue: QueueState, found: Allotment | None) -> str:
+        """Why nothing of it starts at all."""
+        if not queue.open:
+            return queue.closed_text
+        if found is not None and not found.leaf:
+            return f"queue {queue.name} has queues below it; with plugin capacity and enableHierarchy pods run in the lowest only"
+        return ""
