@@ -98,22 +98,8 @@ class TinyLedger:
         return usages
 
     def view(self, node: str) -> NodeCards:
-        exclusive: dict[int, set[int]] = {}
-        groups: dict[int, set[str]] = {}
-        for pod, grant in self.held.values():
-            marks = self.family.marks(pod)
-            for piece in grant.pieces if grant.node == node else ():
-                exclusive.setdefault(piece.card, set()).update(marks.rules)
-                if marks.group and (piece.memory or piece.cores):
-                    groups.setdefault(piece.card, set()).add(marks.group)
-        return NodeCards(
-            node,
-            self.inventories[node],
-            self.usages(node),
-            {card: frozenset(rules) for card, rules in exclusive.items() if rules},
-            {card: frozenset(names) for card, names in groups.items()},
-            self.doubts.get(node, {}),
-        )
+        marks = {uid: self.family.marks(pod) for uid, (pod, grant) in self.held.items() if grant.node == node}
+        return NodeCards(node, self.inventories[node], self.usages(node), marks, self.doubts.get(node, {}))
 
     def try_pod(self, pod: Pod, node: str) -> Fit | Misfit | Refusal | None:
         ask = self.family.ask(pod)

@@ -32,6 +32,7 @@ from pumice.engine.plugins.contract import (
     SaysOverused,
     SaysReady,
     SaysStarving,
+    Scorer,
     Scores,
     Session,
     Spared,
@@ -88,7 +89,6 @@ class Framework:
         self._victims = [[plugin.victims for plugin in tier] for tier in self._by_tier(NamesVictims)]
         self._filters = self._all(Filters)
         self._scores = self._all(Scores)
-        self._each = [plugin.score for plugin in self._scores]
         self._bounds = self._all(BoundsTasks)
         self._leanings = self._all(LeansTasks)
         self.minds_tasks = bool(self._bounds or self._leanings)
@@ -218,16 +218,9 @@ class Framework:
             found = verdict.failed if found is None else found | verdict.failed
         return found
 
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float:
-        """Score of one node. ``have`` and ``used`` are its columns in the node table."""
-        total = 0.0
-        for score in self._each:
-            part = score(state, cls, row, have, used)
-            if part is None:
-                found = self.scores(state, cls, np.array([row], np.intp))
-                return 0.0 if found is None else float(found[0])
-            total += part
-        return total
+    def scorers(self, state: State, cls: PodClass) -> list[Scorer]:
+        """``scores`` is the sum of these, taken in their order."""
+        return [scorer for plugin in self._scores if (scorer := plugin.scorer(state, cls)) is not None]
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
         return _sum(plugin.scores(state, cls, rows) for plugin in self._scores)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from pumice.model.cards import Card, Grant, Usage
+from pumice.model.cards import Card, Grant, Piece, Usage
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.objects import Node, Pod
 
@@ -49,24 +49,35 @@ class Ask:
     detail: Any
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCards:
+class NodeCards(Struct, frozen=True):
     """One node as ``fit`` sees it: facts and usage side by side, same length. ``usages`` must not be changed."""
 
     node: str
     inventory: Inventory
     usages: Sequence[Usage]
-    exclusive: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """Card index to the exclusivity rules of the pods on it (spec deviceshare-nvidia 13)."""
-    groups: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """Card index to the PodGroup keys of the pods on it that hold memory or cores (section 14)."""
-    quarantined: Mapping[int, str] = field(default_factory=dict)
+    marks: Mapping[str, Marks] = {}
+    """Of the pods on its cards, by uid, those that mean something for later ones. Must not be changed either."""
+    quarantined: Mapping[int, str] = {}
     """Card index to the reason why it takes no new pods now: a doubt about what some pod on it holds (D-25)."""
+
+    def rules(self, card: int) -> frozenset[int]:
+        """The exclusivity rules of the pods on a card (spec deviceshare-nvidia 13)."""
+        return frozenset(rule for marks, _ in self._marked(card) for rule in marks.rules)
+
+    def groups(self, card: int) -> frozenset[str]:
+        """The PodGroup keys of the pods on a card that hold memory or cores (section 14)."""
+        return frozenset(
+            marks.group for marks, pieces in self._marked(card) if marks.group and any(p.memory or p.cores for p in pieces)
+        )
+
+    def _marked(self, card: int) -> Iterator[tuple[Marks, tuple[Piece, ...]]]:
+        holders = self.usages[card].holders
+        return ((self.marks[uid], pieces) for uid, pieces in holders.items() if uid in self.marks)
 
 
 class Marks(Struct, frozen=True, gc=False):
     """What a pod means for later pods on its cards, whoever placed it: the material of ``NodeCards.groups`` and
-    ``NodeCards.exclusive``. Not part of ``Ask``, whose equal keys may belong to pods of different groups."""
+    ``NodeCards.rules``. Not part of ``Ask``, whose equal keys may belong to pods of different groups."""
 
     group: str = ""  # "<namespace>/<PodGroup>"; counts for a card only while the pod holds memory or cores there
     rules: frozenset[int] = frozenset()  # the exclusivity rules that the pod's labels match
@@ -75,8 +86,7 @@ class Marks(Struct, frozen=True, gc=False):
 NO_MARKS = Marks()
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True, gc=False):
     """A choice of cards and the node score in 0..100 (before the plugin's weight)."""
 
     grant: Grant

@@ -13,7 +13,7 @@ from typing import NamedTuple, NewType
 from msgspec import Struct
 
 from pumice.engine.framework import Framework
-from pumice.engine.placing.placer import Choice
+from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.ledger import Holding, Receipt
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.state import State

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.cycle.unplaced import refused
-from pumice.engine.placing.placer import Choice
+from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.queues import QueueState

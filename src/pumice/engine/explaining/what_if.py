@@ -13,7 +13,7 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.engine import Engine
 from pumice.engine.placing.among import Among
-from pumice.engine.placing.placer import Choice
+from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import QueueState, Status, Task
 from pumice.engine.state.resources import HUGE, add, amount_text, lacking, subtract

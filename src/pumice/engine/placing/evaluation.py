@@ -6,19 +6,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from pumice.engine.framework import Framework
-from pumice.engine.plugins.contract import Part
+from pumice.engine.plugins.contract import Part, Scorer
+from pumice.engine.state.cards import DeviceTable
 from pumice.engine.state.classes import PodClass
+from pumice.engine.state.ledger import Amounts
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.families.protocol import Ask, Fit
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit
+
+
+class Choice(Struct, frozen=True, gc=False):
+    """Where a pod of some class goes, and with which cards. Shared by its pods."""
+
+    node: str
+    row: int
+    grants: tuple[Grant, ...]
+    score: float
+
+
+@dataclass(slots=True)
+class Recipe:
+    """What is the same for every single row that is looked at for one class."""
+
+    cls: PodClass
+    requested: Amounts
+    scorers: list[Scorer]
+    asks: list[tuple[Ask, DeviceTable]]
+    constrained: bool = False
+    """Whether some filter may refuse a node, as of the nodes' version."""
+    version: int = -1
+
+
+Line = tuple[int, list[int], list[int]]
+"""A row of the table: its number, what there is, what is used."""
+
+
+def _has_room(requested: Amounts, line: Line) -> bool:
+    _, have, used = line
+    for column, amount in requested:  # noqa: SIM110 - asked of every row that changed: all() takes twice as long
+        if have[column] - used[column] < amount:
+            return False
+    return True
 
 
 class Evaluation:
@@ -44,35 +82,41 @@ class Evaluation:
         self.stages += (("Predicate", filtered - began), ("Scoring", self.tick() - filtered))
         return np.where(fits, scores, -np.inf)
 
-    def few(self, cls: PodClass, rows: list[int]) -> dict[int, tuple[tuple[Grant, ...], float]]:
+    def recipe(self, cls: PodClass) -> Recipe:
+        """How single rows are looked at for a class, for as long as its arrays are kept."""
+        ledger = self.state.ledger
+        asks = [(ask, ledger.books[ask.family]) for ask in cls.asks]
+        return Recipe(cls, ledger.columns(cls.request), self.framework.scorers(self.state, cls), asks)
+
+    def few(self, recipe: Recipe, rows: list[int]) -> list[Choice]:
         """The same as ``scores`` for a handful of rows, with the exact choice of cards; rows that do not fit are left out."""
         table = self.state.ledger.table
-        pairs = self.state.ledger.columns(cls.request)
-        left: dict[int, tuple[list[int], list[int]]] = {}
-        for row in rows:
-            have, used = table.alloc[row].tolist(), table.used[row].tolist()
-            if table.live[row] and all(have[column] - used[column] >= amount for column, amount in pairs):
-                left[row] = (have, used)
-        if left and self.framework.constrains(self.state, cls, Part.NODE):
-            array = np.array(list(left), np.intp)
+        if recipe.version != table.version:
+            recipe.version = table.version
+            recipe.constrained = self.framework.constrains(self.state, recipe.cls, Part.NODE)
+        left = [(row, table.alloc[row].tolist(), table.used[row].tolist()) for row in rows if table.live[row]]
+        left = [line for line in left if _has_room(recipe.requested, line)]
+        if left and recipe.constrained:
+            array = np.array([row for row, _, _ in left], np.intp)
             fits = np.ones(len(left), bool)
-            for verdict in self.framework.verdicts(self.state, cls, array, Part.NODE):
+            for verdict in self.framework.verdicts(self.state, recipe.cls, array, Part.NODE):
                 fits &= ~verdict.failed
-            left = {row: left[row] for row in array[fits].tolist()}
-        settings = self.state.settings
-        found = {}
-        for row, (have, used) in left.items():
-            score = self.framework.score(self.state, cls, row, have, used)
-            grants = []
-            for ask in cls.asks:
-                fit = self._quick_fit(ask, table.name(row))
-                if fit is None:
-                    break
-                grants.append(fit.grant)
-                score += settings.contribution(fit.score)
-            else:
-                found[row] = (tuple(grants), score)
-        return found
+            left = [line for line, fit in zip(left, fits.tolist(), strict=True) if fit]
+        return [choice for line in left if (choice := self._one(recipe, *line)) is not None]
+
+    def _one(self, recipe: Recipe, row: int, have: list[int], used: list[int]) -> Choice | None:
+        """A row that every filter passes, with its cards."""
+        node, settings = self.state.ledger.table.name(row), self.state.settings
+        score, grants = 0.0, []
+        for scorer in recipe.scorers:
+            score += scorer(row, have, used)
+        for ask, book in recipe.asks:
+            fit = book.family.quick(ask, book.view(node)) if node in book.nodes else None
+            if fit is None:
+                return None
+            grants.append(fit.grant)
+            score += settings.contribution(fit.score)
+        return Choice(node, row, tuple(grants), score)
 
     def fits(
         self, cls: PodClass, rows: Rows | None, *, devices: bool = True, part: Part = Part.ALL

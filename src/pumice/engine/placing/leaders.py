@@ -1,4 +1,4 @@
-"""The best of many rows, kept by blocks: after a few rows changed, only their blocks are looked at again."""
+"""The best of many rows, kept by blocks: a block is looked through again only when its best row has become worse."""
 
 from __future__ import annotations
 
@@ -20,31 +20,38 @@ class Leaders:
     def __init__(self, scores: NDArray[np.float64], rank: NDArray[np.int64]) -> None:
         self.scores, self.rank = scores, rank
         blocks = -(-len(scores) // BLOCK)
-        self._best = np.empty(blocks)
-        self._row = np.empty(blocks, np.intp)
+        self._best, self._row = [0.0] * blocks, [0] * blocks
         for block in range(blocks):
             self._look(block)
 
     def changed(self, rows: Iterable[int]) -> None:
         """These rows have other scores now."""
-        for block in {row // BLOCK for row in rows}:
-            self._look(block)
+        for row in rows:
+            block, score = row // BLOCK, self.scores.item(row)
+            best, leader = self._best[block], self._row[block]
+            if score > best or (score == best and self.rank.item(row) < self.rank.item(leader)):
+                self._best[block], self._row[block] = score, row
+            elif row == leader and score < best:
+                self._look(block)
 
     def leader(self) -> int:
         """The best row; its score may be minus infinity."""
-        return int(self._row[first(self._best, self.rank, self._row)])
+        best = max(self._best)
+        if self._best.count(best) == 1:
+            return self._row[self._best.index(best)]
+        return min((row for row, score in zip(self._row, self._best, strict=True) if score == best), key=self.rank.item)
 
     def _look(self, block: int) -> None:
         begin = block * BLOCK
         part = self.scores[begin : begin + BLOCK]
         row = first(part, self.rank[begin : begin + BLOCK])
-        self._best[block], self._row[block] = part[row], begin + row
+        self._best[block], self._row[block] = part.item(row), begin + row
 
 
-def first(scores: NDArray[np.float64], rank: NDArray[np.int64], rows: NDArray[np.intp] | None = None) -> int:
-    """Where the greatest score is; of equal ones, where ``rank`` (of ``rows``) is least."""
+def first(scores: NDArray[np.float64], rank: NDArray[np.int64]) -> int:
+    """Where the greatest score is; of equal ones, where ``rank`` is least."""
     row = int(scores.argmax())
     ties = (scores == scores[row]).nonzero()[0]
     if len(ties) > 1:
-        row = int(ties[rank[ties if rows is None else rows[ties]].argmin()])
+        row = int(ties[rank[ties].argmin()])
     return row

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from pumice.engine.framework import Framework
 from pumice.engine.placing.among import Among
-from pumice.engine.placing.evaluation import Evaluation
+from pumice.engine.placing.evaluation import Choice, Evaluation, Recipe
 from pumice.engine.placing.leaders import Leaders, first
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.state.classes import PodClass
@@ -32,16 +33,6 @@ FEW_ROWS = 6
 """Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Where one pod goes, and with which cards."""
-
-    node: str
-    row: int
-    grants: tuple[Grant, ...]
-    score: float
-
-
 @dataclass(slots=True)
 class ClassState:
     """What is remembered of one class; the arrays have the table's capacity."""
@@ -53,7 +44,8 @@ class ClassState:
     images: int
     masked: NDArray[np.float64]
     """Score where the class fits, minus infinity elsewhere."""
-    chosen: dict[int, tuple[tuple[Grant, ...], float]] = field(default_factory=dict)
+    recipe: Recipe
+    chosen: dict[int, Choice] = field(default_factory=dict)
     asked: int = 0
     leaders: Leaders | None = None
     """Kept from the second pod of the class on."""
@@ -122,7 +114,7 @@ class Placer:
         declined = False
         while True:
             row = kept.leader(rank) if scores is None else first(scores, rank)
-            if (masked if scores is None else scores)[row] == -np.inf:
+            if (masked if scores is None else scores).item(row) == -np.inf:
                 if declined or elsewhere:
                     return None  # it fits; nothing can wake it but the one who declined
                 self._asleep[cls] = self._seen
@@ -305,18 +297,18 @@ class Placer:
 
     def _settle(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
         """Choose the cards on that row; None when the exact look finds that they do not fit after all."""
-        table = self.state.ledger.table
-        node = table.name(row)
         found = kept.chosen.get(row)
-        if found is None:
-            grants = []
-            for ask in cls.asks:
-                fit = self.evaluation.exact(ask, node)
-                if isinstance(fit, Misfit):
-                    return None
-                grants.append(fit.grant)
-            found = kept.chosen[row] = (tuple(grants), float(kept.masked[row]))
-        return Choice(node, row, found[0], found[1])
+        if found is not None:
+            return found
+        table = self.state.ledger.table
+        grants = []
+        for ask in cls.asks:
+            fit = self.evaluation.exact(ask, table.name(row))
+            if isinstance(fit, Misfit):
+                return None
+            grants.append(fit.grant)
+        found = kept.chosen[row] = Choice(table.name(row), row, tuple(grants), float(kept.masked[row]))
+        return found
 
     # -- keeping the arrays -------------------------------------------------------------------------------------
 
@@ -337,7 +329,7 @@ class Placer:
             if not whole:
                 assert changed is not None
                 if kept.reliefs == table.reliefs:  # what did not fit can only have become fuller
-                    changed = [row for row in changed if kept.masked[row] > -np.inf]
+                    changed = [row for row in changed if kept.masked.item(row) > -np.inf]
                 if len(changed) > FEW_ROWS:
                     rows = np.array(changed, np.intp)
                     kept.masked[rows] = self.evaluation.scores(cls, rows)
@@ -345,19 +337,19 @@ class Placer:
                         kept.chosen.pop(row, None)
                     kept.changed(changed)
                 elif changed:
-                    found = self.evaluation.few(cls, changed)
+                    found = self.evaluation.few(kept.recipe, changed)
                     for row in changed:
                         kept.chosen.pop(row, None)
                         kept.masked[row] = -np.inf
-                    for row, choice in found.items():
-                        kept.chosen[row], kept.masked[row] = choice, choice[1]
+                    for choice in found:
+                        kept.chosen[choice.row], kept.masked[choice.row] = choice, choice.score
                     kept.changed(changed)
                 kept.cursor, kept.terms_version = table.changes.end, terms.version
                 kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
                 kept.images = self.state.classes.images.version
                 return kept
         seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.classes.images.version)
-        kept = ClassState(*seen, self.evaluation.scores(cls, None))
+        kept = ClassState(*seen, self.evaluation.scores(cls, None), self.evaluation.recipe(cls))
         self._kept[cls] = kept
         self._kept.move_to_end(cls)
         if len(self._kept) > KEPT_CLASSES:

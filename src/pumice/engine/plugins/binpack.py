@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.plugins.contract import Scores
+from pumice.engine.plugins.contract import Scorer, Scores
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import CPU, MEMORY, PODS
@@ -29,42 +29,38 @@ class Binpack(Scores):
         return value if value >= 0 else 1
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
-        if not self.weight:
+        weighed, total = self._weighed(state, cls)
+        if not total:
             return None
         table = state.ledger.table
         alloc, used = (table.alloc, table.used) if rows is None else (table.alloc[rows], table.used[rows])
         score = np.zeros(len(alloc))
         over = np.zeros(len(alloc), bool)
-        total = 0
-        for name, amount in cls.request.items:
-            weight = self.weights.get(name)
-            if name == PODS or weight is None:
-                continue
-            total += weight
-            column = table.dim(name)
+        for weight, column, amount in weighed:
             have, want = alloc[:, column], used[:, column] + amount
-            if weight:
-                over |= (want > have) & (have > 0)
-                score += weight * want / np.maximum(have, 1) * (have > 0)
-        if not total:
-            return None
+            over |= (want > have) & (have > 0)
+            score += weight * want / np.maximum(have, 1) * (have > 0)
         return np.where(over, 0.0, score / total * 100 * self.weight)
 
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
-        if not self.weight:
-            return 0.0
-        dims = state.ledger.table.dims
-        score, total = 0.0, 0
-        for name, amount in cls.request.items:
-            weight = self.weights.get(name)
-            if weight is None or name == PODS:
-                continue
-            total += weight
-            column = dims[name]
-            room = have[column]
-            if weight and room > 0:
-                want = used[column] + amount
-                if want > room:
-                    return 0.0
-                score += weight * want / room
-        return score / total * 100 * self.weight if total else 0.0
+    def scorer(self, state: State, cls: PodClass) -> Scorer | None:
+        weighed, total = self._weighed(state, cls)
+        if not total:
+            return None
+
+        def score(row: int, have: list[int], used: list[int]) -> float:
+            found = 0.0
+            for weight, column, amount in weighed:
+                room, want = have[column], used[column] + amount
+                if room > 0:
+                    if want > room:
+                        return 0.0
+                    found += weight * want / room
+            return found / total * 100 * self.weight
+
+        return score
+
+    def _weighed(self, state: State, cls: PodClass) -> tuple[list[tuple[int, int, int]], int]:
+        """(weight, column, amount) of what the class requests and what counts; the sum of the weights, 0 where nothing counts."""
+        asked = [(self.weights[n], state.ledger.table.dim(n), v) for n, v in cls.request.items if n != PODS and n in self.weights]
+        weighed = [part for part in asked if part[0]] if self.weight else []
+        return weighed, sum(weight for weight, _, _ in weighed)

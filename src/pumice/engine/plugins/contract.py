@@ -8,7 +8,7 @@ abstract; what it may leave open has an answer here. ``switch`` is what turns th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any, ClassVar, Protocol
@@ -258,10 +258,15 @@ class Filters(Role):
 
     @abstractmethod
     def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
-        """Whether ``verdicts`` can refuse any node at all; False saves the asking."""
+        """Whether ``verdicts`` can refuse any node at all; False saves the asking. Of ``Part.NODE`` alone it is asked once for a
+        class and a version of the nodes."""
 
     @abstractmethod
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part) -> Iterable[Verdict]: ...
+
+
+Scorer = Callable[[int, list[int], list[int]], float]
+"""The score of one row, given its columns of what there is and of what is used as plain numbers."""
 
 
 class Scores(Role):
@@ -270,8 +275,14 @@ class Scores(Role):
     @abstractmethod
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None: ...
 
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
-        """The same as ``scores`` for one row, with its columns as plain numbers; None when there is no such form."""
+    def scorer(self, state: State, cls: PodClass) -> Scorer | None:
+        """The same as ``scores`` for single rows, made once for a class; None where it has nothing to say."""
+
+        def by_arrays(row: int, have: list[int], used: list[int]) -> float:
+            found = self.scores(state, cls, np.array([row], np.intp))
+            return 0.0 if found is None else float(found[0])
+
+        return by_arrays
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
         """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""

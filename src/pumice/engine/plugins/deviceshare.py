@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.plugins.contract import Scores
+from pumice.engine.plugins.contract import Scorer, Scores
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
@@ -29,14 +29,17 @@ class DeviceShare(Scores):
     name = "deviceshare"
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
-        if cls.asks or not state.settings.policy_first or not state.ledger.books:
+        if not _leaves_cards_to_others(state, cls):
             return None
         free = sum(book.free(rows, state.ledger.table.capacity) for book in state.ledger.books.values())
         return -FREE_CARD * np.asarray(free)
 
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
-        found = self.scores(state, cls, np.array([row], np.intp))
-        return 0.0 if found is None else float(found[0])
+    def scorer(self, state: State, cls: PodClass) -> Scorer | None:
+        return super().scorer(state, cls) if _leaves_cards_to_others(state, cls) else None
+
+
+def _leaves_cards_to_others(state: State, cls: PodClass) -> bool:
+    return not cls.asks and state.settings.policy_first and bool(state.ledger.books)
 
 
 def device_arguments(conf: SchedulerConf) -> Mapping[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.plugins.contract import Scores
+from pumice.engine.plugins.contract import Scorer, Scores
 from pumice.engine.plugins.taints import untolerated_soft
 from pumice.engine.plugins.topology import preferred_pod_scores, soft_spread_scores
 from pumice.engine.state.classes import PodClass
@@ -56,23 +56,30 @@ class NodeOrder(Scores):
             total += self.images * (found if rows is None else found[rows])
         return total
 
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
+    def scorer(self, state: State, cls: PodClass) -> Scorer | None:
         asked = dict(cls.request.items)
-        if GPU in asked:
+        if GPU in asked or (self.images and cls.images):
+            return super().scorer(state, cls)
+        balanced = self.balanced if _is_balanced(cls) else 0
+        if not (self.least or self.most or balanced):
             return None
-        least = most = 0
-        for place in (0, 1):
-            room, want = have[place], used[place + 3] + cls.request.spread[place]
-            if 0 < room >= want:
-                least += (room - want) * 100 // room
-                most += want * 100 // room
-        total = self.least * (least // 2) + self.most * (most // 2)
-        if self.balanced and _is_balanced(cls):
-            after = _evenness(used[0] + asked.get(CPU, 0), used[1] + asked.get(MEMORY, 0), have)
-            total += self.balanced * (50 + (50 + after - _evenness(used[0], used[1], have)) // 2)
-        if self.images and cls.images:
-            total += self.images * int(state.classes.images.scores(cls.images, state.ledger.table.capacity)[row])
-        return float(total)
+        cpu, memory = asked.get(CPU, 0), asked.get(MEMORY, 0)
+        spread = cls.request.spread
+
+        def score(row: int, have: list[int], used: list[int]) -> float:
+            least = most = 0
+            for place in (0, 1):
+                room, want = have[place], used[place + 3] + spread[place]
+                if 0 < room >= want:
+                    least += (room - want) * 100 // room
+                    most += want * 100 // room
+            total = self.least * (least // 2) + self.most * (most // 2)
+            if balanced:
+                after = _evenness(used[0] + cpu, used[1] + memory, have)
+                total += balanced * (50 + (50 + after - _evenness(used[0], used[1], have)) // 2)
+            return float(total)
+
+        return score
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
         parts = [

@@ -115,10 +115,6 @@ class ResourceStrategyFit(Scores, Filters, LeansTasks):
             score = spared if score is None else score + spared
         return score
 
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
-        found = self.scores(state, cls, np.array([row], np.intp))
-        return 0.0 if found is None else float(found[0])
-
     def _strategy(self, name: str) -> Strategy | None:
         exact = self.strategies.get(name)
         if exact is not None:

@@ -20,11 +20,18 @@ class Charges:
 
     ledger: Ledger
     _over: dict[PodClass, tuple[int, Vector]] = field(default_factory=dict)
+    _last: tuple[PodClass, Sequence[Grant], Vector | None] | None = None
+    """The last answer: what a queue was asked to pay, it is charged next."""
 
     def of(self, cls: PodClass, grants: Sequence[Grant]) -> Vector | None:
         """What a queue is charged for a pod with these cards; None where that is what the class says, or no card is known."""
         if not cls.quota_known_late:
             return None
+        if self._last is None or self._last[0] is not cls or self._last[1] is not grants:
+            self._last = cls, grants, self._of(cls, grants)
+        return self._last[2]
+
+    def _of(self, cls: PodClass, grants: Sequence[Grant]) -> Vector | None:
         wanted = {ask.family for ask in cls.quota_known_late}
         amounts: Vector = {}
         for grant in grants:
@@ -68,3 +75,4 @@ class Charges:
     def forget(self) -> None:
         """Other families count otherwise. Queues forget too (``QueueState.recount``)."""
         self._over.clear()
+        self._last = None

@@ -49,12 +49,15 @@ class PodClass:
     images: tuple[str, ...] = ()
     """Its images, where some node has one of them."""
     users: int = 0
+    prefers: bool = field(init=False)
+    """Whether it would rather go to some nodes than to others that fit, by its own constraints."""
     base: PodClass = field(init=False)
     """The class of such a pod if no other pod mattered to it: what is remembered per node is remembered there, for all
     applications of that shape together. The class itself where no other pod matters."""
 
     def __post_init__(self) -> None:
         self.base = self
+        self.prefers = self.constraints.prefers
 
     @property
     def best_effort(self) -> bool:

@@ -54,24 +54,7 @@ class NodeDevices:
         pods were gone and those grants there."""
         if without or plus:
             return _future(self, without, plus or {}).view()
-        exclusive: dict[int, frozenset[int]] = {}
-        groups: dict[int, frozenset[str]] = {}
-        if self.marks:
-            for place, usage in enumerate(self.usages):
-                marks = [(uid, self.marks[uid]) for uid in usage.holders if uid in self.marks]
-                rules = frozenset(rule for _, mark in marks for rule in mark.rules)
-                held = frozenset(
-                    mark.group
-                    for uid, mark in marks
-                    if mark.group and any(p.memory or p.cores for p in usage.holders[uid])
-                )
-                index = self.inventory.cards[place].index
-                if rules:
-                    exclusive[index] = rules
-                if held:
-                    groups[index] = held
-        closed = self.quarantined() if self.doubts else {}
-        return NodeCards(self.name, self.inventory, self.usages, exclusive, groups, closed)
+        return NodeCards(self.name, self.inventory, self.usages, self.marks, self.quarantined() if self.doubts else {})
 
     def charge(self, uid: str, grant: Grant, marks: Marks = NO_MARKS) -> tuple[int, ...]:
         """Book a grant; the places of the cards that changed. Pieces on cards that are not registered (any more) are not

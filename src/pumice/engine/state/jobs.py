@@ -102,12 +102,18 @@ class Job(Struct, eq=False):
 
     def move(self, task: Task, status: Status) -> None:
         """Raises IllegalMove, with the task's story, where no path leads there."""
-        if task.status is not status:
-            task.check(status)
-            self._count(task, task.status, -1)
-            task.status = status
-            self._count(task, status, 1)
-            self.weigh()
+        before = task.status
+        if before is status:
+            return
+        task.check(status)
+        task.status = status
+        if before in ALLOCATED_STATUSES and status in ALLOCATED_STATUSES:  # what it holds, it held before: no sum changes
+            self.counts = counted(counted(self.counts, before, -1), status, 1)
+            self.sort_key = None
+            return
+        self._count(task, before, -1)
+        self._count(task, status, 1)
+        self.weigh()
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
         self.counts = counted(self.counts, status, sign)

@@ -56,8 +56,7 @@ class Holding(Struct):
     features: Features | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """Proof of one operation. ``before`` is the holding as it was (None: there was none)."""
 
     serial: int

@@ -72,11 +72,4 @@ class State:
 
     def has_preferences(self, cls: PodClass) -> bool:
         """Whether some score of this class is relative to the other nodes that fit."""
-        constraints = cls.constraints
-        return bool(
-            constraints.preferred
-            or constraints.preferred_pods
-            or any(not rule.hard for rule in constraints.spread)
-            or self.ledger.terms.any_wishing
-            or self.ledger.table.soft_taints
-        )
+        return cls.prefers or self.ledger.terms.any_wishing or self.ledger.table.soft_taints > 0

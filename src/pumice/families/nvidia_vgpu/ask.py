@@ -55,6 +55,11 @@ class VgpuAsk:
     card_policy: str = ""
     node_policy: str = ""
 
+    @property
+    def is_one_share(self) -> bool:
+        """Whether one card serves it."""
+        return len(self.containers) == 1 and self.containers[0].count == 1
+
     def key(self) -> tuple[object, ...]:
         containers = tuple((c.count, c.memory, c.percent, c.cores) for c in self.containers)
         lists = (self.use_types, self.nouse_types, self.use_uuids, self.nouse_uuids)

@@ -108,7 +108,7 @@ class NvidiaVgpu(Family):
         """``fit`` without the explanation: most refusals are never read."""
         if not cards.inventory.cards:
             return None
-        outcome = fit_node(self.name, ask.detail, cards, self._choose)
+        outcome = fit_node(self.name, ask.detail, cards, self._choose, explain=False)
         return outcome if isinstance(outcome, Fit) else None
 
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:

@@ -20,8 +20,11 @@ from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 Picks = list[tuple[Piece, ...]]
 
 
-def fit_node(family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None) -> Fit | Draft | None:
-    """The choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve.
+def fit_node(
+    family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, *, explain: bool = True
+) -> Fit | Draft | None:
+    """The choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve, or when nobody
+    will ``explain``.
 
     Where the pod leaves the mode open, HAMi-core is tried first: a share wastes nothing, a slot is rounded up. MIG takes what
     does not fit there, and a node that has nothing better is a last resort; one pod never holds cards of both modes.
@@ -33,6 +36,13 @@ def fit_node(family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | No
     failure: Draft | None = None
     complete = True
     for mode, containers in rows.modes:
+        if mode is Mode.HAMI_CORE and ask.is_one_share:
+            share = _one_share(ask, containers[0], cards, usages, closed, facts)
+            if share is not None:
+                return Fit(Grant(family, node.node, share[1]), share[0])
+            if explain:
+                failure = draft_of(usages, facts, mode, failed=0)
+            continue
         outcome = _place(ask, mode, containers, cards, usages, closed, facts, choose)
         if not isinstance(outcome, Draft):
             score, picks = outcome
@@ -60,26 +70,16 @@ def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None) -> bool:
 def closed_cards(ask: VgpuAsk, node: NodeCards) -> Collection[int]:
     """Cards that neighbours or doubts keep from this pod: quarantine, PodGroup spread, exclusivity rules."""
     closed: set[int] = set(node.quarantined) if node.quarantined else set()
-    if ask.group and node.groups:
-        closed.update(card for card, groups in node.groups.items() if ask.group in groups)
-    if ask.rules and node.exclusive:
-        for card, rules in node.exclusive.items():
-            if rules & ask.rules and node.inventory.cards[card].mode is not Mode.MIG:
-                closed.add(card)
+    if node.marks and ask.group:
+        closed.update(card.index for card in node.inventory.cards if ask.group in node.groups(card.index))
+    if node.marks and ask.rules:
+        cards = [card.index for card in node.inventory.cards if card.mode is not Mode.MIG]
+        closed.update(card for card in cards if node.rules(card) & ask.rules)
     return closed
 
 
 def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards: Sequence[Card], usages: Sequence[Usage],
            closed: Collection[int], facts: Facts, choose: MigChooser | None) -> tuple[float, Picks] | Draft:  # fmt: skip
-    if mode is Mode.HAMI_CORE and len(containers) == 1 and ask.containers[0].count == 1:
-        row = _one_share(containers[0], ask.containers[0].cores, ask.card_policy, usages, closed)
-        if row is None:
-            return draft_of(usages, facts, mode, failed=0)
-        usage, need = usages[row.card], row.need
-        piece = Piece(row.card, cards[row.card].uuid, need, ask.containers[0].cores, need)
-        policy = POLICIES.get(ask.node_policy)
-        score = 0.0 if policy is None else policy.worth(usage.memory + need, row.total or 1, usage.shares)
-        return score + node_tie(ask.node_policy, usages, facts), [(piece,)]
     walk = _Walk(ask, mode, containers, cards, usages, closed, facts, choose if mode is Mode.MIG else None)
     upstreams = range(len(ask.containers))
     failure = walk.go(upstreams)
@@ -190,9 +190,24 @@ def node_tie(name: str, usages: Sequence[Usage], facts: Facts) -> float:
     return float(TIE * policy.tie(memory, facts.total, shares, facts.shares))
 
 
-def _one_share(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[Usage],
-               closed: Collection[int]) -> Row | None:  # fmt: skip
-    """The first card in the policy's order that passes checks b to g; the common case, hence without a draft."""
+def _one_share(
+    ask: VgpuAsk, rows: Sequence[Row], cards: Sequence[Card], usages: Sequence[Usage], closed: Collection[int], facts: Facts
+) -> tuple[float, tuple[tuple[Piece]]] | None:
+    """The common case, hence without a draft."""
+    cores = ask.containers[0].cores
+    row = _first_open(rows, cores, ask.card_policy, usages, closed)
+    if row is None:
+        return None
+    usage, need = usages[row.card], row.need
+    policy = POLICIES.get(ask.node_policy)
+    score = 0.0 if policy is None else policy.worth(usage.memory + need, row.total or 1, usage.shares)
+    piece = Piece(row.card, cards[row.card].uuid, need, cores, need)
+    return score + node_tie(ask.node_policy, usages, facts), ((piece,),)
+
+
+def _first_open(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[Usage],
+                closed: Collection[int]) -> Row | None:  # fmt: skip
+    """The first card in the policy's order that passes checks b to g."""
     known = POLICIES.get(policy)
     best: Row | None = None
     rank = 0

@@ -35,7 +35,7 @@ def explain_node(ask: VgpuAsk, node: NodeCards, draft: Draft | None, final: bool
     facts: Facts = node.inventory.config
     rows = rows_of(ask, cards, facts)
     amounts = rows.needs[number]
-    neighbours = bool(node.quarantined or node.exclusive or node.groups)
+    neighbours = bool(node.quarantined or (node.marks and (ask.rules or ask.group)))
     misfits: list[CardMisfit] = []
     counts: dict[Short, int] = {}
     for card in cards:
@@ -56,9 +56,9 @@ def _neighbour(ask: VgpuAsk, card: Card, node: NodeCards) -> CardMisfit | None:
     index = card.index
     if reason := node.quarantined.get(index):
         return CardMisfit(card.uuid, Short.QUARANTINE, detail=reason)
-    if ask.rules & node.exclusive.get(index, frozenset()) and card.mode is not Mode.MIG:
+    if ask.rules and ask.rules & node.rules(index) and card.mode is not Mode.MIG:
         return CardMisfit(card.uuid, Short.EXCLUSIVE, detail="a pod of the same exclusivity rule is on the card")
-    if ask.group and ask.group in node.groups.get(index, ()):
+    if ask.group and ask.group in node.groups(index):
         return CardMisfit(card.uuid, Short.GROUP_SPREAD, detail=f"a pod of PodGroup {ask.group} is on the card")
     return None
 

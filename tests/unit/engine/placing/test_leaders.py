@@ -21,7 +21,9 @@ def test_after_any_change_the_first_of_the_best_leads(count, changes, dice):
     rank = np.array(dice.sample(range(count), count), np.int64)
     leaders = Leaders(scores, rank)
     assert leaders.leader() == best_of(scores, rank)
-    for place, score in changes:
-        scores[place % count] = score
-        leaders.changed([place % count])
+    while changes:
+        together, changes = changes[: dice.choice((1, 1, 3))], changes[1:]
+        for place, score in together:
+            scores[place % count] = score
+        leaders.changed([place % count for place, _ in together])
         assert leaders.leader() == best_of(scores, rank)

@@ -37,10 +37,8 @@ def scores(engine: Engine, incoming: dict[str, Any]) -> dict[str, float]:
     assert found is not None
     result = {}
     for row, score in zip(table.live_rows(), found, strict=True):
-        single = engine.framework.score(
-            engine.state, cls, int(row), table.alloc[row].tolist(), table.used[row].tolist()
-        )
-        assert single == pytest.approx(score)
+        have, in_use = table.alloc[row].tolist(), table.used[row].tolist()
+        assert sum(scorer(int(row), have, in_use) for scorer in engine.framework.scorers(engine.state, cls)) == score
         result[table.name(int(row))] = float(score) + (float(relative[row]) if relative is not None else 0.0)
     return result
 
