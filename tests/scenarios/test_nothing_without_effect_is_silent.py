@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from kit.objects import group, node, pod, queue
 from kit.scheduler_daemon import daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller.daemon import Controller, Settings
 from pumice.apps.controller.unserved_kinds import UnservedKind
 from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
@@ -228,30 +226,6 @@ def test_an_object_that_wishes_for_it_is_told_once_by_an_event(row: Row) -> None
 KINDS = [row for row in ROWS if row.what is What.KIND]
 
 
-def test_a_job_that_nothing_runs_says_so_in_its_status_and_by_an_event() -> None:
-    async def story() -> None:
-        clock = VirtualClock()
-        cluster = await faulty_cluster(clock)
-        task = {"name": "main", "replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-        for name in ("mine", "theirs"):
-            await cluster.create(volcano.JOBS, {"metadata": {"name": name}, "spec": {"tasks": [task]}}, "default")
-        await cluster.patch(volcano.JOBS, "theirs", {"status": {"state": {"phase": "Running"}}}, "default", subresource="status")
-        stop, ready = asyncio.Event(), asyncio.Event()
-        controller = Controller(Settings(listen="127.0.0.1:0"), cluster, clock, random.Random(1), stop, ready)
-        running = asyncio.create_task(controller.run())
-        await clock.sleep(10)
-        state = (await cluster.get(volcano.JOBS, "mine", "default"))["status"]["state"]
-        assert (state["phase"], state["reason"]) == ("Pending", "WithoutEffect")
-        assert state["message"].startswith("kind Job has no effect yet: nothing creates its pods")
-        assert (await cluster.get(volcano.JOBS, "theirs", "default"))["status"]["state"] == {"phase": "Running"}
-        (event,) = [e for e in (await cluster.list(volcano.EVENTS))["items"] if e["reason"] == "WithoutEffect"]
-        assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Job", "mine")
-        stop.set()
-        await running
-
-    run_virtually(story())
-
-
 @pytest.mark.parametrize("row", KINDS, ids=ids(KINDS))
 def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(row: Row) -> None:
     assert row.resource is not None
@@ -269,16 +243,13 @@ def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(
                    "subresources": {"status": {}}}  # fmt: skip
         scope = "Namespaced" if kind.namespaced else "Cluster"
         spec = {"group": kind.group, "names": names, "scope": scope, "versions": [version]}
-        if row.name != "Job":  # which is shipped
-            definition = {"metadata": {"name": f"{kind.plural}.{kind.group}"}, "spec": spec}
-            await cluster.create(CRDS, definition)
-            await clock.sleep(1)
+        definition = {"metadata": {"name": f"{kind.plural}.{kind.group}"}, "spec": spec}
+        await cluster.create(CRDS, definition)
+        await clock.sleep(1)
         leads = asyncio.Event()
         leads.set()
         watching = asyncio.create_task(UnservedKind(row, cluster, clock, leads).watch(kind))
-        task = {"name": "main", "replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-        body = {**obj, "spec": {"tasks": [task]} if row.name == "Job" else {}}
-        await cluster.create(kind, body, "default" if kind.namespaced else "")
+        await cluster.create(kind, obj, "default" if kind.namespaced else "")
         await clock.sleep(100)
         patch = {"metadata": {"labels": {"a": "b"}}}
         await cluster.patch(kind, "one", patch, "default" if kind.namespaced else "")

@@ -138,7 +138,7 @@ class Cluster:
     def _default_scheduler(self, kube: KubeClient) -> None:
         """What kube-scheduler is elsewhere: it places the pods of our own Deployments, and touches no card."""
         settings = scheduler.Settings(listen=f"{self.data.address(0)}:0", scheduler_names=("default-scheduler",), configmap="")
-        queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False)
+        queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False, jobs=False)
         self._daemon("default scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
                                                                 stop=self._stop))  # fmt: skip
         self._daemon("queues", lambda: controller.run(queues, cluster=kube, clock=self.clock, dice=self.dice,

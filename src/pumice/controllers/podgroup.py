@@ -176,6 +176,11 @@ def min_member(annotations: Mapping[str, str]) -> int:
 
 def min_resources(pod: Pod, members: int) -> dict[str, str]:
     """Usage of one pod in the names of a quota, times ``members`` (spec 14.2)."""
+    return as_quantities({name: value * members for name, value in quota_usage(pod).items()})
+
+
+def quota_usage(pod: Pod) -> dict[str, Fraction]:
+    """What one pod uses, in the names of a quota."""
     requests = _sum(pod, "requests")
     limits = _sum(pod, "limits")
     found: dict[str, Fraction] = {"pods": Fraction(1), "count/pods": Fraction(1)}
@@ -189,7 +194,11 @@ def min_resources(pod: Pod, members: int) -> dict[str, str]:
             found.setdefault(f"requests.{name}", value)
         else:
             found[f"limits.{name}"] = value
-    return {name: _text(value * members) for name, value in sorted(found.items())}
+    return found
+
+
+def as_quantities(usage: Mapping[str, Fraction]) -> dict[str, str]:
+    return {name: _text(value) for name, value in sorted(usage.items())}
 
 
 def _sum(pod: Pod, which: str) -> dict[str, Fraction]:

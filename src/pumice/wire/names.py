@@ -80,6 +80,19 @@ RESOURCE_STRATEGY_WEIGHT: Final = "volcano.sh/resource-strategy-weight"
 JDB_MIN_AVAILABLE: Final = "volcano.sh/jdb-min-available"
 JDB_MAX_UNAVAILABLE: Final = "volcano.sh/jdb-max-unavailable"
 
+# On the pods of a Job, by its controller (spec volcano-core 17.2, 24)
+TASK_INDEX: Final = "volcano.sh/task-index"
+JOB_NAME: Final = "volcano.sh/job-name"
+JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
+JOB_QUEUE: Final = "volcano.sh/queue-name"
+JOB_VERSION: Final = "volcano.sh/job-version"
+JOB_RETRIES: Final = "volcano.sh/job-retry-count"
+JOB_TYPE: Final = "volcano.sh/job-type"
+TEMPLATE_UID: Final = "volcano.sh/template-uid"
+PARTITION: Final = "volcano.sh/partition-id"
+OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
+"""The controller itself deletes the pod: that it goes is no event of the Job."""
+TOPOLOGY_POLICY: Final = "volcano.sh/numa-topology-policy"
 
 # Groups and queues
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"

@@ -14,10 +14,11 @@ from functools import cache
 from typing import Any, Final
 
 from pumice.ports.cluster import Resource
+from pumice.wire import names
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import HIERARCHY, HIERARCHY_WEIGHTS, JOBS, PodGroup, Queue
 
-NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
+NUMA_POLICY: Final = names.TOPOLOGY_POLICY
 TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 FLOW: Final = "flow.volcano.sh"
 
@@ -46,7 +47,6 @@ class Told(StrEnum):
     WAITS = "the pod waits, and its condition says so; finding of `pumice lint`"
     HELD = "its pods wait, and their conditions and the PodGroup's say so; finding of `pumice lint`"
     EVENT = "event on the object; finding of `pumice lint`"
-    STATUS = "event on the object and its status; finding of `pumice lint`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.FLAG, "csi-storage", "volumes are always accounted", Told.FLAG, _false),
     Row(What.FLAG, "priority-class", "priority classes always count", Told.FLAG, _false),
     Row(What.GATE, "WorkLoadSupport", "pods of workloads get their PodGroups all the same", Told.FLAG, _false),
-    Row(What.GATE, "VolcanoJobSupport", "nothing creates the pods of Volcano's Jobs", Told.FLAG, _true),
+    Row(What.GATE, "VolcanoJobSupport", "Volcano's Jobs are looked after all the same", Told.FLAG, _false),
     Row(What.GATE, "PodDisruptionBudgetsSupport", "PodDisruptionBudgets are not asked", Told.FLAG, _true),
     Row(What.GATE, "QueueCommandSync", "Commands on queues are followed all the same", Told.FLAG, _false),
     Row(What.GATE, "PriorityClass", "priority classes always count", Told.FLAG, _false),
@@ -181,7 +181,6 @@ ROWS: Final[tuple[Row, ...]] = (
         lambda queue: not {HIERARCHY, HIERARCHY_WEIGHTS}.isdisjoint(queue.metadata.annotations),
         ("metadata", "annotations", HIERARCHY)),
 
-    Row(What.KIND, "Job", "nothing creates its pods", Told.STATUS, resource=JOBS),
     Row(What.KIND, "CronJob", "nothing creates its Jobs", Told.EVENT,
         resource=Resource(JOBS.group, "v1alpha1", "cronjobs")),
     Row(What.KIND, "JobFlow", "nothing creates its Jobs", Told.EVENT,

@@ -21,6 +21,7 @@ from pumice.apps.scheduler.informers import Informers
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
 from pumice.wire import names, volcano
+from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
 from pumice.wire.without_effect import What, rows
 
 Right = tuple[str, str, str]
@@ -41,6 +42,8 @@ def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
     return [kind for kind in map(vars(volcano).__getitem__, found) if isinstance(kind, Resource)]
 
 
+MADE_BY_JOBS = (volcano.CONFIGMAPS, SERVICES, SECRETS, NETWORK_POLICIES, volcano.PERSISTENT_VOLUME_CLAIMS)
+
 HELD_IN_VARIABLES = {
     ("apps.service.watches", "watch", "volcano-scheduler"):
         kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap),
@@ -48,6 +51,11 @@ HELD_IN_VARIABLES = {
         kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
+    ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
+    ("apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
+    ("apps.controller.job_effects", "_remove"): [kind for kind in MADE_BY_JOBS if kind != volcano.PERSISTENT_VOLUME_CLAIMS],
+    ("apps.controller.job_effects", "_follow"): [volcano.CONFIGMAPS],
+    ("apps.controller.job_effects", "_require"): [volcano.PERSISTENT_VOLUME_CLAIMS],
     ("apps.controller.unserved_kinds", "watch"): [row.resource for row in rows(What.KIND).values() if row.resource],
 }  # fmt: skip
 """The kinds behind a call whose first argument is a variable: by module and function, and by account where daemons share it."""
@@ -133,17 +141,20 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
         for verb in rule["verbs"]
     }
     used = {right for module in modules_of(daemons) for right in rights_used(module, account)}
+    if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
+        used.add(("batch.volcano.sh", "jobs/finalizers", "update"))
     assert used - allowed == set(), "the API server would refuse these"
     assert allowed - used == set(), "nobody asks for these"
 
 
-def test_configmaps_are_read_and_written_and_leases_written_by_name_only():
+def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for_those_of_jobs():
     rules = [rule for name, account, _ in DAEMONS for rule in rules_of(name, account)]
     named = {(*rule["resources"], *sorted(rule["verbs"]), *rule.get("resourceNames", [])) for rule in rules
              if {"configmaps", "leases"} & set(rule["resources"])}  # fmt: skip
     assert named == {
         ("configmaps", "list", "watch", names.SCHEDULER_CONFIGMAP),
         ("configmaps", "list", "watch", names.DEVICE_CONFIGMAP),
+        ("configmaps", "create", "delete", "get", "patch"),
         ("configmaps", "patch", f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}"),
         ("configmaps", "get", names.DEVICE_CONFIGMAP),
         ("leases", "get", "update", names.SCHEDULER_NAME),

@@ -15,19 +15,21 @@ from pumice.wire.volcano import Command
 KIND = "commands"
 
 Apply = Callable[[Command], Awaitable[str]]
-"""Carries a Command out on its queue; words for why there is none such, else nothing."""
+"""Carries a Command out on what it is for; words for why there is none such, else nothing."""
 
 
 @dataclass(slots=True)
 class Commands:
-    """Those that wait, by target: of one queue they are carried out one after the other, as they came."""
+    """Those that wait, by target: on one object they are carried out one after the other, as they came."""
 
     cluster: Cluster
     clock: Clock
     work: WorkQueue
     apply: Apply
+    jobs: bool = True
+    """Whether Jobs are looked after here."""
     waiting: dict[str, dict[str, Command]] = field(default_factory=dict)
-    """Target queue to its Commands by uid."""
+    """Target to its Commands by uid."""
     _deleted: set[str] = field(default_factory=set)
     """Uids of those that are gone, or may be, by our own hand."""
     _told: set[str] = field(default_factory=set)
@@ -87,7 +89,7 @@ class Commands:
         if command.metadata.uid not in self._told:
             self._told.add(command.metadata.uid)
             meant = f"{target.kind or 'nothing'} of {target.api_version or 'no kind'}"
-            await self.say(command, f"Commands for {meant} are not carried out here; those for a Queue are")
+            await self.say(command, f"Commands for {meant} are not carried out here; those for a Queue or a Job are")
 
     async def say(self, command: Command, text: str) -> None:
         """An event on the Command."""
@@ -97,9 +99,10 @@ class Commands:
         body = volcano.event_body(about, "Warning", "CommandRefused", text, "vc-controller-manager", self.clock.now())
         await self.cluster.create(volcano.EVENTS, body, meta.namespace)
 
-    @staticmethod
-    def _target(command: Command) -> str:
-        """The queue that it is for; empty where that is none."""
-        target = command.target
-        ours = target.kind == "Queue" and target.api_version.partition("/")[0] == volcano.QUEUES.group
-        return target.name if ours else ""
+    def _target(self, command: Command) -> str:
+        """What it is for: a queue, or a Job of its own namespace; empty where that is neither."""
+        target, group = command.target, command.target.api_version.partition("/")[0]
+        if target.kind == "Queue" and group == volcano.QUEUES.group:
+            return target.name
+        ours = self.jobs and target.kind == "Job" and group == volcano.JOBS.group
+        return f"{command.metadata.namespace}/{target.name}" if ours else ""

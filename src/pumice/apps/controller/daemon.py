@@ -1,4 +1,4 @@
-"""The controller daemon: PodGroups of bare pods, and queues. Watches in, pure reconciling, writes out."""
+"""The controller daemon: PodGroups of bare pods, queues, and Jobs. Watches in, pure reconciling, writes out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from pumice.adapters.ssh_keys import rsa_pair
+from pumice.apps.controller import jobs
 from pumice.apps.controller.commands import KIND, Commands
+from pumice.apps.controller.jobs import Jobs
 from pumice.apps.controller.unserved_kinds import UnservedKind
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
@@ -25,7 +28,8 @@ from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
-from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.batch import JOB_KIND
+from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, JOB_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue, group_name_for
 from pumice.wire.without_effect import What, rows
@@ -45,6 +49,8 @@ class Settings:
     listen: str = "127.0.0.1:8081"
     workers: int = 8
     bare_pod_groups: bool = True
+    jobs: bool = True
+    """Whether Jobs are looked after."""
     inherit_owner_annotations: bool = True
     default_queue: str = DEFAULT_QUEUE
     leader_elect: bool = False
@@ -78,6 +84,7 @@ class Controller:
     bearers: Bearers = field(default_factory=Bearers)
     work: WorkQueue = field(init=False)
     commands: Commands = field(init=False)
+    jobs: Jobs = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _leads: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,7 +93,8 @@ class Controller:
 
     def __post_init__(self) -> None:
         self.work = WorkQueue(self.clock, self.dice, self._reconcile)
-        self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out)
+        self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out, jobs=self.settings.jobs)
+        self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair)
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)
@@ -99,11 +107,17 @@ class Controller:
             if self.settings.bare_pod_groups:
                 watches.append(("pods", volcano.PODS, self._on_pod))
                 watches += [(kind.plural, kind, self._on_owner(kind)) for kind in podgroup.SCALED_KINDS]
+            if self.settings.jobs:
+                watches.append(("jobs", volcano.JOBS, self.jobs.on_job))
+                watches.append(("priorityclasses", volcano.PRIORITY_CLASSES, self.jobs.on_priority_class))
             self._unsynced = {name for name, _, _ in watches}
-            jobs: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
+            watching: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
+            if self.settings.jobs:
+                self._unsynced.add("pods of jobs")
+                watching.append(self._watch("pods of jobs", volcano.PODS, self.jobs.store.on_pod, label_selector=JOB_NAME))
             unserved = [UnservedKind(row, self.cluster, self.clock, self._leads).watch(row.resource)
                         for row in rows(What.KIND).values() if row.resource]  # fmt: skip
-            await run_until(self.stop, *jobs, *unserved, self._work())
+            await run_until(self.stop, *watching, *unserved, self._work())
         if self._election is not None and not self._lost_lease:
             await self._election.release()
         if self._lost_lease:
@@ -143,6 +157,8 @@ class Controller:
             await self._act_on_queues(queue.reconcile_queue(self.queues[key], self._groups_of(key)))
         elif kind == KIND:
             await self.commands.reconcile(key)
+        elif kind == jobs.KIND:
+            await self.jobs.reconcile(key)
         elif kind in self.scaled:
             await self._reconcile_owner(self.scaled[kind], *key.split("/"))
 
@@ -220,7 +236,9 @@ class Controller:
         return sum(1 for owner, _ in self.groups.values() if (owner or self.settings.default_queue) == name)
 
     async def _carry_out(self, command: Command) -> str:
-        """A Command on a queue; words for why there is no such queue."""
+        """A Command on a queue or a Job; words for why there is none such."""
+        if command.target.kind == JOB_KIND:
+            return await self.jobs.command(command)
         name, uid = command.target.name, command.target.uid
         found = self.queues.get(name)
         if found is None or (uid and uid != found.metadata.uid):
@@ -258,9 +276,9 @@ class Controller:
 
     # -- watches ------------------------------------------------------------------------------------------------
 
-    async def _watch(self, name: str, resource: Resource, handle: Callable[[WatchEvent], None]) -> None:
+    async def _watch(self, name: str, resource: Resource, handle: Callable[[WatchEvent], None], label_selector: str = "") -> None:
         watcher = Watcher(self.cluster, self.clock, log, self._is_synced)
-        await watcher.watch(name, resource, partial(watcher.taken, name, handle))
+        await watcher.watch(name, resource, partial(watcher.taken, name, handle), label_selector=label_selector)
 
     def _is_synced(self, name: str) -> None:
         self._unsynced.discard(name)
@@ -296,6 +314,8 @@ class Controller:
     def _on_group(self, event: WatchEvent) -> None:
         group = decode(PodGroup, event.raw)
         key = f"{group.metadata.namespace}/{group.metadata.name}"
+        if self.settings.jobs:
+            self.jobs.store.on_group(group, gone=event.type == "DELETED")
         if not self.bearers.heeds("PodGroup", key, group.metadata.uid, gone=event.type == "DELETED"):
             return
         touched = {group.spec.queue or self.settings.default_queue}
@@ -330,7 +350,7 @@ class Controller:
 
     def metrics_text(self) -> str:
         groups = ((owner or self.settings.default_queue, phase or volcano.PENDING) for owner, phase in self.groups.values())
-        return controller_page(self.queues, groups)
+        return controller_page(self.queues, groups, self.jobs.completed, self.jobs.failed, self.jobs.latency)
 
 
 def _belongs(pod: Pod, uid: str) -> bool:

@@ -1,4 +1,4 @@
-"""Objects of Volcano's kinds that nothing serves yet: each is told so by an event, a Job in its status as well."""
+"""Objects of Volcano's kinds that nothing serves yet: each is told so by an event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
-from pumice.wire.without_effect import Row, Told
+from pumice.wire.without_effect import Row
 
 log = logging.getLogger("pumice.controller")
 
@@ -65,17 +65,12 @@ class UnservedKind:
             "type": "Warning", "reason": REASON, "message": text, "source": {"component": COMPONENT},
             "firstTimestamp": volcano.stamp(now), "lastTimestamp": volcano.stamp(now), "count": 1,
         }  # fmt: skip
-        state = {"phase": volcano.PENDING, "reason": REASON, "message": text}
         try:
             await self.cluster.create(volcano.EVENTS, event, namespace or "default")
-            if self.row.told is Told.STATUS:
-                body = {"status": {"state": state}}
-                await self.cluster.patch(volcano.JOBS, meta["name"], body, namespace, subresource="status")
         except ApiError as error:
             log.warning("not told on %s %s/%s: %s", self.row.name, namespace, meta["name"], error)
 
 
 def _served_by_others(obj: Json) -> bool:
-    """Whether some other controller has written its status: this one never does, but for the word that nobody serves it."""
-    status = obj.get("status") or {}
-    return bool(status) and (status.get("state") or {}).get("reason") != REASON
+    """Whether some other controller has written its status: this one never does."""
+    return bool(obj.get("status"))

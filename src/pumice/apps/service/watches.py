@@ -28,12 +28,13 @@ class Watcher:
 
     async def watch(
         self, name: str, resource: Resource, take: Callable[[WatchEvent], object], namespace: str = "", field_selector: str = "",
-        kind: type[Any] | None = None,
+        kind: type[Any] | None = None, label_selector: str = "",
     ) -> None:  # fmt: skip
         """Watch one kind for ever. ``take`` raises nothing (``taken``)."""
         while True:
             try:
-                async for event in self.cluster.watch(resource, namespace, field_selector=field_selector, kind=kind):
+                selectors = {"field_selector": field_selector, "label_selector": label_selector}
+                async for event in self.cluster.watch(resource, namespace, **selectors, kind=kind):
                     if event.type == "SYNCED":
                         self.arrived(name)
                     elif event.type != "BOOKMARK":

@@ -243,7 +243,7 @@ def test_commands_on_one_queue_are_carried_out_in_the_order_in_which_they_came()
     run_virtually(story())
 
 
-def test_a_command_that_is_for_no_queue_says_so_and_one_for_a_job_is_left_to_others() -> None:
+def test_a_command_that_is_for_nothing_that_is_there_says_so_and_one_for_another_kind_is_left_to_others() -> None:
     async def story() -> None:
         clock = VirtualClock()
         cluster, running = await with_a_queue(clock)
@@ -254,10 +254,15 @@ def test_a_command_that_is_for_no_queue_says_so_and_one_for_a_job_is_left_to_oth
         said = {message for _, message in await told(cluster)}
         assert said == {"queue nobody does not exist", "queue team is another one than the Command is for"}
         await give_command(cluster, "RestartJob", kind="Job", name="j", uid="y")
+        await clock.sleep(2)
+        assert await commands(cluster) == 0
+        said.add("job j does not exist")
+        await give_command(cluster, "RestartJob", kind="CronJob", name="j", uid="y")
         await clock.sleep(60)
         assert await commands(cluster) == 1
         later = [message for _, message in await told(cluster) if message not in said]
-        assert later == ["Commands for Job of batch.volcano.sh/v1alpha1 are not carried out here; those for a Queue are"]
+        meant = "Commands for CronJob of batch.volcano.sh/v1alpha1"
+        assert later == [f"{meant} are not carried out here; those for a Queue or a Job are"]
         await running.close()
 
     run_virtually(story())

@@ -1,0 +1,293 @@
+"""What the rules of Jobs want, done on the API server, and its answers told to the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from pumice.apps.controller.job_store import JobStore, Known
+from pumice.controllers.job.effects import (
+    ChangeGroup,
+    DeleteJob,
+    DropGroup,
+    DropPod,
+    Effect,
+    Ensure,
+    Follow,
+    MakeGroup,
+    MakePod,
+    Remove,
+    Require,
+    Tell,
+)
+from pumice.controllers.job.group import owner
+from pumice.controllers.job.phases import FINISHED
+from pumice.controllers.job.plugins.ssh import with_keys
+from pumice.metrics.text import Histogram
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire import volcano
+from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
+from pumice.wire.names import OUT_OF_SYNC
+from pumice.wire.objects import Meta, convert
+from pumice.wire.volcano import PodGroup
+
+log = logging.getLogger("pumice.controller")
+
+Json = dict[str, Any]
+COMPONENT = "vc-controller-manager"
+AT_ONCE = 64
+"""Pods of one Job that are made or deleted at the same time."""
+
+
+class Refused(ApiError):
+    """An answer that will not change by waiting alone: the object is invalid, or forbidden."""
+
+    action = "SyncJob"
+
+
+def lasting(error: ApiError) -> bool:
+    """Whether an error is such an answer; conflicts, outages and overload are not."""
+    return 400 <= error.code < 500 and error.code not in (401, 404, 408, 409, 410, 429)
+
+
+@dataclass(slots=True)
+class Effects:
+    cluster: Cluster
+    clock: Clock
+    store: JobStore
+    keys: Callable[[], tuple[str, str]]
+    latency: Histogram
+
+    async def perform(self, known: Known, wanted: Sequence[Effect]) -> None:
+        """One after the other, but pods at once."""
+        for kind, group in groupby(wanted, type):
+            if kind in (MakePod, DropPod):
+                await self._pods(known, list(group))
+            else:
+                for effect in group:
+                    await self._one(known, effect)
+
+    async def _one(self, known: Known, effect: Effect) -> None:
+        namespace = known.job.metadata.namespace
+        match effect:
+            case Ensure():
+                await self._ensure(known, effect)
+            case Require():
+                await self._require(known, effect)
+            case Follow():
+                await self._follow(effect, namespace)
+            case Remove():
+                await self._remove(effect.resource, effect.name, namespace)
+            case MakeGroup():
+                await self._make_group(known, effect)
+            case ChangeGroup():
+                answer = await self.cluster.patch(volcano.POD_GROUPS, effect.name, effect.body, namespace)
+                self.store.made_group(known, convert(PodGroup, answer))
+            case DropGroup():
+                await self._drop_group(known, effect)
+            case Tell():
+                await self.tell(known, effect)
+            case DeleteJob():
+                await self._delete_job(known)
+
+    # -- objects beside the pods ----------------------------------------------------------------------------------
+
+    async def _ensure(self, known: Known, effect: Ensure) -> None:
+        namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
+        body = {**effect.body, "metadata": {**effect.body["metadata"], "ownerReferences": [owner(known.job)]}}
+        if effect.keys:
+            with_keys(body, *await asyncio.to_thread(self.keys))
+        try:
+            await self.cluster.create(effect.resource, body, namespace)
+        except ApiError as error:
+            if error.code != 409:
+                text = f"Execute plugin when job add failed, err: {error.message}"
+                await self.tell(known, Tell("Warning", "PluginError", text))
+                raise _refused(error) from error
+            await self._check_owner(known, effect.resource, name)
+
+    async def _check_owner(self, known: Known, kind: Resource, name: str) -> None:
+        """What is there under the name must be of this Job: what a forerunner left goes with it, and then ours is made."""
+        found = await self.cluster.get(kind, name, known.job.metadata.namespace)
+        if not _is_of(known.job, found):
+            text = f"Execute plugin when job add failed, err: {kind.plural} {name} exists and is not of this job"
+            await self.tell(known, Tell("Warning", "PluginError", text))
+            raise ApiError(409, "Conflict", text)
+
+    async def _require(self, known: Known, effect: Require) -> None:
+        try:
+            await self.cluster.get(effect.resource, effect.name, known.job.metadata.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                await self.tell(known, Tell("Warning", effect.reason, effect.problem))
+            raise
+
+    async def _follow(self, effect: Follow, namespace: str) -> None:
+        try:
+            await self.cluster.patch(effect.resource, effect.name, effect.body, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    async def _remove(self, kind: Resource, name: str, namespace: str) -> None:
+        try:
+            await self.cluster.delete(kind, name, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    async def _make_group(self, known: Known, effect: MakeGroup) -> None:
+        namespace = known.job.metadata.namespace
+        try:
+            answer = await self.cluster.create(volcano.POD_GROUPS, effect.body, namespace)
+        except ApiError as error:
+            if error.code != 409:
+                await self.tell(known, Tell("Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}"))
+                raise _refused(error) from error
+            answer = await self.cluster.get(volcano.POD_GROUPS, effect.body["metadata"]["name"], namespace)
+        self.store.made_group(known, convert(PodGroup, answer))
+
+    async def _drop_group(self, known: Known, effect: DropGroup) -> None:
+        try:
+            await self.cluster.delete(volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, uid=effect.uid)
+        except ApiError as error:
+            if error.code not in (404, 409):  # gone, or another one already
+                raise
+        self.store.dropped_group(known, effect.uid)
+
+    async def _delete_job(self, known: Known) -> None:
+        """Read it once more: somebody may have started it again."""
+        meta = known.job.metadata
+        try:
+            found = await self.cluster.get(volcano.JOBS, meta.name, meta.namespace)
+            phase = ((found.get("status") or {}).get("state") or {}).get("phase")
+            if found["metadata"]["uid"] == meta.uid and phase in FINISHED:
+                await self.cluster.delete(volcano.JOBS, meta.name, meta.namespace, uid=meta.uid, propagation="Foreground")
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    # -- pods -----------------------------------------------------------------------------------------------------
+
+    async def _pods(self, known: Known, wanted: Sequence[Effect]) -> None:
+        """Many at once. All are tried; then the first error counts, and an event names them all."""
+        problems: list[ApiError] = []
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(effect: Effect) -> None:
+            async with gate:
+                try:
+                    await (self._make_pod(known, effect) if isinstance(effect, MakePod) else self._drop_pod(known, effect))
+                except ApiError as error:
+                    problems.append(error)
+
+        if not self.store.pods_of(known) and not known.status.version:
+            created = volcano.seconds(known.job.metadata.creation_timestamp)
+            self.latency.observe(max(0.0, self.clock.now() - created) * 1000)
+        with self.store.making_pods():
+            await asyncio.gather(*map(one, wanted))
+        if problems:
+            making = isinstance(wanted[0], MakePod)
+            reason, doing = ("FailedCreate", "creating") if making else ("FailedDelete", "deleting")
+            texts = sorted({error.message for error in problems})
+            await self.tell(known, Tell("Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
+            worst = next((error for error in problems if lasting(error)), problems[0])
+            raise _refused(worst) from worst
+
+    async def _make_pod(self, known: Known, effect: MakePod) -> None:
+        namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
+        try:
+            answer = await self.cluster.create(volcano.PODS, effect.body, namespace)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            answer = await self.cluster.get(volcano.PODS, name, namespace)
+            if not _is_of(known.job, answer):
+                raise ApiError(409, "Conflict", f"pod {name} exists and is not of this job") from error
+        self.store.made_pod(known, convert(JobPod, answer))
+
+    async def _drop_pod(self, known: Known, effect: Effect) -> None:
+        """Mark it first, so that whoever sees it go knows by whose hand."""
+        assert isinstance(effect, DropPod)
+        meta = effect.pod.metadata
+        try:
+            if OUT_OF_SYNC not in meta.annotations:
+                body = {"metadata": {"uid": meta.uid, "annotations": {OUT_OF_SYNC: "true"}}}
+                await self.cluster.patch(volcano.PODS, meta.name, body, meta.namespace)
+            await self.cluster.delete(volcano.PODS, meta.name, meta.namespace, uid=meta.uid)
+        except ApiError as error:
+            if error.code not in (404, 409):  # gone, or another one already
+                raise
+        self.store.dropped_pod(known, effect.pod, volcano.stamp(self.clock.now()))
+
+    # -- status and events ----------------------------------------------------------------------------------------
+
+    async def write_status(self, known: Known) -> None:
+        """Write what was decided, upon what is there. Where somebody wrote meanwhile, the Job is read again and the error is
+        raised: what was decided may not hold any more."""
+        meta, decided = known.job.metadata, known.status
+        body = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": difference(msgspec.to_builtins(known.written), msgspec.to_builtins(decided)),
+        }
+        try:
+            answer = await self.cluster.patch(volcano.JOBS, meta.name, body, meta.namespace, subresource="status")
+        except ApiError as error:
+            if error.code == 409:
+                await self._read_again(known)
+            raise _refused(error) from error
+        known.sent = decided
+        known.written = convert(JobStatus, answer.get("status") or {})
+        if known.job.metadata.generation == answer["metadata"].get("generation", 0):
+            known.job = msgspec.structs.replace(known.job, metadata=convert(Meta, answer["metadata"]))
+
+    async def _read_again(self, known: Known) -> None:
+        meta = known.job.metadata
+        found = await self.cluster.get(volcano.JOBS, meta.name, meta.namespace)
+        if found["metadata"]["uid"] == meta.uid:
+            known.sent = None
+            known.decide(known.written)  # what was not written is decided anew
+            self.store.take_job(msgspec.json.decode(msgspec.json.encode(found), type=Job, strict=False))
+
+    async def tell(self, known: Known, told: Tell, *, again: bool = False) -> None:
+        """An event on the Job, unless it was the last one of its reason. That one is lost changes nothing."""
+        if not again and known.told.get(told.reason) == told.message:
+            return
+        known.told[told.reason] = told.message
+        meta = known.job.metadata
+        about = {"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        body = volcano.event_body(about, told.type, told.reason, told.message, COMPONENT, self.clock.now())
+        try:
+            await self.cluster.create(volcano.EVENTS, body, meta.namespace)
+        except ApiError as error:
+            log.info("event not written on job %s: %s", known.job.key, error)
+
+
+def difference(before: Json, after: Json) -> Json:
+    """The merge patch from one object to the other."""
+    found: Json = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        was = before.get(key)
+        if isinstance(was, dict) and isinstance(value, dict):
+            if changed := difference(was, value):
+                found[key] = changed
+        elif value != was:
+            found[key] = value
+    return found
+
+
+def _refused(error: ApiError) -> ApiError:
+    if not lasting(error):
+        return error
+    return Refused(error.code, error.reason, error.message, error.retry_after)
+
+
+def _is_of(job: Job, found: Json) -> bool:
+    return any(each.get("uid") == job.metadata.uid for each in found["metadata"].get("ownerReferences") or ())

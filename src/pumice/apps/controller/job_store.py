@@ -1,0 +1,241 @@
+"""Jobs as the watches and our own writes tell of them, and the changes that have not been looked at yet.
+
+What a write answers is believed at once, so nothing is done twice while the watch lags behind; what the watch says about an
+object that is known to be gone, or in an older version, is an echo.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pumice.controllers.job import group as groups
+from pumice.controllers.job.defaults import completed
+from pumice.controllers.job.reconcile import View
+from pumice.controllers.job.requests import Delayed, Request, events
+from pumice.ports.cluster import WatchEvent
+from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
+from pumice.wire.objects import Meta, decode
+from pumice.wire.volcano import PodGroup
+
+Json = dict[str, Any]
+CROWD = 50
+"""Pods of a Job from which on it is looked at less often than each of them changes."""
+PER_POD, LONGEST = 0.0002, 0.2
+"""Seconds to wait for further changes, for each of its pods, and at most."""
+
+
+@dataclass(slots=True)
+class Known:
+    """One Job. ``job`` has its defaults, and as its status the one that was decided last, which may not be written yet."""
+
+    job: Job
+    written: JobStatus
+    """The status that the API server has."""
+    sent: JobStatus | None = None
+    """What was written last: an API server that keeps less of it is not written to again and again."""
+    group_spec: Json | None = None
+    requests: deque[Request] = field(default_factory=deque)
+    delayed: list[Delayed] = field(default_factory=list)
+    due: float | None = None
+    """When a status that is not urgent is written."""
+    told: dict[str, str] = field(default_factory=dict)
+    """The words last said in an event, by reason."""
+    failures: int = 0
+    """How often in a row it was refused in a way that time alone does not mend."""
+    looked_at: bool = False
+    """Whether this controller has reconciled it: from then on changes of its pods are events."""
+
+    @property
+    def status(self) -> JobStatus:
+        return self.job.status
+
+    @property
+    def unwritten(self) -> bool:
+        return self.status not in (self.written, self.sent)
+
+    def decide(self, status: JobStatus) -> None:
+        self.job = msgspec.structs.replace(self.job, status=status)
+
+
+@dataclass(slots=True)
+class JobStore:
+    """``changed`` is told the key of a Job that must be looked at, and how many seconds that may wait."""
+
+    changed: Callable[[str, float], None]
+    jobs: dict[str, Known] = field(default_factory=dict)
+    """By namespace and name."""
+    priorities: dict[str, int] = field(default_factory=dict)
+    """Values of the priority classes."""
+    _keys: dict[str, str] = field(default_factory=dict)
+    """Uid of a Job to its key."""
+    _pods: dict[str, dict[str, JobPod]] = field(default_factory=dict)
+    """Uid of the Job to its pods by name."""
+    _groups: dict[str, PodGroup] = field(default_factory=dict)
+    """Uid of the Job to its PodGroup."""
+    _gone_groups: set[str] = field(default_factory=set)
+    """Uids of those that we deleted and the watch may still speak of."""
+    _gone_pods: set[str] = field(default_factory=set)
+    """Uids of those that went while the answers of creations were outstanding, perhaps theirs."""
+    _making: int = 0
+
+    def view(self, known: Known, now: float) -> View:
+        if known.group_spec is None:
+            known.group_spec = groups.spec(known.job, self.priorities)
+        uid = known.job.metadata.uid
+        return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, now)
+
+    def pods_of(self, known: Known) -> Mapping[str, JobPod]:
+        return self._pods.get(known.job.metadata.uid, {})
+
+    # -- what the watches say -------------------------------------------------------------------------------------
+
+    def on_job(self, event: WatchEvent) -> None:
+        job = decode(Job, event.raw)
+        known = self.jobs.get(job.key)
+        if event.type == "DELETED":
+            if known is not None and known.job.metadata.uid == job.metadata.uid:
+                self._forget(known)
+            return
+        self.take_job(job)
+        self.changed(job.key, 0.0)
+
+    def take_job(self, job: Job) -> None:
+        """A Job as it is now: by a watch, or because it was read."""
+        known = self.jobs.get(job.key)
+        if known is not None and known.job.metadata.uid != job.metadata.uid:
+            self._forget(known)
+            known = None
+        if known is None:
+            self.jobs[job.key] = Known(completed(job), job.status)
+            self._keys[job.metadata.uid] = job.key
+        elif not _older(job.metadata, known.job.metadata):
+            decided = known.status
+            if job.status != known.written:  # somebody else wrote it, or this is the echo of our own hand
+                decided, known.sent = job.status, None
+            if job.metadata.generation != known.job.metadata.generation:
+                known.group_spec, known.failures = None, 0
+                known.told.clear()
+            known.job, known.written = completed(msgspec.structs.replace(job, status=decided)), job.status
+
+    def on_pod(self, event: WatchEvent) -> None:
+        pod = decode(JobPod, event.raw)
+        meta, gone = pod.metadata, event.type == "DELETED"
+        owner = _owning_job(meta)
+        if not owner and gone:  # a list that is told as a difference tells of names only
+            owner = next((job for job, pods in self._pods.items() if _is_among(meta, pods)), "")
+        if not owner:
+            return
+        before = self._pods.get(owner, {}).get(meta.name)
+        if before is not None and before.metadata.uid != meta.uid:
+            if gone:
+                return
+            before = None
+        if before is not None and not gone and _older(meta, before.metadata):
+            return
+        key = self._keys.get(owner, "")
+        known = self.jobs.get(key)
+        if gone:
+            if self._making:
+                self._gone_pods.add(meta.uid)
+            if before is None:
+                return
+            self._pods[owner].pop(meta.name)
+        else:
+            self._pods.setdefault(owner, {})[meta.name] = pod
+        if known is None:
+            return
+        if known.looked_at:
+            mine = self._pods[owner].values()
+            last = pod if gone and meta.annotations else before
+            known.requests.extend(events(known.job, last if gone else before, None if gone else pod, mine))
+        crowd = len(self._pods[owner])
+        self.changed(key, min(LONGEST, crowd * PER_POD) if crowd > CROWD else 0.0)
+
+    def on_group(self, group: PodGroup, *, gone: bool) -> None:
+        """A PodGroup, of whomever it is."""
+        owner, uid = _owning_job(group.metadata), group.metadata.uid
+        if gone:
+            self._gone_groups.discard(uid)
+            owner = owner or next((job for job, each in self._groups.items() if each.metadata.uid == uid), "")
+            if (there := self._groups.get(owner)) is not None and there.metadata.uid == uid:
+                del self._groups[owner]
+        elif not owner or uid in self._gone_groups:
+            return
+        else:
+            before = self._groups.get(owner)
+            if before is not None and before.metadata.uid == uid and _older(group.metadata, before.metadata):
+                return
+            self._groups[owner] = group
+            self._heed(owner, before, group)
+        if key := self._keys.get(owner, ""):
+            self.changed(key, 0.0)
+
+    def _heed(self, owner: str, before: PodGroup | None, group: PodGroup) -> None:
+        known = self.jobs.get(self._keys.get(owner, ""))
+        was = before.status.phase if before is not None else ""
+        if known is not None and known.looked_at and group.status.phase == "Unknown" != was:
+            known.requests.append(Request("Unknown", version=known.status.version))
+
+    def _forget(self, known: Known) -> None:
+        self.jobs.pop(known.job.key, None)
+        self._keys.pop(known.job.metadata.uid, None)
+        self._groups.pop(known.job.metadata.uid, None)
+        self._pods.pop(known.job.metadata.uid, None)
+
+    # -- what our writes answered ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def making_pods(self) -> Iterator[None]:
+        """While answers of creations are outstanding, in which pods may come that are gone already."""
+        self._making += 1
+        try:
+            yield
+        finally:
+            self._making -= 1
+            if not self._making:
+                self._gone_pods.clear()
+
+    def made_pod(self, known: Known, pod: JobPod) -> None:
+        if pod.metadata.uid not in self._gone_pods:
+            self._pods.setdefault(known.job.metadata.uid, {}).setdefault(pod.metadata.name, pod)
+
+    def dropped_pod(self, known: Known, pod: JobPod, now: str) -> None:
+        """It is being deleted; the watch says when it is gone."""
+        there = self._pods.get(known.job.metadata.uid, {})
+        if (found := there.get(pod.metadata.name)) is not None and found.metadata.uid == pod.metadata.uid:
+            meta = msgspec.structs.replace(found.metadata, deletion_timestamp=found.metadata.deletion_timestamp or now)
+            there[pod.metadata.name] = msgspec.structs.replace(found, metadata=meta)
+
+    def made_group(self, known: Known, group: PodGroup) -> None:
+        there = self._groups.get(known.job.metadata.uid)
+        if there is None or not _older(group.metadata, there.metadata):
+            self._groups[known.job.metadata.uid] = group
+
+    def dropped_group(self, known: Known, uid: str) -> None:
+        there = self._groups.get(known.job.metadata.uid)
+        if there is not None and there.metadata.uid == uid:
+            del self._groups[known.job.metadata.uid]
+            self._gone_groups.add(uid)
+
+
+def _owning_job(meta: Meta) -> str:
+    """Uid of the Job that controls an object; empty where none does."""
+    return next((owner.uid for owner in meta.owner_references
+                 if owner.controller and owner.kind == JOB_KIND and owner.api_version == JOB_API), "")  # fmt: skip
+
+
+def _is_among(meta: Meta, pods: Mapping[str, JobPod]) -> bool:
+    found = pods.get(meta.name)
+    return found is not None and found.metadata.uid == meta.uid
+
+
+def _older(meta: Meta, than: Meta) -> bool:
+    """Whether it is an echo: an older version of the object than the one that is known."""
+    a, b = meta.resource_version, than.resource_version
+    return a.isdecimal() and b.isdecimal() and int(a) < int(b)

@@ -1,0 +1,237 @@
+"""The controller of Volcano's Jobs: what the watches say goes to the pure rules, and what they want is done.
+
+One Job is in one hand at a time. Its requests are answered first, each action's status is written before its pods go, and then
+the rules are asked until nothing is missing. Counts are written a moment later than phases: one write tells of many pods.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pumice.apps.controller.job_effects import Effects, Refused
+from pumice.apps.controller.job_store import JobStore, Known
+from pumice.apps.service.work_queue import WorkQueue
+from pumice.controllers.job.effects import Effect, LookAgain, Tell, WriteStatus
+from pumice.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
+from pumice.controllers.job.plugins.contract import pod_name
+from pumice.controllers.job.reconcile import View, act, decide
+from pumice.controllers.job.requests import (
+    COMMAND,
+    POD_EVICTED,
+    Delayed,
+    Request,
+    answer,
+    cancels,
+    events,
+    task_of,
+)
+from pumice.metrics.controller import pod_creation_latency
+from pumice.metrics.text import Histogram
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, WatchEvent
+from pumice.wire.batch import COMPLETED, FAILED, PENDING, RESTARTING, RUNNING, Job, JobStatus
+from pumice.wire.objects import decode
+from pumice.wire.volcano import Command, PriorityClass
+
+log = logging.getLogger("pumice.controller")
+
+KIND = "job"
+LATER = 0.5
+"""Seconds for which a status waits that only counts pods."""
+ROUNDS = 50
+"""How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
+GIVE_UP = 15
+"""Refusals in a row after which a Job is terminated, as upstream (spec volcano-core 17.3, max-requeue-num)."""
+
+
+@dataclass(slots=True)
+class Jobs:
+    """``keys`` makes a pair of SSH keys."""
+
+    cluster: Cluster
+    clock: Clock
+    work: WorkQueue
+    keys: Callable[[], tuple[str, str]]
+    store: JobStore = field(init=False)
+    effects: Effects = field(init=False)
+    completed: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How often a Job, by key and queue, was completed; the next one, how often it failed."""
+    failed: dict[tuple[str, str], int] = field(default_factory=dict)
+    latency: Histogram = field(default_factory=pod_creation_latency)
+
+    def __post_init__(self) -> None:
+        self.store = JobStore(self._changed)
+        self.effects = Effects(self.cluster, self.clock, self.store, self.keys, self.latency)
+
+    def on_job(self, event: WatchEvent) -> None:
+        self.store.on_job(event)
+        if event.type == "DELETED":
+            key = decode(Job, event.raw).key
+            for counts in (self.completed, self.failed):
+                for found in [pair for pair in counts if pair[0] == key]:
+                    del counts[found]
+
+    def on_priority_class(self, event: WatchEvent) -> None:
+        found = decode(PriorityClass, event.raw)
+        if event.type == "DELETED":
+            self.store.priorities.pop(found.metadata.name, None)
+        else:
+            self.store.priorities[found.metadata.name] = found.value
+
+    async def command(self, command: Command) -> str:
+        """A Command on a Job: words for why it is not carried out."""
+        target = command.target
+        known = self.store.jobs.get(f"{command.metadata.namespace}/{target.name}")
+        if known is None:
+            return f"job {target.name} does not exist"
+        if target.uid and target.uid != known.job.metadata.uid:
+            return f"job {target.name} is another one than the Command is for"
+        if command.action not in ACTIONS:
+            return f"action {command.action!r} is none of a Job; {', '.join(ACTIONS)} are"
+        text = f"Start to execute command {command.action}, and clean it up to make sure executed not more than once."
+        known.requests.append(Request(COMMAND, action=command.action))
+        self.work.add(KIND, known.job.key)
+        await self.effects.tell(known, Tell("Normal", COMMAND, text), again=True)
+        return ""
+
+    # -- reconciling ----------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> None:
+        """Bring a Job to rest. A refusal is tried again, but not for ever: then the Job is terminated."""
+        known = self.store.jobs.get(key)
+        if known is None:
+            return
+        try:
+            await self._reconcile(known)
+            known.failures = 0
+        except Refused as refused:
+            known.failures += 1
+            if known.failures <= GIVE_UP:
+                raise
+            text = f"Job failed on action {refused.action} for retry limit reached"
+            await self.effects.tell(known, Tell("Warning", "ExecuteAction", text))
+            await self._carry_out(known, TERMINATE, Request(COMMAND))
+            self.work.add(KIND, key)
+
+    async def _reconcile(self, known: Known) -> None:
+        if not known.looked_at:
+            known.looked_at = True
+            known.requests.extend(_missed(known, self.store.view(known, self.clock.now())))
+        await self._ripe(known)
+        while known.requests:
+            await self._answer(known, known.requests[0])
+            known.requests.popleft()
+        await self._settle(known)
+
+    async def _answer(self, known: Known, request: Request) -> None:
+        """What the policies say to one event."""
+        known.delayed = [each for each in known.delayed if not cancels(request, each)]
+        found = answer(known.job, request)
+        if found.action not in ACTIONS:
+            return
+        if found.after is None:
+            await self._carry_out(known, found.action, request)
+            return
+        left = found.after - (max(0.0, self.clock.now() - request.since) if request.since else 0.0)
+        known.delayed.append(Delayed(self.clock.monotonic() + left, found.action, request))
+        self.work.add_later(KIND, known.job.key, max(0.0, left))
+        text = f"Execute action {found.action} after {found.after:g}s"
+        await self.effects.tell(known, Tell("Normal", "ExecuteAction", text), again=True)
+
+    async def _ripe(self, known: Known) -> None:
+        """Delayed actions whose time has come."""
+        now = self.clock.monotonic()
+        for each in [each for each in known.delayed if each.due <= now]:
+            await self._carry_out(known, each.action, each.request)
+            known.delayed = [other for other in known.delayed if other is not each]
+
+    async def _carry_out(self, known: Known, action: str, request: Request) -> None:
+        wanted = act(self.store.view(known, self.clock.now()), action, request)
+        if not wanted:
+            return
+        await self._do(known, wanted)
+        if action not in TARGETED:
+            known.delayed.clear()
+        if request.event != COMMAND:
+            await self.effects.tell(known, Tell("Normal", "ExecuteAction", f"Start to execute action {action} "), again=True)
+
+    async def _settle(self, known: Known) -> None:
+        last: list[Effect] = []
+        for _ in range(ROUNDS):
+            if self.store.jobs.get(known.job.key) is not known:
+                return
+            wanted = decide(self.store.view(known, self.clock.now()))
+            if wanted == last or not wanted:
+                break
+            await self._do(known, wanted)
+            if all(isinstance(effect, Tell | LookAgain) for effect in wanted):
+                break
+            last = wanted
+        else:
+            log.warning("job %s comes to no rest: %s", known.job.key, wanted)
+        if known.unwritten:
+            await self._write_in_time(known)
+
+    async def _do(self, known: Known, wanted: list[Effect]) -> None:
+        """Statuses here; everything else is the effects' own."""
+        rest = [effect for effect in wanted if not isinstance(effect, WriteStatus | LookAgain)]
+        await self.effects.perform(known, rest)
+        for effect in wanted:
+            if isinstance(effect, LookAgain):
+                self.work.add_later(KIND, known.job.key, effect.seconds)
+            elif isinstance(effect, WriteStatus):
+                before = known.status
+                known.decide(effect.status)
+                if effect.urgent:
+                    await self._write_at_once(known, before)
+
+    async def _write_at_once(self, known: Known, before: JobStatus) -> None:
+        """What is not written has not happened: no pod goes for a phase that a successor would not know of."""
+        try:
+            await self._write(known, before.state.phase)
+        except ApiError as error:
+            if error.code != 409:  # then the Job was read again
+                known.decide(before)
+            raise
+
+    async def _write_in_time(self, known: Known) -> None:
+        now = self.clock.monotonic()
+        if known.due is None:
+            known.due = now + LATER
+        if now >= known.due:
+            await self._write(known, known.written.state.phase)
+        else:
+            self.work.add_later(KIND, known.job.key, known.due - now)
+
+    async def _write(self, known: Known, before: str) -> None:
+        known.due = None
+        await self.effects.write_status(known)
+        phase, entry = known.job.phase, (known.job.key, known.job.spec.queue)
+        if phase != before and phase in (COMPLETED, FAILED):
+            counts = self.completed if phase == COMPLETED else self.failed
+            counts[entry] = counts.get(entry, 0) + 1
+
+    def _changed(self, key: str, pause: float) -> None:
+        if pause:
+            self.work.add_later(KIND, key, pause)
+        else:
+            self.work.add(KIND, key)
+
+
+def _missed(known: Known, view: View) -> list[Request]:
+    """What happened while no controller looked: pods that ended, and pods that were counted and are gone."""
+    job, found = known.job, list[Request]()
+    if job.phase not in (PENDING, RUNNING, RESTARTING):
+        return found
+    for pod in view.pods.values():
+        found += events(job, None, pod, view.pods.values())
+    for task in job.spec.tasks:
+        counted = job.status.task_status_count.get(task.name)
+        there = sum(task_of(pod) == task.name for pod in view.pods.values())
+        if job.phase != RESTARTING and counted is not None and there < min(sum(counted.phase.values()), task.replicas):
+            names = (pod_name(job, task, index) for index in range(task.replicas))
+            lost = next((name for name in names if name not in view.pods), "")
+            found.append(Request(POD_EVICTED, task=task.name, pod=lost, version=job.status.version))
+    return found
