@@ -85,6 +85,7 @@ class Framework:
         self._starving = [[plugin.job_starving for plugin in tier] for tier in self._by_tier(SaysStarving)]
         self._preempt = [[plugin.spared_from_preempt for plugin in tier] for tier in self._by_tier(SparesFromPreempt)]
         self._reclaim = [[plugin.spared_from_reclaim for plugin in tier] for tier in self._by_tier(SparesFromReclaim)]
+        self._owners = [plugin.spared_from_reclaim for plugin in self._all(SparesFromReclaim) if isinstance(plugin, LimitsQueues)]
         self._may_reclaim = [plugin.may_reclaim for plugin in self._all(AdmitsReclaim)]
         self._victims = [[plugin.victims for plugin in tier] for tier in self._by_tier(NamesVictims)]
         self._filters = self._all(Filters)
@@ -187,7 +188,12 @@ class Framework:
         return _spared(self._preempt, claimant, victims)
 
     def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return _spared(self._reclaim, claimant, victims)
+        """As the tiers vote, but what a queue deserves is asked in whatever tier that stands: with upstream's configurations gang
+        and conformance decide in the first one, and two queues within their shares would evict each other for ever."""
+        spared = dict(_spared(self._reclaim, claimant, victims))
+        for vote in self._owners:
+            spared = {**(vote(claimant, [victim for victim in victims if victim.uid not in spared]) or {}), **spared}
+        return spared
 
     def may_reclaim(self, queue: QueueState, task: Task) -> bool:
         return all(may(queue, task) for may in self._may_reclaim)

@@ -29,7 +29,7 @@ class Capability(LimitsQueues):
         tree = self._tree
         for each in (queue, *tree.above(queue)) if tree is not None else ():
             if each.capability and tree is not None:
-                text = short_text(tree.held(each), each.capability, amounts)
+                text = short_text(tree.taken(each), each.capability, amounts)
                 if text:
                     return text if each is queue else f"capability of queue {each.name}, {text}"
         return ""

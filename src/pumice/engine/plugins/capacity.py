@@ -6,26 +6,43 @@ the leaves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pumice.engine.plugins.allotments import Allotment, Allotments, flat, nested
 from pumice.engine.plugins.capability import short_text
-from pumice.engine.plugins.contract import PERMIT, REJECT, LimitsQueues, OrdersQueues, Session, VotesToStart
+from pumice.engine.plugins.contract import (
+    PERMIT,
+    REJECT,
+    AdmitsReclaim,
+    LimitsQueues,
+    OrdersQueues,
+    Session,
+    Spared,
+    SparesFromReclaim,
+    VotesToStart,
+)
 from pumice.engine.plugins.guarantees import Kept
-from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.queue_tree import QueueTree
+from pumice.engine.plugins.reclaiming import Standing, admitted, spared
+from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.state.queue_tree import QueueTree, together
 from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order
 from pumice.engine.state.state import State
+from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.scheduler_conf import Arguments
 
+MOST_LEVELS = 1000
+"""All queues above one have a say in reclaim, unless the configuration bounds them."""
 
-class Capacity(OrdersQueues, VotesToStart, LimitsQueues):
+
+class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFromReclaim):
     name = "capacity"
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self._tree = QueueTree()
         self._made = Allotments()
+        self._levels = max(0, arguments.integer("ancestorReclaimLevel", MOST_LEVELS))
         self._kept = Kept(self._made, self.held)
         self._total: Vector = {}
         self._basis: tuple[QueueTree, int, Vector] | None = None
@@ -52,7 +69,7 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues):
 
     def held(self, queue: QueueState) -> Vector:
         """What counts against its allotment."""
-        return self._tree.held(queue) if self.hierarchical else queue.allocated
+        return self._tree.taken(queue) if self.hierarchical else together(queue.allocated, queue.awaited)
 
     # -- orders -------------------------------------------------------------------------------------------------
 
@@ -125,12 +142,37 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues):
         if not self._kept.any:
             return None, ""
         self._kept.recount(self._tree.take_moved())
-        return self._kept.refuses(queue, amounts, self._tree.all_held(), self._total)
+        return self._kept.refuses(queue, amounts, self._tree.all_taken(), self._total)
 
     def _spoken_for(self, queue: QueueState, name: str) -> int:
         if self.hierarchical:
             return self._tree.spoken_for(queue, name)
         return queue.allocated.get(name, 0) + queue.inqueue.get(name, 0) - queue.elastic.get(name, 0)
+
+    # -- reclaim ------------------------------------------------------------------------------------------------
+
+    def may_reclaim(self, queue: QueueState, task: Task) -> bool:
+        found = self._made.of.get(queue)
+        if found is None or self._shut(queue, found):
+            return False
+        return admitted(self._path(queue), task.amounts, self._standing)
+
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return spared(claimant, victims, self._path, self._standing)
+
+    def _path(self, queue: QueueState) -> Sequence[QueueState]:
+        """The queue and those above it whose shares count between two queues: all but the root, which is everybody's."""
+        found = self._made.of.get(queue)
+        path = (queue,) if found is None else found.path[: 1 + self._levels]
+        return [each for each in path if each.name != ROOT_QUEUE]
+
+    def _standing(self, queue: QueueState) -> Standing:
+        found = self._made.of.get(queue)
+        if found is None:
+            return Standing(self.held(queue), {}, {}, {})
+        return Standing(self.held(queue), found.most, found.deserved, found.guarantee)
+
+    # -- both ---------------------------------------------------------------------------------------------------
 
     def _shut(self, queue: QueueState, found: Allotment | None) -> str:
         """Why nothing of it starts at all."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from pumice.engine.plugins.contract import (
     PERMIT,
     REJECT,
+    AdmitsReclaim,
     FollowsPlacing,
     LimitsQueues,
     OrdersQueues,
     SaysOverused,
     Session,
+    Spared,
+    SparesFromReclaim,
     VotesToStart,
 )
+from pumice.engine.plugins.reclaiming import Standing, admitted, spared
 from pumice.engine.plugins.shares import Shares
 from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.state.queue_tree import together
 from pumice.engine.state.resources import (
     PODS,
     Vector,
@@ -33,7 +39,9 @@ WAITERS_ASKED = 300
 """Of each queue so many waiting jobs are asked what they could use of its share, in order of arrival."""
 
 
-class Proportion(OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, FollowsPlacing):
+class Proportion(
+    OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, FollowsPlacing, AdmitsReclaim, SparesFromReclaim
+):
     name = "proportion"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -66,7 +74,7 @@ class Proportion(OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, Follows
         part = self.shares.part(queue)
         if part is None:
             return True
-        allocated, deserved = queue.allocated, part.deserved
+        allocated, deserved = together(queue.allocated, queue.awaited), part.deserved
         return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in amounts.items() if n != PODS)
 
     def lends(self, queue: QueueState, amounts: Vector) -> bool:
@@ -74,7 +82,8 @@ class Proportion(OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, Follows
         part = self.shares.part(queue)
         if part is None or not queue.open:
             return queue.open
-        if any(queue.allocated.get(n, 0) + v > part.cap.get(n, 0) for n, v in amounts.items() if n != PODS):
+        taken = together(queue.allocated, queue.awaited)
+        if any(taken.get(n, 0) + v > part.cap.get(n, 0) for n, v in amounts.items() if n != PODS):
             return False
         if self._reclaims:
             return True
@@ -113,6 +122,17 @@ class Proportion(OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, Follows
             f" {amount_text(name, part.deserved.get(name, 0))} in use"
             for name in lacking(wanted, part.deserved)
         )
+
+    def may_reclaim(self, queue: QueueState, task: Task) -> bool:
+        return queue.open and self.shares.part(queue) is not None and admitted((queue,), task.amounts, self._standing)
+
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return spared(claimant, victims, lambda queue: (queue,), self._standing)
+
+    def _standing(self, queue: QueueState) -> Standing:
+        part = self.shares.part(queue)
+        taken = together(queue.allocated, queue.awaited)
+        return Standing(taken, {}, {}, {}) if part is None else Standing(taken, part.cap, part.deserved, queue.guarantee)
 
     def job_enqueueable(self, job: Job) -> int:
         queue = job.queue

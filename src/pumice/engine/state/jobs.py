@@ -123,6 +123,8 @@ class Job(Struct, eq=False):
         change = add if sign > 0 else subtract
         if status in ALLOCATED_STATUSES:
             self._charge(task.amounts, sign)
+        elif status is Status.PIPELINED:
+            self._await(task, sign)
         elif status is Status.PENDING:
             self.queue.version += 1
             change(self.queue.pending, task.cls.demand)
@@ -138,6 +140,11 @@ class Job(Struct, eq=False):
             elif self.pending.pop(task.uid, None) is not None and not self.pending:
                 self.pending = NOTHING
                 self.queue.waiters.pop(self, None)
+
+    def _await(self, task: Task, sign: int) -> None:
+        """What it was promised counts for its queue before it is there."""
+        (add if sign > 0 else subtract)(self.queue.awaited, task.cls.amounts.items())
+        self.queue.stir()
 
     def _ask(self, task: Task, sign: int) -> None:
         """What a pending pod wants is asked for by its queue, or stands aside."""
@@ -219,6 +226,9 @@ class Job(Struct, eq=False):
         apply(self.queue.allocated, self.allocated.items())
         apply(self.queue.inqueue, self.inqueue.items())
         apply(self.queue.elastic, self.elastic.items())
+        for task in self.tasks.values() if self.counts[Status.PIPELINED] else ():
+            if task.status is Status.PIPELINED:
+                self._await(task, 1 if apply is add else -1)
         for task in self.pending.values():
             apply(self.queue.pending, task.cls.demand)
             self._ask(task, 1 if apply is add else -1)

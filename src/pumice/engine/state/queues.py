@@ -50,6 +50,8 @@ class QueueState:
     active: dict[Job, None] = field(default_factory=dict)
     """Jobs that have something to be tried, in order of arrival."""
     allocated: Vector = field(default_factory=dict)
+    awaited: Vector = field(default_factory=dict)
+    """What its pods were promised that is still being released."""
     pending: Vector = field(default_factory=dict)
     aside: Vector = field(default_factory=dict)
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
