@@ -12,15 +12,18 @@ from functools import cache
 from random import Random
 from typing import Any
 
+from msgspec import to_builtins
+
 from kit.auditor import audit
 from kit.objects import queue
 from pumice.cluster.first_objects import SCHEDULER_CONF
-from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
+from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
+from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 Json = dict[str, Any]
@@ -61,6 +64,7 @@ class World:
         self.pods: dict[str, Json] = {}
         self.groups: dict[str, Json] = {}
         self.queues: dict[str, Json] = {}
+        self.hyper_nodes: dict[str, Json] = {}
         self.classes: dict[str, Json] = {}
         self.events: list[Event] = []
         self.bindings: list[Bind] = []
@@ -106,6 +110,8 @@ class World:
                 state.groups.put_group(convert(PodGroup, value))
             case "Queue":
                 state.groups.put_queue(convert(Queue, value))
+            case "HyperNode":
+                state.hyper_nodes.put(convert(HyperNode, value))
             case "PriorityClass":
                 state.groups.put_priority_class(convert(PriorityClass, value))
 
@@ -123,6 +129,8 @@ class World:
                 state.groups.drop_group(convert(PodGroup, obj))
             case "Queue":
                 state.groups.drop_queue(key)
+            case "HyperNode":
+                state.hyper_nodes.drop(key)
 
     def forget_pod(self, obj: Json) -> None:
         """The watch event of a pod that is gone."""
@@ -143,7 +151,7 @@ class World:
 
     def _table(self, kind: str) -> dict[str, Json]:
         return {"Node": self.nodes, "Pod": self.pods, "PodGroup": self.groups, "Queue": self.queues,
-                "PriorityClass": self.classes}[kind]  # fmt: skip
+                "PriorityClass": self.classes, "HyperNode": self.hyper_nodes}[kind]  # fmt: skip
 
     @staticmethod
     def _key(obj: Json) -> str:
@@ -181,6 +189,10 @@ class World:
             case QueueAllocated():
                 if effect.name in self.queues:
                     self.queues[effect.name].setdefault("status", {})["allocated"] = effect.allocated
+            case HyperNodeStatus():
+                status = {"nodeCount": effect.node_count, "conditions": to_builtins(effect.conditions)}
+                self.hyper_nodes[effect.name]["status"] = status
+                self.add(self.hyper_nodes[effect.name])
             case Event():
                 self.events.append(effect)
             case Evict():
@@ -255,7 +267,7 @@ class World:
         mine = self.engine
         self.engine = self._engine()
         try:
-            for table in (self.queues, self.classes, self.groups, self.nodes, self.pods):
+            for table in (self.queues, self.hyper_nodes, self.classes, self.groups, self.nodes, self.pods):
                 for obj in table.values():
                     self.tell(obj)
             return self.engine

@@ -102,6 +102,7 @@ def pod(
 def group(
     name: str, *, minimum: int, namespace: str = "default", queue: str = "default", priority_class: str = "",
     resources: Mapping[str, str] | None = None, roles: Mapping[str, int] | None = None,
+    topology: Json | None = None, sub_groups: Sequence[Json] = (),
 ) -> Json:  # fmt: skip
     """A PodGroup."""
     spec: Json = {"minMember": minimum, "queue": queue}
@@ -111,6 +112,10 @@ def group(
         spec["minResources"] = dict(resources)
     if roles:
         spec["minTaskMember"] = dict(roles)
+    if topology is not None:
+        spec["networkTopology"] = topology
+    if sub_groups:
+        spec["subGroupPolicy"] = list(sub_groups)
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -142,6 +147,20 @@ def queue(name: str, *, weight: int = 1, capability: Mapping[str, str] | None = 
                      "annotations": dict(annotations or {})},
         "spec": spec,
         "status": {"state": state},
+    }
+
+
+def hyper_node(name: str, tier: int, *members: str, tier_name: str = "", children: Sequence[str] = (),
+               selectors: Sequence[Json] = (), created: str = "2026-01-01T00:00:00Z") -> Json:  # fmt: skip
+    """A HyperNode of nodes and HyperNodes by name, and of nodes by other selectors."""
+    named = [{"type": "Node", "selector": {"exactMatch": {"name": member}}} for member in members]
+    named += [{"type": "HyperNode", "selector": {"exactMatch": {"name": child}}} for child in children]
+    named += [{"type": "Node", "selector": dict(selector)} for selector in selectors]
+    return {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": name, "uid": f"hypernode-{name}", "creationTimestamp": created},
+        "spec": {"tier": tier, **({"tierName": tier_name} if tier_name else {}), "members": named},
     }
 
 

@@ -131,14 +131,7 @@ def demanding(row: Row) -> dict[str, Any]:
     if row.what is What.POD:
         if row.path[0] == "spec":
             return pod("a", cpu="1", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
-        value = "hard" if row.name.endswith("mode") else "restricted"
-        return pod("a", cpu="1", annotations={row.path[-1]: value})
-    if row.what is What.GROUP:
-        obj = group("g", minimum=1)
-        obj["spec"][row.path[-1]] = (
-            {"mode": row.name.rpartition(" ")[2]} if row.path[-1] == "networkTopology" else [{"name": "workers"}]
-        )
-        return obj
+        return pod("a", cpu="1", annotations={row.path[-1]: "restricted"})
     obj = queue("team")
     values = {"deserved": {"cpu": "4"}, "dequeueStrategy": "fifo", "extendClusters": [{"name": "far"}]}
     if row.path[0] == "metadata":
@@ -148,14 +141,14 @@ def demanding(row: Row) -> dict[str, Any]:
     return obj
 
 
-OBJECTS = [row for row in ROWS if row.what in (What.POD, What.GROUP, What.QUEUE)]
+OBJECTS = [row for row in ROWS if row.what in (What.POD, What.QUEUE)]
 
 
 @pytest.mark.parametrize("row", OBJECTS, ids=ids(OBJECTS))
 def test_an_object_that_asks_for_it_is_found_by_lint(row: Row) -> None:
     findings = lint_files({"a.yaml": yaml.safe_dump(demanding(row))})
     assert row.field_text in [finding.text for finding in findings]
-    ordinary = {"Pod": pod("a", cpu="1"), "PodGroup": group("g", minimum=1), "Queue": queue("team")}[demanding(row)["kind"]]
+    ordinary = {"Pod": pod("a", cpu="1"), "Queue": queue("team")}[demanding(row)["kind"]]
     assert lint_files({"a.yaml": yaml.safe_dump(ordinary)}) == []
 
 
@@ -174,35 +167,6 @@ def test_a_pod_that_demands_it_is_never_bound_and_its_condition_names_it(row: Ro
     assert row.name in world.condition("b")["message"]
 
 
-@pytest.mark.parametrize("row", told(Told.HELD), ids=ids(told(Told.HELD)))
-def test_a_group_that_demands_it_is_held_back_and_its_pods_and_it_are_told(row: Row) -> None:
-    world = World(conf("gang", "predicates", "proportion"))
-    obj = demanding(row)
-    waiting = obj if obj["kind"] == "PodGroup" else group("g", minimum=1, queue="team", resources={"cpu": "1"})
-    world.add(node("n1"), *(o for o in (obj, waiting)), pod("a", cpu="1", group="g"), pod("plain", cpu="1"))
-    world.settle(120)
-    assert (world.node_of("a"), world.node_of("plain")) == ("", "n1")
-    assert row.field_text in world.condition("a")["message"]
-    (condition,) = world.groups["default/g"]["status"]["conditions"]
-    assert (condition["type"], row.field_text in condition["message"]) == ("Unschedulable", True)
-    if obj["kind"] == "PodGroup":
-        world.add(group("g", minimum=1))
-    else:
-        world.add(queue("team"))
-    world.settle(5)
-    assert world.node_of("a") == "n1"
-
-
-def test_a_tier_that_an_owner_demands_by_annotation_holds_the_group_too() -> None:
-    world = World()
-    demanded = group("g", minimum=1)
-    demanded["metadata"]["annotations"] = {"volcano.sh/network-topology-mode": "hard"}
-    world.add(node("n1"), demanded, pod("a", cpu="1", group="g"))
-    world.settle()
-    assert world.node_of("a") == ""
-    assert "spec.networkTopology.mode hard has no effect yet" in world.condition("a")["message"]
-
-
 TOLD_BY_EVENT = [row for row in OBJECTS if row.told is Told.EVENT]
 
 
@@ -211,10 +175,9 @@ def test_an_object_that_wishes_for_it_is_told_once_by_an_event(row: Row) -> None
     async def story() -> None:
         async with daemon(node("n1")) as running:
             obj = demanding(row)
-            kind = volcano.POD_GROUPS if obj["kind"] == "PodGroup" else volcano.QUEUES
             obj["metadata"].pop("uid", None)
             body = {k: v for k, v in obj.items() if k != "status"}
-            await running.cluster.create(kind, body, obj["metadata"].get("namespace", ""))
+            await running.cluster.create(volcano.QUEUES, body)
             await running.clock.sleep(30)
             (event,) = [e for e in (await running.cluster.list(volcano.EVENTS))["items"] if e["reason"] == "WithoutEffect"]
             assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (obj["kind"], obj["metadata"]["name"])

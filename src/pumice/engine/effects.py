@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pumice.model.cards import Grant
+from pumice.wire.topology import Condition as HyperNodeCondition
 from pumice.wire.volcano import PodGroupCondition
 
 
@@ -76,6 +77,15 @@ class QueueAllocated:
 
 
 @dataclass(frozen=True, slots=True)
+class HyperNodeStatus:
+    """Write what became of a HyperNode's words. ``conditions`` are all that it has then."""
+
+    name: str
+    node_count: int
+    conditions: tuple[HyperNodeCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """Delete a pod with the marks of an eviction (spec 12.2)."""
 
@@ -85,4 +95,4 @@ class Evict:
     reason: str
 
 
-Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | Evict
+Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict

@@ -105,7 +105,8 @@ class Engine:
     @property
     def stirred(self) -> bool:
         """Whether something has happened that a cycle should look at, whatever the time."""
-        return bool(self.state.agenda.dirty or self.state.agenda.settled) or self.pressing
+        agenda = self.state.agenda
+        return bool(agenda.dirty or agenda.settled or self.state.hyper_nodes.untold) or self.pressing
 
     @property
     def pressing(self) -> bool:

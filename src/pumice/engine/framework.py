@@ -34,6 +34,7 @@ from pumice.engine.plugins.contract import (
     SaysStarving,
     Scorer,
     Scores,
+    ScoresDomains,
     Session,
     Spared,
     SparesFromPreempt,
@@ -43,6 +44,7 @@ from pumice.engine.plugins.contract import (
     VotesToWait,
 )
 from pumice.engine.state.classes import PodClass
+from pumice.engine.state.domains import Domain
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import Vector
@@ -92,6 +94,7 @@ class Framework:
         self._scores = self._all(Scores)
         self._bounds = self._all(BoundsTasks)
         self._leanings = self._all(LeansTasks)
+        self._domain_scores = self._all(ScoresDomains)
         self.minds_tasks = bool(self._bounds or self._leanings)
         """Whether pods of one class may be treated differently."""
         self._placing = self._all(FollowsPlacing)
@@ -239,6 +242,9 @@ class Framework:
 
     def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
         return _sum(plugin.leanings(state, task) for plugin in self._leanings)
+
+    def domain_score(self, state: State, classes: Sequence[PodClass], domain: Domain) -> float:
+        return sum(plugin.domain_score(state, classes, domain) for plugin in self._domain_scores)
 
 
 def _vote(tiers: Sequence[Sequence[Callable[[Job], int]]], job: Job) -> bool:

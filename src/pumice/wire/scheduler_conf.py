@@ -62,7 +62,11 @@ PLUGIN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "task-topology": ("*",), "numaaware": ("*",), "cdp": (), "pdb": (), "rescheduling": ("*",), "extender": ("*",),
     "nodegroup": ("strict", "enablePreferredOrder"),
     "resource-strategy-fit": ("resourceStrategyFitWeight", "resources", "sra", "proportional"),
-    "network-topology-aware": ("*",),
+    "network-topology-aware": (
+        "weight", "hypernode.binpack.cpu", "hypernode.binpack.memory", "hypernode.binpack.resources",
+        "hypernode.binpack.resources.*", "hypernode.binpack.normal-pod.enable", "hypernode.binpack.normal-pod.fading",
+        "hypernode.gradient.evict.max-hypernodes",
+    ),
 }  # fmt: skip
 
 DEFAULT_CONF: Final = """\

@@ -17,6 +17,7 @@ from msgspec import Struct
 from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Meta, OwnerReference, Quantities
+from pumice.wire.topology import TOPOLOGY, NetworkTopology, SubGroupPolicy
 
 VOLCANO: Final = names.VOLCANO_GROUP
 SCHEDULING: Final = names.SCHEDULING_GROUP
@@ -38,6 +39,7 @@ PRIORITY_CLASSES: Final = Resource(SCHEDULING, "v1", "priorityclasses", namespac
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
 POD_GROUPS: Final = Resource(VOLCANO, "v1beta1", "podgroups")
 QUEUES: Final = Resource(VOLCANO, "v1beta1", "queues", namespaced=False)
+HYPER_NODES: Final = Resource(TOPOLOGY, "v1alpha1", "hypernodes", namespaced=False)
 JOBS: Final = Resource("batch.volcano.sh", "v1alpha1", "jobs")
 
 COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands")
@@ -76,10 +78,6 @@ class PodGroupCondition(Struct, rename="camel", gc=False, omit_defaults=True):
             other.type, other.status, other.reason, other.message)  # fmt: skip
 
 
-class NetworkTopology(Struct, rename="camel", gc=False):
-    mode: str = ""
-
-
 class PodGroupSpec(Struct, rename="camel", gc=False):
     min_member: int = 0
     min_task_member: dict[str, int] = {}
@@ -87,7 +85,7 @@ class PodGroupSpec(Struct, rename="camel", gc=False):
     priority_class_name: str = ""
     min_resources: Quantities | None = None
     network_topology: NetworkTopology | None = None
-    sub_group_policy: list[dict[str, Any]] = []
+    sub_group_policy: list[SubGroupPolicy] = []
 
 
 class PodGroupStatus(Struct, rename="camel", gc=False):

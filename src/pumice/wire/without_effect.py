@@ -1,7 +1,7 @@
 """What is read and has no effect yet: the one table, from which everybody who has to say so speaks (decision 18).
 
 The parser of scheduler.conf warns of it with its line (so ``pumice lint`` finds it and ``--strict`` refuses it), the engine
-refuses the pods and PodGroups that demand it, the scheduler and the controller write events on the objects, and
+refuses the pods that demand it, the scheduler and the controller write events on the objects, and
 docs/reference/without-effect.md is rendered from it. Whoever builds a thing deletes its rows here; nothing else needs to know.
 """
 
@@ -16,10 +16,9 @@ from typing import Any, Final
 from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import HIERARCHY, HIERARCHY_WEIGHTS, JOBS, PodGroup, Queue
+from pumice.wire.volcano import HIERARCHY, HIERARCHY_WEIGHTS, JOBS, Queue
 
 NUMA_POLICY: Final = names.TOPOLOGY_POLICY
-TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 FLOW: Final = "flow.volcano.sh"
 
 
@@ -34,7 +33,6 @@ class What(StrEnum):
     FLAG = "flag"
     GATE = "feature gate"
     POD = "pod"
-    GROUP = "PodGroup"
     QUEUE = "Queue"
     KIND = "kind"
 
@@ -45,7 +43,6 @@ class Told(StrEnum):
     WARNING = "warning with its line, finding of `pumice lint`, refused under `--strict`"
     FLAG = "warning at the start, refused under `--strict`"
     WAITS = "the pod waits, and its condition says so; finding of `pumice lint`"
-    HELD = "its pods wait, and their conditions and the PodGroup's say so; finding of `pumice lint`"
     EVENT = "event on the object; finding of `pumice lint`"
 
 
@@ -98,17 +95,6 @@ def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
     return (Row(What.PLUGIN, name, text, Told.WARNING) for name, text in rows.items())
 
 
-def _topology(mode: str) -> Callable[[PodGroup], bool]:
-    return lambda group: _topology_of(group) == mode
-
-
-def _topology_of(group: PodGroup) -> str:
-    """By the spec, where ``hard`` is meant by default, or by the annotation that its owner gave it."""
-    if group.spec.network_topology is not None:
-        return group.spec.network_topology.mode or "hard"
-    return group.metadata.annotations.get(TOPOLOGY_MODE, "")
-
-
 ROWS: Final[tuple[Row, ...]] = (
     *_actions(
         preempt="no pod is evicted for a more important one of its queue, which waits until room is free",
@@ -127,11 +113,12 @@ ROWS: Final[tuple[Row, ...]] = (
         "pdb": "PodDisruptionBudgets are not asked",
         "rescheduling": "no pod is moved from crowded or idle nodes",
         "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",
-        "network-topology-aware": "nodes are chosen without regard to the network; groups that demand a tier wait",
     }),
     Row(What.SWITCH, "drf.enableHierarchy", "queues are not ordered by their hierarchy", Told.WARNING),
     Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "pods with resourceClaims wait", Told.WARNING, _true),
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
+    Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "nobody is evicted for a gang that asks for one switch",
+        Told.WARNING),
     Row(What.ARGUMENT, "volumebinding.weight", "nodes are not scored by the volumes they can offer", Told.WARNING),
     Row(What.ARGUMENT, "volumebinding.shape", "nodes are not scored by the volumes they can offer", Told.WARNING),
     Row(What.ARGUMENT, "deviceshare.AscendMindClusterVNPUEnable", "no NPU is shared; pods that ask for a part of one wait",
@@ -165,14 +152,6 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Told.WAITS,
         lambda pod: pod.metadata.annotations.get(NUMA_POLICY) in ("restricted", "single-numa-node"),
         ("metadata", "annotations", NUMA_POLICY)),
-    Row(What.POD, TOPOLOGY_MODE, "no tier of the network is held, and the pod demands one", Told.WAITS,
-        lambda pod: pod.metadata.annotations.get(TOPOLOGY_MODE) == "hard", ("metadata", "annotations", TOPOLOGY_MODE)),
-    Row(What.GROUP, "spec.networkTopology.mode hard", "no tier of the network is held", Told.HELD, _topology("hard"),
-        ("spec", "networkTopology")),
-    Row(What.GROUP, "spec.networkTopology.mode soft", "pods are placed without regard to the network", Told.EVENT,
-        _topology("soft"), ("spec", "networkTopology")),
-    Row(What.GROUP, "spec.subGroupPolicy", "sub-groups are not kept together", Told.HELD,
-        lambda group: bool(group.spec.sub_group_policy), ("spec", "subGroupPolicy")),
     Row(What.QUEUE, "spec.dequeueStrategy fifo", "jobs behind one that waits are tried", Told.EVENT,
         lambda queue: queue.spec.dequeue_strategy == "fifo", ("spec", "dequeueStrategy")),
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
@@ -187,8 +166,6 @@ ROWS: Final[tuple[Row, ...]] = (
         resource=Resource(FLOW, "v1alpha1", "jobflows")),
     Row(What.KIND, "JobTemplate", "nothing reads it", Told.EVENT,
         resource=Resource(FLOW, "v1alpha1", "jobtemplates")),
-    Row(What.KIND, "HyperNode", "nodes are chosen without regard to the network", Told.EVENT,
-        resource=Resource("topology.volcano.sh", "v1alpha1", "hypernodes", namespaced=False)),
     Row(What.KIND, "Numatopology", "pods are placed without regard to NUMA nodes", Told.EVENT,
         resource=Resource("nodeinfo.volcano.sh", "v1alpha1", "numatopologies", namespaced=False)),
     Row(What.KIND, "NodeShard", "every scheduler takes all nodes", Told.EVENT,
@@ -205,7 +182,6 @@ def rows(what: What) -> Mapping[str, Row]:
 
 
 _PODS: Final = tuple(rows(What.POD).values())
-_GROUPS: Final = tuple(rows(What.GROUP).values())
 _QUEUES: Final = tuple(rows(What.QUEUE).values())
 
 
@@ -214,10 +190,6 @@ def asked_by_pod(pod: Pod) -> tuple[Row, ...]:
     if not pod.spec.resource_claims and not pod.metadata.annotations:
         return ()
     return tuple([row for row in _PODS if row.asks(pod)])
-
-
-def asked_by_group(group: PodGroup) -> tuple[Row, ...]:
-    return tuple([row for row in _GROUPS if row.asks(group)])
 
 
 def asked_by_queue(queue: Queue) -> tuple[Row, ...]:

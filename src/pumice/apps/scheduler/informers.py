@@ -20,6 +20,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.objects import ConfigMap, Node, Pod, decode
+from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 log = logging.getLogger("pumice.scheduler")
@@ -59,6 +60,7 @@ class Informers:
             ("namespaces", volcano.NAMESPACES, self._on_namespace, None),
             ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class, None),
             ("queues", volcano.QUEUES, self._on_queue, None),
+            ("hypernodes", volcano.HYPER_NODES, self._on_hyper_node, None),
             ("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup),
             ("pods", volcano.PODS, self._on_pod, Pod),
         ]
@@ -143,6 +145,15 @@ class Informers:
             self.engine.state.groups.drop_queue(queue.metadata.name, queue.metadata.uid)
         else:
             self.engine.state.groups.put_queue(queue)
+
+    def _on_hyper_node(self, event: WatchEvent) -> None:
+        found = decode(HyperNode, event.raw)
+        name = found.metadata.name
+        if self._heeds("HyperNode", name, found.metadata.uid, event):
+            if event.type == "DELETED":
+                self.engine.state.hyper_nodes.drop(name)
+            else:
+                self.engine.state.hyper_nodes.put(found)
 
     def _on_namespace(self, event: WatchEvent) -> None:
         meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from pumice.engine.effects import Effect, Event, Evict, GroupStatus, PodCondition, QueueAllocated
+from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import EVENTS, POD_GROUPS, PODS, QUEUES, PodGroupCondition, micro_stamp, stamp
+from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, micro_stamp, stamp
 
 log = logging.getLogger("pumice.scheduler.status")
 
@@ -189,6 +189,9 @@ class StatusWriter:
                 await self.cluster.patch(POD_GROUPS, effect.name, {"status": status}, effect.namespace)
             case QueueAllocated():
                 await self._write_queue(effect)
+            case HyperNodeStatus():
+                status = {"nodeCount": effect.node_count, "conditions": msgspec.to_builtins(effect.conditions)}
+                await self.cluster.patch(HYPER_NODES, effect.name, {"status": status}, subresource="status")
             case Event():
                 await self.cluster.create(EVENTS, self._event(effect), effect.namespace or "default")
             case Evict():
@@ -237,6 +240,8 @@ class StatusWriter:
                 return ("group", effect.namespace, effect.name)
             case QueueAllocated():
                 return ("queue", effect.name)
+            case HyperNodeStatus():
+                return ("hypernode", effect.name)
             case Evict():
                 return ("evict", effect.uid)
             case Event():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.unplaced import never
-from pumice.engine.effects import Effect, Event, GroupStatus, PodCondition, QueueAllocated
+from pumice.engine.effects import Effect, Event, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status, Task
 from pumice.engine.state.resources import render
+from pumice.wire.topology import TOPOLOGY_API
 from pumice.wire.volcano import (
     COMPLETED,
     INQUEUE,
@@ -36,6 +39,7 @@ def close(cycle: Cycle) -> list[Effect]:
         effects.extend(_tasks(cycle, job))
         effects.extend(_group(cycle, job))
     effects.extend(_queues(cycle, queues))
+    effects.extend(_hyper_nodes(cycle))
     return effects
 
 
@@ -175,6 +179,16 @@ def is_told(cycle: Cycle, job: Job) -> bool:
     """Whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it all."""
     learnt = job in cycle.tried or job in cycle.blocked or job in cycle.explained or not job.pending
     return learnt and not any(task.puzzling for task in job.pending.values())
+
+
+def _hyper_nodes(cycle: Cycle) -> Iterator[Effect]:
+    """What became of HyperNodes, where that is news."""
+    for known in cycle.state.hyper_nodes.news(stamp(cycle.wall)):
+        meta, status = known.metadata, known.status
+        yield HyperNodeStatus(meta.name, status.node_count, tuple(status.conditions))
+        if status.conditions[-1].status == "False":
+            refused = status.conditions[-1].message
+            yield Event("HyperNode", TOPOLOGY_API, "", meta.name, meta.uid, "Warning", "MembersRefused", refused)
 
 
 def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
@@ -42,7 +43,7 @@ def place(
     """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded, and other pods
     of its role are not tried in this cycle. ``beyond`` its queue's share no more is placed than the job needs to go on.
     ``within``: only on these nodes."""
-    framework, placer = cycle.framework, cycle.placer
+    framework = cycle.framework
     may = framework.lends if beyond else framework.allocatable
     was_ready = framework.job_ready(job)
     extra = 0
@@ -50,41 +51,69 @@ def place(
         task = tasks.pop()
         if task.best_effort and framework.job_ready(job):
             continue
-        among = cycle.among(task, within)
-        if not may(job.queue, task.cls.amounts):
-            # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
-            if placer.choose(task.cls, among=among) is None:
-                refused(cycle, task, amid_gang=bool(statement.steps), among=among)
-            else:
-                _too_dear(cycle, task, task.cls.amounts)
-            continue
-        if task.role and task.role in failed_roles:
-            task.puzzling = False
-            task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
-            continue
-        price = _Price(cycle, task, may) if task.cls.quota_known_late else None
-        accept = None if price is None else price.accepted
-        choice = placer.choose(task.cls, task.nominated, accept, among) if task.nominated else None
-        choice = choice or placer.choose(task.cls, accept=accept, among=among)
-        # Nothing is free: where somebody made room for it, it may still be on its way.
-        future = placer.choose_future(task.cls, task.nominated, among) if choice is None and task.nominated else None
-        if choice is None and future is None and price is not None and price.declined is not None:
-            _too_dear(cycle, task, price.declined)
-            continue
-        if choice is not None:
-            statement.place(task, choice)
-        elif (future := future or placer.choose_future(task.cls, among=among)) is not None:
-            statement.promise(task, future)
-        else:
-            refused(cycle, task, amid_gang=bool(statement.steps), among=among)
-            failed_roles.add(task.role)
-            if not _go_on(job, failed_roles, tasks):
-                return
-            continue
+        match attempt(cycle, statement, task, may, failed_roles, within):
+            case Outcome.LEFT:
+                continue
+            case Outcome.REFUSED:
+                failed_roles.add(task.role)
+                if not _go_on(job, failed_roles, tasks):
+                    return
+                continue
         if framework.job_ready(job):
             extra += 1
             if not was_ready or beyond or extra >= CHUNK:
                 return
+
+
+class Outcome(Enum):
+    """What became of one pod."""
+
+    PLACED = auto()
+    """It has a place, or is promised one."""
+    REFUSED = auto()
+    LEFT = auto()
+    """Its queue cannot take it, or another pod of its role was refused."""
+
+
+May = Callable[[QueueState, Vector], bool]
+"""Whether a queue may be charged so much more."""
+
+
+def attempt(
+    cycle: Cycle, statement: Statement, task: Task, may: May, failed_roles: Collection[str] = (), within: Rows | None = None
+) -> Outcome:
+    """Place one pod, or promise it a place; else its reason is recorded."""
+    placer, job = cycle.placer, task.job
+    assert job is not None
+    among = cycle.among(task, within)
+    if not may(job.queue, task.cls.amounts):
+        # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
+        if placer.choose(task.cls, among=among) is None:
+            refused(cycle, task, amid_gang=bool(statement.steps), among=among)
+        else:
+            _too_dear(cycle, task, task.cls.amounts)
+        return Outcome.LEFT
+    if task.role and task.role in failed_roles:
+        task.puzzling = False
+        task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
+        return Outcome.LEFT
+    price = _Price(cycle, task, may) if task.cls.quota_known_late else None
+    accept = None if price is None else price.accepted
+    choice = placer.choose(task.cls, task.nominated, accept, among) if task.nominated else None
+    choice = choice or placer.choose(task.cls, accept=accept, among=among)
+    # Nothing is free: where somebody made room for it, it may still be on its way.
+    future = placer.choose_future(task.cls, task.nominated, among) if choice is None and task.nominated else None
+    if choice is None and future is None and price is not None and price.declined is not None:
+        _too_dear(cycle, task, price.declined)
+        return Outcome.LEFT
+    if choice is not None:
+        statement.place(task, choice)
+    elif (future := future or placer.choose_future(task.cls, among=among)) is not None:
+        statement.promise(task, future)
+    else:
+        refused(cycle, task, amid_gang=bool(statement.steps), among=among)
+        return Outcome.REFUSED
+    return Outcome.PLACED
 
 
 @dataclass(slots=True)
@@ -93,7 +122,7 @@ class _Price:
 
     cycle: Cycle
     task: Task
-    may: Callable[[QueueState, Vector], bool]
+    may: May
     declined: Vector | None = None
 
     def accepted(self, choice: Choice) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.state.classes import PodClass
+from pumice.engine.state.domains import Domain
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import Vector
@@ -305,6 +306,17 @@ class LeansTasks(Role):
     @abstractmethod
     def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
         """Over all rows, on top of the scores of its class."""
+
+
+# -- domains of the network, of which one takes a job or a sub-group as a whole ------------------------------------------
+
+
+class ScoresDomains(Role):
+    switch = "HyperNodeOrder"
+
+    @abstractmethod
+    def domain_score(self, state: State, classes: Sequence[PodClass], domain: Domain) -> float:
+        """Among domains of one tier, how well this one suits pods of these classes together."""
 
 
 # -- every tentative placement and its reversal -------------------------------------------------------------------------

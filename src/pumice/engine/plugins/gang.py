@@ -18,7 +18,8 @@ from pumice.engine.plugins.contract import (
     SparesFromReclaim,
     VotesToWait,
 )
-from pumice.engine.state.jobs import Job, Status, Task
+from pumice.engine.state.jobs import READY_STATUSES, Job, Status, Task
+from pumice.engine.state.topologies import PROMISED, VALID, enough_groups
 
 
 class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait, SaysStarving, SparesFromPreempt, SparesFromReclaim):
@@ -30,16 +31,18 @@ class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait, SaysStarving, SparesF
     def job_valid(self, job: Job) -> Invalid | None:
         if not job.role_valid():
             return Invalid("NotEnoughPodsOfTask", "Not enough valid pods of each task for gang-scheduling")
+        if not enough_groups(job, VALID):
+            return Invalid("NotEnoughPodsOfTask", "Not enough valid subGroups of each task for gang-scheduling")
         if job.valid_count < job.min_available:
             counts = f"valid: {job.valid_count}, min: {job.min_available}"
             return Invalid("NotEnoughTasks", f"Not enough valid tasks for gang-scheduling, {counts}")
         return None
 
     def job_ready(self, job: Job) -> bool:
-        return job.is_ready() and job.role_ready()
+        return job.is_ready() and job.role_ready() and enough_groups(job, READY_STATUSES)
 
     def job_pipelined(self, job: Job) -> int:
-        return PERMIT if job.is_pipelined() and job.role_pipelined() else REJECT
+        return PERMIT if job.is_pipelined() and job.role_pipelined() and enough_groups(job, PROMISED) else REJECT
 
     def job_starving(self, job: Job) -> bool:
         return job.ready_count + job.counts[Status.PIPELINED] < job.min_available

@@ -12,6 +12,7 @@ from pumice.engine.plugins.contract import Plugin
 from pumice.engine.plugins.deviceshare import DeviceShare
 from pumice.engine.plugins.drf import Drf
 from pumice.engine.plugins.gang import Gang
+from pumice.engine.plugins.network_topology_aware import NetworkTopologyAware
 from pumice.engine.plugins.nodegroup import NodeGroup
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.overcommit import Overcommit
@@ -29,7 +30,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
         Priority, Gang, Conformance, Drf, Predicates, Proportion, Capacity, NodeOrder, Binpack, Overcommit, DeviceShare, Sla,
-        NodeGroup, ResourceStrategyFit,
+        NodeGroup, ResourceStrategyFit, NetworkTopologyAware,
     )
 }  # fmt: skip
 

@@ -7,19 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.plugins.contract import REJECT, ChecksJobs, Filters, Invalid, Part, Verdict, VotesToStart
+from pumice.engine.plugins.contract import Filters, Part, Verdict
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.jobs import Job
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.families.unowned import shared_by_register
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.names import REVOCABLE_ZONE
 from pumice.wire.scheduler_conf import Arguments
-from pumice.wire.without_effect import Told, asked_by_group
 
 
-class Unserved(ChecksJobs, VotesToStart, Filters):
+class Unserved(Filters):
     """``plugins`` are the names in the configuration, ``families`` those that own devices under it."""
 
     name = "unserved"
@@ -28,25 +26,6 @@ class Unserved(ChecksJobs, VotesToStart, Filters):
         super().__init__(Arguments())
         self.plugins, self.registers = plugins, shared_by_register(devices, families)
         self._doubtful_names = frozenset(name for shared in self.registers.values() for name in shared)
-
-    # -- PodGroups ---------------------------------------------------------------------------------------
-
-    def job_valid(self, job: Job) -> Invalid | None:
-        text = self._held(job)
-        return Invalid("WithoutEffect", text) if text else None
-
-    def job_enqueueable(self, job: Job) -> int:
-        text = self._held(job)
-        job.refusal = text or job.refusal
-        return REJECT if text else 0
-
-    def _held(self, job: Job) -> str:
-        for row in asked_by_group(job.group) if job.group is not None else ():
-            if row.told is Told.HELD:
-                return f"PodGroup {job.key}: {row.field_text}"
-        return ""
-
-    # -- nodes ------------------------------------------------------------------------------------------------------
 
     def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
         return Part.NODE in part and ("tdm" in self.plugins or bool(self._doubtful(cls)))

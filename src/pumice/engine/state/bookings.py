@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 
@@ -38,6 +38,8 @@ class Bookings:
     classes: Classes
     charges: Charges
     tasks: Mapping[str, Task]
+    nodes_changed: Callable[[], None] = lambda: None
+    """Told that a node came or went, or has other labels."""
     assignments: AssignmentCache = field(default_factory=AssignmentCache)
     """Of the pods that may hold cards: what a new inventory or family is replayed from."""
 
@@ -140,13 +142,14 @@ class Bookings:
             self._forget_node(name)
         row = self.ledger.table.row_of.get(name)
         news = self.assignments.hand_out(name, node.metadata.annotations.get(names.HANDED_OUT, ""))
-        if row is not None:
-            facts = self.ledger.table.facts[row]
-            if facts is not None and facts.written == node_bytes(node):
-                self.classes.images.put(row, node.status.images or (), len(self.ledger.table))
-                if news:
-                    self._heed_plugin(name)
-                return
+        facts = self.ledger.table.facts[row] if row is not None else None
+        if row is not None and facts is not None and facts.written == node_bytes(node):
+            self.classes.images.put(row, node.status.images or (), len(self.ledger.table))
+            if news:
+                self._heed_plugin(name)
+            return
+        if row is None or facts is None or facts.labels != node.metadata.labels:
+            self.nodes_changed()
         before = {family: book.nodes.get(name) for family, book in self.ledger.books.items()}
         row = self.ledger.put_node(node)
         self.classes.images.put(row, node.status.images or (), len(self.ledger.table))
@@ -175,6 +178,7 @@ class Bookings:
     def _forget_node(self, name: str) -> None:
         row = self.ledger.table.row_of.get(name)
         self.ledger.remove_node(name)
+        self.nodes_changed()
         self.agenda.wake_waiting()  # whoever was kept away from other nodes by the pods that were seen there
         if row is not None:
             self.classes.images.remove(row, len(self.ledger.table))

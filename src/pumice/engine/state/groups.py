@@ -13,7 +13,7 @@ from pumice.engine.state.queue_tree import QueueTree
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue, group_name_for, seconds
-from pumice.wire.without_effect import Row, asked_by_group
+from pumice.wire.without_effect import Row
 
 OWNED_WAIT = 1.0
 """Seconds that a bare pod with an owner waits for the PodGroup that its owner's annotations may shape."""
@@ -36,7 +36,7 @@ class Groups:
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
     tree: QueueTree = field(init=False)
     notes: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    """What PodGroups and queues ask for that has no effect yet: kind and key to uid and words."""
+    """What queues ask for that has no effect yet: kind and key to uid and words."""
     unsaid: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Those of them that nobody was told of."""
     _lendings: int = 0
@@ -62,7 +62,6 @@ class Groups:
             job = self._new_job(key, meta.namespace, meta.name, group.spec.queue)
         elif group.spec.queue or not job.implicit:
             job.attach(self.queue(group.spec.queue or self.default_queue))
-        self._note("PodGroup", key, meta.uid, asked_by_group(group))
         echo = job.group is not None and job.group.spec == group.spec and job.group.status == group.status
         read_group(job, group, self._priority(job, group))
         if not echo:
@@ -75,7 +74,6 @@ class Groups:
         if job is not None and job.group is not None and job.group.metadata.uid != group.metadata.uid:
             return
         self.problems.pop(f"PodGroup {key}", None)
-        self.notes.pop(("PodGroup", key), None)
         if job is not None:
             drop_group(job)  # a successor of the same name starts anew
             self.agenda.wake_waiting()  # for what was promised to it

@@ -15,6 +15,7 @@ from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, PodClass
 from pumice.engine.state.groups import Groups
+from pumice.engine.state.hypernodes import HyperNodes
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.pods import Pods
@@ -28,7 +29,8 @@ from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
 class State:
     """Everything that decisions look at. Each part alone writes what it keeps; events go to the part that they are about:
-    ``groups`` (PodGroups, queues, priority classes), ``bookings`` (nodes, namespaces), ``pods``, ``volumes``."""
+    ``groups`` (PodGroups, queues, priority classes), ``bookings`` (nodes, namespaces), ``hyper_nodes``, ``pods``,
+    ``volumes``."""
 
     def __init__(
         self, *, scheduler_names: frozenset[str] = frozenset({SCHEDULER_NAME}), default_queue: str = DEFAULT_QUEUE,
@@ -41,9 +43,11 @@ class State:
         self.agenda = Agenda()
         self.charges = Charges(self.ledger)
         self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)
+        self.hyper_nodes = HyperNodes(self.agenda, self.ledger, self.problems)
         self.bookings = Bookings(
-            self.agenda, self.bearers, self.problems, self.ledger, self.classes, self.charges, tasks
-        )
+            self.agenda, self.bearers, self.problems, self.ledger, self.classes, self.charges, tasks,
+            self.hyper_nodes.nodes_changed,
+        )  # fmt: skip
         self.pods = Pods(
             self.agenda, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings, tasks,
             scheduler_names,

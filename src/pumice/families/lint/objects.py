@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from pumice.wire.objects import Pod, convert
-from pumice.wire.volcano import PodGroup, Queue
-from pumice.wire.without_effect import Row, What, asked_by_group, asked_by_pod, asked_by_queue, rows
+from pumice.wire.volcano import Queue
+from pumice.wire.without_effect import Row, What, asked_by_pod, asked_by_queue, rows
 
 Path = tuple[str | int, ...]
 ASKED: Mapping[str, tuple[type[Any], Callable[[Any], tuple[Row, ...]]]] = {
-    "Pod": (Pod, asked_by_pod), "PodGroup": (PodGroup, asked_by_group), "Queue": (Queue, asked_by_queue),
+    "Pod": (Pod, asked_by_pod), "Queue": (Queue, asked_by_queue),
 }  # fmt: skip
 
 
@@ -29,13 +29,13 @@ def asked(value: Any, kind: str) -> Iterator[tuple[Path, str]]:
 
 
 def unserved(value: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """The same for a whole document: PodGroups, queues, and kinds that nothing serves. Lists are gone through."""
+    """The same for a whole document: queues, and kinds that nothing serves. Lists are gone through."""
     kind, version = value.get("kind"), str(value.get("apiVersion", ""))
     if kind == "List" and isinstance(value.get("items"), list):
         for number, item in enumerate(value["items"]):
             if isinstance(item, dict):
                 yield from ((("items", number, *path), text) for path, text in unserved(item))
-    elif kind in ("PodGroup", "Queue") and version.startswith("scheduling."):
+    elif kind == "Queue" and version.startswith("scheduling."):
         yield from asked(value, kind)
     else:
         row = rows(What.KIND).get(str(kind))

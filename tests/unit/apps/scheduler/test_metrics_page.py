@@ -74,9 +74,15 @@ async def busy_page() -> str:
         await create(running.cluster, group("g", minimum=2, queue="team", resources={"cpu": "1", "nvidia.com/gpu": "1"}))
         await create(running.cluster, *(pod(f"g-{i}", mib=4000, cores=30, cpu="1", group="g") for i in range(2)))
         await running.bind_all("g-0", "g-1")
-        running.cluster.fault = lambda verb, path: (
-            ApiError(403, "Forbidden", "not you") if path.endswith("/bad-0/binding") else None
-        )
+        taken: list[str] = []  # whichever Binding of the gang comes first is taken, the other one is not
+
+        def refuse(verb: str, path: str) -> ApiError | None:
+            if "/bad-" not in path or not path.endswith("/binding"):
+                return None
+            taken.append(path)
+            return ApiError(403, "Forbidden", "not you") if path != taken[0] else None
+
+        running.cluster.fault = refuse
         bad = [pod(f"bad-{i}", mib=4000, group="bad", owner="job") for i in range(2)]
         await create(running.cluster, group("bad", minimum=2), *bad)
         await create(running.cluster, group("big", minimum=1), pod("big-0", mib=9000, group="big"))

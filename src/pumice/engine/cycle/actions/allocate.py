@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from pumice.engine.cycle import trying
+from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
@@ -57,7 +57,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             cycle.tried[job] = None
         if tasks:
             statement = cycle.statement()
-            trying.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set()))
+            domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set()))
             if conclude(cycle, job, statement) and tasks:
                 line.join(job)
         if line:

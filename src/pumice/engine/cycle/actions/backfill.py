@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pumice.engine.cycle.concluding import commit, discard
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.domains import reach
 from pumice.engine.cycle.queueing import candidates, queues
 from pumice.engine.cycle.unplaced import refused
+from pumice.engine.placing.among import Among
+from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.jobs import Job, Status, Task
 
 
@@ -33,7 +36,7 @@ def backfill(cycle: Cycle) -> None:
         for task in tasks:
             task.trial = None
             among = cycle.among(task)
-            choice = cycle.placer.choose(task.cls, among=among)
+            choice = _choose(cycle, job, task, among)
             if choice is None:
                 refused(cycle, task, amid_gang=bool(statement.steps), among=among)
                 continue
@@ -42,3 +45,12 @@ def backfill(cycle: Cycle) -> None:
             commit(cycle, job, statement)
         else:
             discard(cycle, job, statement)
+
+
+def _choose(cycle: Cycle, job: Job, task: Task, among: Among | None) -> Choice | None:
+    """A node for the pod; where its job asks for one switch, behind that."""
+    around = reach(cycle, job)
+    if around is None:
+        return cycle.placer.choose(task.cls, among=among)
+    choices = (cycle.placer.choose(task.cls, among=cycle.among(task, domain.rows)) for domain in around)
+    return next((choice for choice in choices if choice is not None), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from pumice.engine.cycle import trying
+from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.concluding import commit, discard
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import Line
@@ -49,7 +49,7 @@ def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
     """Place one pod, or the gang. What the job was refused for before still stands where that fails."""
     refusal, job.refusal = job.refusal, ""
     statement = cycle.statement()
-    trying.place(cycle, job, statement, trying.pending(cycle, job), failed_roles, beyond=True)
+    domains.place(cycle, job, statement, trying.pending(cycle, job), failed_roles, beyond=True)
     if statement.steps and cycle.framework.job_ready(job):
         commit(cycle, job, statement)
         return True

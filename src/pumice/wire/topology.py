@@ -1,0 +1,108 @@
+"""HyperNodes, the tree of a cluster's network, and what PodGroups ask of it (docs/reference/topology.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from pumice.wire.objects import Meta
+
+TOPOLOGY: Final = "topology.volcano.sh"
+TOPOLOGY_API: Final = f"{TOPOLOGY}/v1alpha1"
+MODE: Final = "volcano.sh/network-topology-mode"
+HIGHEST_TIER: Final = "volcano.sh/network-topology-highest-tier"
+HARD: Final = "hard"
+SOFT: Final = "soft"
+NODE: Final = "Node"
+HYPER_NODE: Final = "HyperNode"
+
+
+class ExactMatch(Struct, gc=False):
+    name: str = ""
+
+
+class RegexMatch(Struct, gc=False):
+    pattern: str = ""
+
+
+class MemberSelector(Struct, rename="camel", gc=False):
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: dict[str, Any] | None = None
+
+
+class Member(Struct, rename="camel", gc=False):
+    type: str = ""
+    selector: MemberSelector = msgspec.field(default_factory=MemberSelector)
+
+
+class HyperNodeSpec(Struct, rename="camel", gc=False):
+    tier: int = 0
+    tier_name: str = ""
+    members: list[Member] = []
+
+
+class Condition(Struct, rename="camel", gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+    def same(self, other: Condition) -> bool:
+        """Equal apart from the time."""
+        return (self.type, self.status, self.reason, self.message) == (other.type, other.status, other.reason, other.message)
+
+
+class HyperNodeStatus(Struct, rename="camel", gc=False):
+    node_count: int = 0
+    conditions: list[Condition] = []
+
+
+class HyperNode(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: HyperNodeSpec = msgspec.field(default_factory=HyperNodeSpec)
+    status: HyperNodeStatus = msgspec.field(default_factory=HyperNodeStatus)
+
+
+class NetworkTopology(Struct, rename="camel", gc=False, frozen=True):
+    """What pods that belong together ask of the network: ``hard`` is a demand, and meant where nothing is said."""
+
+    mode: str = ""
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+    @property
+    def hard(self) -> bool:
+        return self.mode in ("", HARD)
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be meant as it is written."""
+        if self.mode not in ("", HARD, SOFT):
+            return f"networkTopology.mode {self.mode!r} is neither {HARD} nor {SOFT}"
+        if self.highest_tier_allowed is not None and self.highest_tier_name:
+            return "networkTopology.highestTierAllowed and .highestTierName exclude each other"
+        return ""
+
+
+class SubGroupPolicy(Struct, rename="camel", gc=False):
+    """Which pods of a PodGroup are one sub-group: those that the selector takes and whose labels have the same values."""
+
+    name: str = ""
+    label_selector: dict[str, Any] | None = None
+    match_label_keys: list[str] = []
+    sub_group_size: int = 1
+    min_sub_groups: int = 0
+    network_topology: NetworkTopology | None = None
+
+
+def annotated(annotations: Mapping[str, str]) -> NetworkTopology | None:
+    """What an owner's or a pod's annotations ask for, as upstream's controller reads them: one of both is enough."""
+    mode, tier = annotations.get(MODE, ""), annotations.get(HIGHEST_TIER, "")
+    if not mode and not tier:
+        return None
+    return NetworkTopology(mode or HARD, int(tier) if tier.isdecimal() else None)
