@@ -12,6 +12,7 @@ from typing import Any
 
 from kit.card_rules import HELD, cards_of, charge, wants
 from kit.kube_rules import done, key_of, quantity, requests
+from kit.npu_rules import npu_cards, says_how_much
 
 Json = Mapping[str, Any]
 
@@ -26,6 +27,7 @@ def audit(nodes: Iterable[Json], pods: Iterable[Json], groups: Iterable[Json] = 
         *_nodes(nodes, placed),
         *_vgpu_cards(nodes, placed),
         *_legacy_cards(nodes, placed),
+        *npu_cards(nodes, placed),
         *_gangs(pods, groups),
     ]
 
@@ -34,7 +36,8 @@ def _nodes(nodes: list[Json], placed: list[Json]) -> list[str]:
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in placed:
         used[pod["spec"]["nodeName"]]["pods"] += 1
-        used[pod["spec"]["nodeName"]].update({n: v for n, v in requests(pod).items() if not n.endswith("-percentage")})
+        asked = {n: v for n, v in requests(pod).items() if not n.endswith("-percentage") and not says_how_much(n)}
+        used[pod["spec"]["nodeName"]].update(asked)
     found = []
     for node in nodes:
         name, have = node["metadata"]["name"], node["status"].get("allocatable", {})

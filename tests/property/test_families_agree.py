@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_pod
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -136,3 +137,30 @@ def test_the_legacy_vector_path_agrees_too(number: bool) -> None:
         pod = pod_of(f"p{step}", {names.GPU_NUMBER if number else names.GPU_MEMORY: amount})
         assert check(ledger, nodes, pod)
         ledger.place(pod, dice.choice(nodes))
+
+
+@pytest.mark.parametrize("policy", ["", "binpack", "spread"])
+@pytest.mark.parametrize("kind", ["310P3", "910B3", "Ascend910"])
+def test_the_vector_path_of_npus_agrees_too(kind: str, policy: str) -> None:
+    ranked = 0
+    for seed in range(10):
+        dice = random.Random(f"{seed}{kind}{policy}")
+        ledger = TinyLedger(npu_family(kind, policy))
+        nodes = [f"n{i}" for i in range(5)]
+        for name in nodes:
+            sick = tuple(at for at in range(8) if dice.random() < 0.1)
+            ledger.add_node(npu_node(name, chip(kind), dice.randint(0, 8), sick=sick, soft=dice.choice((None, True, False))))
+        for step in range(60):
+            soft = dice.random() < 0.4
+            asks = [
+                npu_limits(chip(kind), dice.choice((1, 1, 1, 2)), dice.choice((None, 1024, 3072, 9000, 20000)),
+                           dice.choice((None, 20, 50, 100)) if soft else None)
+                for _ in range(dice.choice((1, 1, 1, 2)))
+            ]  # fmt: skip
+            pod = npu_pod(f"p{step}", *asks, soft=soft)
+            if isinstance(ledger.family.ask(pod), Ask):
+                ranked += check(ledger, nodes, pod)
+            node = dice.choice(nodes)
+            if node in ledger.inventories:
+                ledger.place(pod, node)
+    assert ranked > 100

@@ -28,7 +28,8 @@ from pumice.families.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import names, volcano
-from pumice.wire.device_config import DeviceConfig, nearest, parse_device_config
+from pumice.wire.device_config import DeviceConfig, parse_device_config
+from pumice.wire.nearest import nearest
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from pumice.model.errors import BadInput
-from pumice.wire.device_config import nearest
+from pumice.wire.nearest import nearest
 from pumice.wire.without_effect import What, rows
 
 TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})

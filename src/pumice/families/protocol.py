@@ -205,6 +205,8 @@ class Family(ABC):
     """None: no series."""
     allocation_keys: tuple[str, ...] = ()
     """Annotations of a pod that carry the assignment: only the scheduler and the node's plugin write them."""
+    served_elsewhere: frozenset[str] = frozenset()
+    """Of its resources those that other vendors' plugins serve as well, for whole cards."""
     ranking: Ranking | None = None
     """None: every node is looked at by ``fit``, and no two are held to be alike."""
     late_quota: LateQuota | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pumice.families.ascend_hami import AscendHami
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Family
@@ -15,24 +16,27 @@ from pumice.wire.device_config import DeviceConfig
 
 @dataclass(frozen=True, slots=True)
 class Brand:
-    """``switch`` is the argument of plugin ``deviceshare`` that ``wanted`` finds in the settings."""
+    """``switch`` is the argument of plugin ``deviceshare`` that ``wanted`` finds in the settings. One brand may be several
+    families: a type of NPU each."""
 
     switch: str
     wanted: Callable[[Settings], bool]
-    make: Callable[[DeviceConfig | None, Settings], Family]
+    make: Callable[[DeviceConfig | None, Settings], list[Family]]
     arguments: tuple[str, ...] = ()
     """Further arguments that mean something to it."""
 
 
 POLICY = "deviceshare.SchedulePolicy"
 BRANDS = (
-    Brand("deviceshare.VGPUEnable", lambda settings: settings.vgpu, NvidiaVgpu, (
+    Brand("deviceshare.VGPUEnable", lambda settings: settings.vgpu, lambda config, settings: [NvidiaVgpu(config, settings)], (
         POLICY, "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules", "pumice.MigPolicy",
         "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName",
     )),
-    Brand("deviceshare.GPUSharingEnable", lambda settings: settings.gpu_sharing, lambda config, settings: NvidiaGpushare()),
+    Brand("deviceshare.GPUSharingEnable", lambda settings: settings.gpu_sharing, lambda config, settings: [NvidiaGpushare()]),
     Brand("deviceshare.GPUNumberEnable", lambda settings: settings.gpu_number,
-          lambda config, settings: NvidiaGpushare(number=True)),
+          lambda config, settings: [NvidiaGpushare(number=True)]),
+    Brand("deviceshare.AscendHAMiVNPUEnable", lambda settings: settings.ascend_hami, AscendHami.of_config,
+          (POLICY, "deviceshare.ScheduleWeight", "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName")),
 )  # fmt: skip
 
 
@@ -50,9 +54,9 @@ def families_for(
 
 def families_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[Family]:
     """The same from settings that were read before."""
-    return [brand.make(device_config, settings) for brand in BRANDS if brand.wanted(settings)]
+    return [family for brand in BRANDS if brand.wanted(settings) for family in brand.make(device_config, settings)]
 
 
 def every_family(device_config: DeviceConfig | None = None) -> list[Family]:
     """One of each, as it is without any settings: what they call things."""
-    return [brand.make(device_config, Settings()) for brand in BRANDS]
+    return [family for brand in BRANDS for family in brand.make(device_config, Settings())]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pumice.families.card_policies import POLICIES
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.device_config import nearest
+from pumice.wire.nearest import nearest
 
 if TYPE_CHECKING:
     import numpy as np

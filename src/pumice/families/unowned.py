@@ -8,9 +8,11 @@ by another plugin elsewhere, and are refused on the nodes that share them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from pumice.families.protocol import Family
 from pumice.families.registry import BRANDS, every_family
+from pumice.families.settings import Settings
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
@@ -18,26 +20,28 @@ from pumice.wire.objects import Pod
 
 SWITCHES: Mapping[str, tuple[str, str]] = {
     name: (family.name, brand.switch)
-    for brand, family in zip(BRANDS, every_family(), strict=True)
-    for name in sorted(family.resources() | family.parameters())
+    for brand in BRANDS
+    for family in brand.make(None, Settings())
+    for name in sorted((family.resources() | family.parameters()) - family.served_elsewhere)
 }
 """Resource to the family that owns it and the switch of that family."""
 _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
 """Asked for where NPUs are shared (spec ascend 5, 30); whole ones are an ordinary resource of Huawei's plugin."""
 
 
-def unowned(pod: Pod, families: Collection[str]) -> tuple[Refusal, ...]:
+def unowned(pod: Pod, families: Sequence[Family]) -> tuple[Refusal, ...]:
     """What the pod asks for that none of these families owns."""
     found: dict[str, Refusal] = {}
+    served, owned = {family.name for family in families}, frozenset().union(*(family.resources() for family in families))
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         for amounts in (container.resources.limits, container.resources.requests):
             for name, amount in amounts.items():
-                if str(amount) == "0":
+                if str(amount) == "0" or name in owned:
                     continue
-                if name in SWITCHES and SWITCHES[name][0] not in families:
-                    found[name] = Refusal(name, f"the scheduler's configuration does not share it; {_advice(name, families)}")
+                if name in SWITCHES and SWITCHES[name][0] not in served:
+                    found[name] = Refusal(name, f"the scheduler's configuration does not share it; {_advice(name, served)}")
                 elif name.startswith(names.HUAWEI) and _PART_OF_AN_NPU.fullmatch(name):
-                    found[name] = Refusal(name, "no NPU is shared yet")
+                    found[name] = Refusal(name, "no family of the scheduler's configuration shares it")
     return tuple(found.values())
 
 
@@ -54,7 +58,4 @@ def shared_by_register(config: DeviceConfig, families: Collection[str]) -> Mappi
     for family in every_family(config):
         if family.register and family.name not in families:
             found[family.register] = family.resources()
-    for npu in config.vnpus if isinstance(config.vnpus, list) else ():
-        if isinstance(npu, dict) and npu.get("commonWord") and npu.get("resourceName"):
-            found[f"{names.NODE_NPU_REGISTER}{npu['commonWord']}"] = frozenset((str(npu["resourceName"]),))
     return found

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pumice.model.errors import BadInput
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
+from pumice.wire.nearest import nearest
+from pumice.wire.npu_config import VnpuConfig, read_vnpus
 from pumice.wire.nvidia_vgpu import FORBIDDEN_IN_GROUP
 
 if TYPE_CHECKING:
@@ -69,10 +71,10 @@ class NvidiaConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """The whole document. ``vnpus`` stays raw for its own reader; ``warnings`` each name line and key."""
+    """The whole document. ``vnpus`` is None where it says nothing of NPUs; ``warnings`` each name line and key."""
 
     nvidia: NvidiaConfig = field(default_factory=NvidiaConfig)
-    vnpus: Any = None
+    vnpus: VnpuConfig | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -127,22 +129,9 @@ def read_device_config(text: str, *, first_line: int = 1) -> tuple[DeviceConfig,
     section = lined.value.get("nvidia")
     errors: list[str] = []
     nvidia = NvidiaConfig() if section is None else _nvidia(section, lined, warnings, errors)
-    return DeviceConfig(nvidia, lined.value.get("vnpus"), tuple(warnings)), tuple(errors)
-
-
-def nearest(word: str, known: Any) -> str:
-    """``; did you mean 'x'?`` when something known is near, else nothing."""
-    found = nearest_word(word, known)
-    return f"; did you mean {found!r}?" if found else ""
-
-
-def nearest_word(word: str, known: Any) -> str:
-    """What is known and near; empty where nothing is."""
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    folded = [k for k in known if k.lower() == word.lower()] or close
-    return folded[0] if folded else ""
+    npus = lined.value.get("vnpus")
+    vnpus = None if npus is None else read_vnpus(npus, lined, warnings)
+    return DeviceConfig(nvidia, vnpus, tuple(warnings)), tuple(errors)
 
 
 def _nvidia(section: Any, lined: Lined, warnings: list[str], errors: list[str]) -> NvidiaConfig:

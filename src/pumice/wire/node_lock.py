@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pumice.wire import names
+
 HELD_FOR = 300.0
 """Seconds after which a lock counts as left behind; strictly more."""
 
@@ -22,23 +24,29 @@ class LockView:
     seen_since: float
 
 
-def render_lock(now: float) -> str:
-    """RFC 3339 with whole seconds and an offset, as upstream's plugin parses it."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+OWNED = frozenset((names.NODE_LOCK_HAMI,))
+"""Locks whose value also names the pod that holds it: HAMi's plugins find the pod by it (spec ascend 14)."""
+
+
+def render_lock(now: float, namespace: str = "", pod: str = "") -> str:
+    """RFC 3339 with whole seconds and an offset, as upstream's plugin parses it; HAMi's form with a pod."""
+    time = datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{time},{namespace},{pod}" if pod else time
 
 
 def parse_lock(text: str) -> float | None:
-    """Unix seconds; a suffix after the time (``<time>_<pod>``) is ignored. None when it is no time."""
+    """Unix seconds; whoever is named after the time (``<time>_<pod>``, ``<time>,<namespace>,<pod>``) is ignored. None when it
+    is no time."""
     try:
-        return datetime.fromisoformat(text.partition("_")[0].strip().replace("Z", "+00:00")).timestamp()
+        return datetime.fromisoformat(text.partition(",")[0].partition("_")[0].strip().replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
-def may_take(view: LockView, now: float, steady: float) -> bool:
-    """Whether the lock is free: absent, more than five minutes old by its own date, or there before our eyes for that long,
-    whatever it says (D-35). ``steady`` is the clock of ``seen_since``."""
-    if view.value is None:
+def may_take(view: LockView, now: float, steady: float, namespace: str = "", pod: str = "") -> bool:
+    """Whether the lock is free for this pod: absent, its own already, more than five minutes old by its own date, or there before
+    our eyes for that long, whatever it says (D-35). ``steady`` is the clock of ``seen_since``."""
+    if view.value is None or (pod and view.value.split(",")[1:] == [namespace, pod]):
         return True
     since = parse_lock(view.value)
     return steady - view.seen_since > HELD_FOR or (since is not None and now - since > HELD_FOR)

@@ -123,8 +123,6 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.ARGUMENT, "volumebinding.shape", "nodes are not scored by the volumes they can offer", Told.WARNING),
     Row(What.ARGUMENT, "deviceshare.AscendMindClusterVNPUEnable", "no NPU is shared; pods that ask for a part of one wait",
         Told.WARNING, _true),
-    Row(What.ARGUMENT, "deviceshare.AscendHAMiVNPUEnable", "no NPU is shared; pods that ask for a part of one wait",
-        Told.WARNING, _true),
     Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
     Row(What.KEY, "configurations", "of an action's arguments only those that begin with pumice. are read", Told.WARNING,
         _theirs),

@@ -16,7 +16,7 @@ from random import Random
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.node_lock import LockView, may_release, may_take, refusal, render_lock
+from pumice.wire.node_lock import OWNED, LockView, may_release, may_take, refusal, render_lock
 from pumice.wire.volcano import NODES
 
 log = logging.getLogger("pumice.scheduler.lock")
@@ -53,7 +53,7 @@ class NodeLocks:
         async with self._turns[effect.node]:  # ours wait in line, not against each other
             while True:
                 try:
-                    lock = await self._try(effect.node, key)
+                    lock = await self._try(effect, key)
                 except ApiError as error:
                     if error.code == 404:
                         return None, f"node {effect.node} is gone"
@@ -83,15 +83,16 @@ class NodeLocks:
             return
         log.warning("node lock not given back node=%s key=%s; it expires after five minutes", lock.node, lock.key)
 
-    async def _try(self, name: str, key: str) -> Lock | None:
+    async def _try(self, effect: Bind, key: str) -> Lock | None:
+        name, owner = effect.node, (effect.namespace, effect.name) if key in OWNED else ("", "")
         node = await self.cluster.get(NODES, name)
         now, found = self.clock.now(), _annotation(node, key)
         view = self.seen.get((name, key))
         if view is None or view.value != found:
             view = self.seen[name, key] = LockView(found, self.clock.monotonic())
-        if not may_take(view, now, self.clock.monotonic()):
+        if not may_take(view, now, self.clock.monotonic(), *owner):
             return None
-        value = render_lock(now)
+        value = render_lock(now, *owner)
         await self._write(node, key, value)  # a conflict means that somebody was quicker: look again
         self.seen.pop((name, key), None)
         return Lock(name, key, value)

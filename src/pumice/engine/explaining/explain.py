@@ -24,7 +24,7 @@ from pumice.families.offers import Change
 from pumice.model.cards import Grant
 from pumice.model.refusal import CardMisfit, Misfit, Refusal
 from pumice.wire import names
-from pumice.wire.device_config import nearest_word
+from pumice.wire.nearest import nearest_word
 from pumice.wire.objects import Pod
 
 

@@ -220,7 +220,7 @@ class Classes:
     def _asks(self, pod: Pod) -> tuple[tuple[Ask, ...], tuple[Refusal, ...]]:
         asks: list[Ask] = []
         refusals = [Refusal(row.name, f"has no effect yet: {row.consequence}") for row in asked_by_pod(pod)]
-        refusals += unowned(pod, [family.name for family in self.families])
+        refusals += unowned(pod, self.families)
         for family in self.families:
             ask = family.ask(pod)
             if isinstance(ask, Refusal):

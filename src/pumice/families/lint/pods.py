@@ -14,7 +14,7 @@ from pumice.families.lint.objects import asked, unserved
 from pumice.families.protocol import Family, Tunables
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.device_config import nearest
+from pumice.wire.nearest import nearest
 from pumice.wire.objects import Pod, convert
 from pumice.wire.quantity import parse_quantity, round_up
 from pumice.wire.yaml_lines import Lined

@@ -1,0 +1,76 @@
+"""Ascend chips and the templates by which they are cut (``npu.toml``; spec ascend 4)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+HUAWEI = "huawei.com/"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One size of slice: memory in MB, AI cores, AI CPUs (0: not stated)."""
+
+    name: str
+    memory: int
+    cores: int = 0
+    cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NpuChip:
+    """One type of card under one configuration.
+
+    ``word`` is part of every annotation key; ``memory`` (MB) is what a whole card is given, ``capacity`` the largest request that
+    still means a whole card; ``templates`` stand in ascending order of memory. ``factor`` multiplies what pods ask for.
+    ``pairs``: the dies come two by two (910C as a super pod).
+    """
+
+    name: str
+    word: str
+    memory: int
+    capacity: int
+    cores: int = 0
+    cpus: int = 0
+    templates: tuple[Template, ...] = ()
+    resource: str = ""
+    memory_resource: str = ""
+    core_resource: str = ""
+    factor: int = 1
+    pairs: bool = False
+    runtime_class: str = ""
+    overwrite_env: bool = False
+
+    @property
+    def shares(self) -> int:
+        """How many pods a card takes: as many as it has smallest slices."""
+        return self.memory // self.templates[0].memory if self.templates else 1
+
+    def cut(self, memory: int) -> Template | None:
+        """What a request of so many MB is given: the smallest template that holds it; the whole card (no name) above all of
+        them; None beyond the capacity."""
+        for template in self.templates:
+            if memory <= template.memory:
+                return template
+        return self.whole if memory <= self.capacity else None
+
+    @property
+    def whole(self) -> Template:
+        return Template("", self.memory, self.cores, self.cpus)
+
+
+@cache
+def shipped_chips() -> tuple[NpuChip, ...]:
+    """The chips that are known without a configuration, in the file's order."""
+    rows = tomllib.loads(resources.files(__package__).joinpath("npu.toml").read_text("utf-8"))
+    return tuple(
+        NpuChip(
+            name, row["word"], row["memory"], row["capacity"], row["cores"], row["cpus"],
+            tuple(Template(*template) for template in row["templates"]),
+            f"{HUAWEI}{row['word']}", f"{HUAWEI}{row['word']}-memory", f"{HUAWEI}{row['word']}-core",
+        )
+        for name, row in rows.items()
+    )  # fmt: skip
