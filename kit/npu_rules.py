@@ -19,7 +19,7 @@ def says_how_much(resource: str) -> bool:
 
 
 def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
-    """Cards over their memory, their count or, where soft, their cores; slices of sizes that no template has are not known here."""
+    """Cards over their memory, their count or, where soft, their cores."""
     room: dict[str, Json] = {}
     for node in nodes:
         for key, text in node["metadata"].get("annotations", {}).items():

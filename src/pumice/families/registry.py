@@ -60,3 +60,11 @@ def families_from(settings: Settings, device_config: DeviceConfig | None = None)
 def every_family(device_config: DeviceConfig | None = None) -> list[Family]:
     """One of each, as it is without any settings: what they call things."""
     return [family for brand in BRANDS for family in brand.make(device_config, Settings())]
+
+
+def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[str, ...]:
+    """What is switched on and not configured, a sentence each."""
+    if settings.ascend_hami and (device_config is None or device_config.vnpus is None):
+        where = f"ConfigMap {settings.configmap_namespace}/{settings.configmap}"
+        return (f"{where} says nothing of NPUs (vnpus in device-config.yaml); the chips and templates that are known are used",)
+    return ()

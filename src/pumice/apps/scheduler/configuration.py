@@ -20,6 +20,7 @@ from pumice.apps.scheduler.last_good import LastGood
 from pumice.apps.service.tasks import run_until
 from pumice.engine.effects import Effect, Event
 from pumice.engine.engine import Engine
+from pumice.families.registry import remarks_on
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig, parse_device_config
 from pumice.wire.names import DEVICE_CONFIG_KEY, SCHEDULER_CONF_KEY
@@ -210,7 +211,7 @@ class Configuration:
         if config != self._device_config:
             self._device_config = config
             self.engine.configure(self.conf, config)
-        self._taken(self.devices, [] if config is None else list(config.warnings))
+        self._taken(self.devices, [*(config.warnings if config else ()), *remarks_on(self.engine.settings, config)])
 
     async def _watch_devices(self) -> None:
         """Watch the device ConfigMap that the configuration names, and another one when it names another."""

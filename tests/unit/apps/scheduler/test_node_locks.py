@@ -150,3 +150,17 @@ def test_a_quicker_scheduler_keeps_its_lock() -> None:
     play(story())
 
 
+
+
+def test_the_lock_of_npus_names_the_pod_that_holds_it() -> None:
+    async def story(world: World) -> None:
+        await world.start(None, "a")
+        effect = Bind("uid-a", "default", "a", "n1", {}, (), lock=names.NODE_LOCK_HAMI)
+        taken, why = await NodeLocks(world.cluster, world.clock, random.Random(1)).take(effect)
+        assert (taken is not None, why) == (True, "")
+        node = await world.cluster.get(NODES, "n1")
+        assert node["metadata"]["annotations"][names.NODE_LOCK_HAMI].endswith(",default,a")
+        again, _ = await NodeLocks(world.cluster, world.clock, random.Random(1)).take(effect)
+        assert again is not None, "its own lock does not keep a pod away"
+
+    play(story)
