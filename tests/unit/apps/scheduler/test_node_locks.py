@@ -153,14 +153,13 @@ def test_a_quicker_scheduler_keeps_its_lock() -> None:
 
 
 def test_the_lock_of_npus_names_the_pod_that_holds_it() -> None:
-    async def story(world: World) -> None:
-        await world.start(None, "a")
-        effect = Bind("uid-a", "default", "a", "n1", {}, (), lock=names.NODE_LOCK_HAMI)
-        taken, why = await NodeLocks(world.cluster, world.clock, random.Random(1)).take(effect)
-        assert (taken is not None, why) == (True, "")
+    async def story() -> None:
+        world = await World(await memory_cluster(VirtualClock())).start(None, "a")
+        effect = Bind("uid-a", "default", "a", "n1", lock=names.NODE_LOCK_HAMI)
+        for _ in range(2):  # its own lock does not keep a pod away
+            taken, why = await NodeLocks(world.cluster, world.clock, random.Random(1)).take(effect)
+            assert (taken is not None, why) == (True, "")
         node = await world.cluster.get(NODES, "n1")
         assert node["metadata"]["annotations"][names.NODE_LOCK_HAMI].endswith(",default,a")
-        again, _ = await NodeLocks(world.cluster, world.clock, random.Random(1)).take(effect)
-        assert again is not None, "its own lock does not keep a pod away"
 
-    play(story)
+    play(story())
