@@ -78,7 +78,3 @@ def test_unknown_keys_are_warnings_with_the_nearest_right_word() -> None:
     assert "did you mean 'nvidia'?" in joined
     assert "did you mean 'defaultMemory'?" in joined
     assert "'defaultMem' is given twice" in joined
-
-
-def test_the_ascend_section_is_kept_for_its_reader() -> None:
-    assert parse_device_config("vnpus: [{chipName: 310P3}]").vnpus == [{"chipName": "310P3"}]
