@@ -7,8 +7,9 @@ from typing import Any
 
 from pumice.families.ascend_hami import AscendHami
 from pumice.families.settings import Settings
-from pumice.model.hardware.npu import NpuChip, shipped_chips
+from pumice.model.hardware.npu import NpuChip
 from pumice.wire.ascend_hami import RegisteredNpu, register_key, render_npu_register
+from pumice.wire.npu_config import shipped
 from pumice.wire.objects import Node, Pod, convert
 
 Json = dict[str, Any]
@@ -16,7 +17,7 @@ Json = dict[str, Any]
 
 def chip(name: str) -> NpuChip:
     """By the driver's name, as shipped."""
-    return next(chip for chip in shipped_chips() if chip.name == name)
+    return next(chip for chip in shipped().chips if chip.name == name)
 
 
 def npu_family(name: str = "310P3", policy: str = "", *, soft: bool = False) -> AscendHami:

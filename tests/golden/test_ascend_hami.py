@@ -9,9 +9,9 @@ from kit.device_world import TinyLedger
 from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_pod
 
 from pumice.families.protocol import Fit
-from pumice.model.hardware.npu import shipped_chips
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.node_lock import LockView, may_take, render_lock
+from pumice.wire.npu_config import shipped
 
 NOW = 1_700_000_000_000_000_000
 P310, B3 = chip("310P3"), chip("910B3")
@@ -61,7 +61,7 @@ def test_memory_is_cut_to_the_smallest_template_that_holds_it(name, asked, memor
 
 
 def test_a_card_takes_as_many_pods_as_it_has_smallest_slices():
-    counts = {found.word: found.shares for found in shipped_chips()}
+    counts = {found.word: found.shares for found in shipped().chips}
     assert counts == {"Ascend910A": 15, "Ascend910B2": 8, "Ascend910B3": 4, "Ascend910B4-1": 4, "Ascend910B4": 4,
                       "Ascend310P": 7, "Ascend910C": 4}  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.model.hardware.npu import NpuChip, Template, shipped_chips
 from pumice.model.units import INT32_MAX
+from pumice.wire import names
 from pumice.wire.nearest import nearest
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _TEMPLATE = {"memory": "memory", "aiCore": "cores", "aiCPU": "cpus"}
 
 def shipped() -> VnpuConfig:
     """What counts where no configuration says anything of NPUs."""
-    return VnpuConfig(shipped_chips())
+    return VnpuConfig(shipped_chips(names.HUAWEI))
 
 
 def read_vnpus(section: Any, lined: Lined, warnings: list[str]) -> VnpuConfig:

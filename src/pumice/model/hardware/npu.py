@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-HUAWEI = "huawei.com/"
-
 
 @dataclass(frozen=True, slots=True)
 class Template:
@@ -63,14 +61,15 @@ class NpuChip:
 
 
 @cache
-def shipped_chips() -> tuple[NpuChip, ...]:
-    """The chips that are known without a configuration, in the file's order."""
+def shipped_chips(prefix: str) -> tuple[NpuChip, ...]:
+    """The chips that are known without a configuration, in the file's order; ``prefix`` of the resources by which they are asked
+    for."""
     rows = tomllib.loads(resources.files(__package__).joinpath("npu.toml").read_text("utf-8"))
     return tuple(
         NpuChip(
             name, row["word"], row["memory"], row["capacity"], row["cores"], row["cpus"],
             tuple(Template(*template) for template in row["templates"]),
-            f"{HUAWEI}{row['word']}", f"{HUAWEI}{row['word']}-memory", f"{HUAWEI}{row['word']}-core",
+            f"{prefix}{row['word']}", f"{prefix}{row['word']}-memory", f"{prefix}{row['word']}-core",
         )
         for name, row in rows.items()
     )  # fmt: skip
