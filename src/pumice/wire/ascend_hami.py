@@ -28,16 +28,19 @@ PREDICATE_TIME = "predicate-time"
 COMMON_KEYS = (NODE, TIME, BIND_PHASE, BIND_TIME, PREDICATE_TIME)
 
 
+_HAMI = "hami.io/"
+
+
 def register_key(word: str) -> str:
     return f"{names.NODE_NPU_REGISTER}{word}"
 
 
 def to_allocate_key(word: str) -> str:
-    return f"hami.io/{word}-devices-to-allocate"
+    return f"{_HAMI}{word}-devices-to-allocate"
 
 
 def allocated_key(word: str) -> str:
-    return f"hami.io/{word}-devices-allocated"
+    return f"{_HAMI}{word}-devices-allocated"
 
 
 def runtime_key(word: str) -> str:
