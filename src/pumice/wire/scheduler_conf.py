@@ -59,8 +59,8 @@ PLUGIN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable", "pumice.*",
     ),
     "capacity": ("*",), "sla": ("sla-waiting-time",), "resourcequota": (), "usage": ("*",), "tdm": ("*",),
-    "task-topology": ("*",), "numaaware": ("*",), "cdp": (), "pdb": (), "rescheduling": ("*",), "extender": ("*",),
-    "nodegroup": ("strict", "enablePreferredOrder"),
+    "task-topology": ("task-topology.weight",), "numaaware": ("*",), "cdp": (), "pdb": (), "rescheduling": ("*",),
+    "extender": ("*",), "nodegroup": ("strict", "enablePreferredOrder"),
     "resource-strategy-fit": ("resourceStrategyFitWeight", "resources", "sra", "proportional"),
     "network-topology-aware": (
         "weight", "hypernode.binpack.cpu", "hypernode.binpack.memory", "hypernode.binpack.resources",

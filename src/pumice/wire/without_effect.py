@@ -107,7 +107,6 @@ ROWS: Final[tuple[Row, ...]] = (
         "resourcequota": "a gang starts although its namespace's ResourceQuota may not allow all of its pods",
         "usage": "nodes take pods by what is requested there, however loaded they are",
         "tdm": "pods are kept off revocable nodes at all hours",
-        "task-topology": "the roles of a job are placed without regard to each other",
         "numaaware": "pods are placed without regard to NUMA nodes; those that demand one wait",
         "cdp": "pods are not spared for their cooldown time",
         "pdb": "PodDisruptionBudgets are not asked",

@@ -21,6 +21,7 @@ from pumice.engine.plugins.priority import Priority
 from pumice.engine.plugins.proportion import Proportion
 from pumice.engine.plugins.resource_strategy_fit import ResourceStrategyFit
 from pumice.engine.plugins.sla import Sla
+from pumice.engine.plugins.task_topology import TaskTopology
 from pumice.engine.plugins.unserved import Unserved
 from pumice.families.protocol import Family
 from pumice.wire.device_config import DeviceConfig
@@ -30,7 +31,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
         Priority, Gang, Conformance, Drf, Predicates, Proportion, Capacity, NodeOrder, Binpack, Overcommit, DeviceShare, Sla,
-        NodeGroup, ResourceStrategyFit, NetworkTopologyAware,
+        NodeGroup, ResourceStrategyFit, NetworkTopologyAware, TaskTopology,
     )
 }  # fmt: skip
 
