@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONTROL_PLANE ?= embedded
+WORKERS ?= 2
 
 .PHONY: help setup native test check bench soak kube e2e demo clean
 
@@ -25,7 +26,7 @@ native: ## build libvgpu.so and the emulated machine's libraries
 	@$(MAKE) --no-print-directory -C native install
 
 test: setup ## run every test that needs no hardware; prints what was skipped and why
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 	@$(MAKE) --no-print-directory -C native test
 
 check: setup ## lint, types, import contract

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from kit.fake_cluster import FakeCluster
 from kit.machines import cards_of
 from kit.node_objects import NODE, container, gives, pod_object
-from kit.node_world import FakeKubelet, LittleCluster
+from kit.node_world import FakeKubelet, node_cluster
 from kit.results import save
 
 from benchmarks.report import median
@@ -44,7 +45,7 @@ CORES = 10
 class Node:
     """One node with its plugin; pods come and go, and every answer is compared with what the pod was given."""
 
-    def __init__(self, cluster: LittleCluster, stub: Any, uuids: Sequence[str], units: set[str], hook: Path) -> None:
+    def __init__(self, cluster: FakeCluster, stub: Any, uuids: Sequence[str], units: set[str], hook: Path) -> None:
         self.cluster, self.stub, self.uuids, self.hook = cluster, stub, uuids, hook
         self.free = units
         self.served: deque[tuple[str, list[str]]] = deque()
@@ -59,7 +60,7 @@ class Node:
             self.free |= set(ids)
         name, uuid, memory = f"pod-{number}", self.uuids[number % len(self.uuids)], 1000 + number
         pod = pod_object(name, gives(uuid, memory, CORES), container("train", 1, memory, CORES), time=1760000000 + number)
-        self.cluster.put("pods", pod)
+        self.cluster.put(pod)
 
         began = time.perf_counter()
         asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=sorted(self.free), allocation_size=1)
@@ -75,8 +76,7 @@ class Node:
         self.check(name, uuid, memory, ids, answer)
         self.free -= set(ids)
         self.served.append((name, ids))
-        self.cluster.objects["pods", name]["status"]["phase"] = "Running"
-        self.cluster.put("pods", self.cluster.objects["pods", name])
+        self.cluster.change("pods", name, {"status": {"phase": "Running"}})
 
     def check(self, name: str, uuid: str, memory: int, ids: list[str], answer: Any) -> None:
         assert len(ids) == 1, ids
@@ -95,8 +95,7 @@ class Node:
 async def measure(root: Path, cards: NvmlCards, pods: int) -> dict[str, Any]:
     """Start the plugin, wait for its list, and admit one pod after another."""
     (root / "lib.so").write_bytes(b"\x7fELF")
-    cluster, kubelet = LittleCluster(), FakeKubelet(root)
-    cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
+    cluster, kubelet = node_cluster(), FakeKubelet(root)
     settings = vgpu_plugin.Settings(
         NODE, device_plugin_dir=root, hook_path=root / "hook", lock_dir=root / "lock", library=root / "lib.so",
         node_config=root / "none.json",

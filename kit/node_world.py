@@ -1,119 +1,32 @@
-"""A small world for the plugin: an in-memory API server for one node, and a kubelet that speaks gRPC on a real socket."""
+"""A small world for a node's daemons: an API server that remembers, and a kubelet that speaks gRPC on a real socket.
+
+It is played in virtual time (``PATIENCE``): a plugin looks for something every second, so no jump is longer, and a call that
+gRPC's threads are slow with costs a few of them and not the minute after which anybody gives up.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import json
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from kit.fake_cluster import FakeCluster
+from kit.node_objects import NODE
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
-from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
+from pumice.ports.clock import Clock
+
+PATIENCE = 0.005
+"""Real seconds without any input after which time jumps."""
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    target = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        else:
-            target[key] = merge(target.get(key), value)
-    return target
-
-
-class FastClock(SystemClock):
-    """Time that passes fifty times as fast, for pauses of seconds."""
-
-    def monotonic(self) -> float:
-        return super().monotonic() * 50
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / 50)
-
-
-class LittleCluster:
-    """Objects by plural and name, with merge patches (refused when the uid differs) and watches."""
-
-    def __init__(self) -> None:
-        self.objects: dict[tuple[str, str], Json] = {}
-        self.patches: list[tuple[str, str, Any]] = []
-        self.events: list[Json] = []
-        self.refuse: list[ApiError] = []
-        self._queues: list[tuple[str, asyncio.Queue[WatchEvent]]] = []
-
-    def put(self, plural: str, obj: Json) -> None:
-        key = (plural, obj["metadata"]["name"])
-        kind = "MODIFIED" if key in self.objects else "ADDED"
-        self.objects[key] = copy.deepcopy(obj)
-        self._tell(plural, kind, obj)
-
-    def remove(self, plural: str, name: str) -> None:
-        self._tell(plural, "DELETED", self.objects.pop((plural, name)))
-
-    def notes(self, plural: str, name: str) -> dict[str, str]:
-        found: dict[str, str] = self.objects[plural, name]["metadata"].get("annotations", {})
-        return found
-
-    def _tell(self, plural: str, kind: Any, obj: Json) -> None:
-        for wanted, queue in self._queues:
-            if wanted == plural:
-                queue.put_nowait(WatchEvent(kind, json.dumps(obj).encode()))
-
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
-        try:
-            obj = self.objects[resource.plural, name]
-        except KeyError:
-            raise ApiError(404, "NotFound", f"{resource.plural} {name} not found") from None
-        if namespace and obj["metadata"].get("namespace", namespace) != namespace:
-            raise ApiError(404, "NotFound", f"{resource.plural} {name} not found")
-        return obj
-
-    async def list(self, resource: Resource, namespace: str = "", **_: str) -> Json:
-        return {"items": [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]}
-
-    async def create(self, resource: Resource, obj: Json, namespace: str = "", **_: str) -> Json:
-        self.events.append(obj)
-        return obj
-
-    async def update(self, resource: Resource, obj: Json, *, subresource: str = "") -> Json:
-        raise NotImplementedError
-
-    async def patch(self, resource: Resource, name: str, body: Any, namespace: str = "", *, subresource: str = "",
-                    kind: str = "merge", params: Mapping[str, str] | None = None) -> Json:  # fmt: skip
-        if self.refuse:
-            raise self.refuse.pop(0)
-        obj = await self.get(resource, name, namespace)
-        uid = body.get("metadata", {}).get("uid")
-        if uid and uid != obj["metadata"].get("uid"):
-            raise ApiError(409, "Conflict", "the UID in the precondition does not match")
-        self.patches.append((resource.plural, subresource, body))
-        self.put(resource.plural, merge(obj, body))
-        return self.objects[resource.plural, name]
-
-    async def delete(self, resource: Resource, name: str, namespace: str = "", **_: Any) -> Json:
-        raise NotImplementedError
-
-    async def bind(self, namespace: str, name: str, body: bytes) -> None:
-        raise NotImplementedError
-
-    async def watch(self, resource: Resource, namespace: str = "", **_: str) -> AsyncIterator[WatchEvent]:
-        queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
-        for (plural, _name), obj in self.objects.items():
-            if plural == resource.plural:
-                yield WatchEvent("ADDED", json.dumps(obj).encode())
-        self._queues.append((resource.plural, queue))
-        yield WatchEvent("SYNCED", b"")
-        while True:
-            yield await queue.get()
+def node_cluster(annotations: dict[str, str] | None = None, clock: Clock | None = None) -> FakeCluster:
+    """An API server that knows the node."""
+    cluster = FakeCluster(clock=clock)
+    cluster.put({"kind": "Node", "metadata": {"name": NODE, "annotations": annotations or {}}, "status": {}})
+    return cluster
 
 
 class FakeKubelet(rpc.RegistrationServicer):
@@ -159,7 +72,9 @@ class FakeKubelet(rpc.RegistrationServicer):
         self._stubs[request.resource_name] = stub
         if self.follows:
             self._tasks.append(asyncio.create_task(self._follow(request.resource_name, stub)))
-        self.registered.append(request.resource_name)
+        async with self._changed:
+            self.registered.append(request.resource_name)
+            self._changed.notify_all()
         return pb.Empty()
 
     async def _follow(self, resource: str, stub: Any) -> None:
@@ -168,7 +83,11 @@ class FakeKubelet(rpc.RegistrationServicer):
                 self.lists[resource] = {device.ID: device.health == "Healthy" for device in message.devices}
                 self._changed.notify_all()
 
-    async def until(self, resource: str, fits: Any, timeout: float = 60.0) -> dict[str, bool]:
+    async def until_registered(self, *resources: str, timeout: float = 120.0) -> None:
+        async with asyncio.timeout(timeout), self._changed:
+            await self._changed.wait_for(lambda: self.registered == [*resources])
+
+    async def until(self, resource: str, fits: Any, timeout: float = 120.0) -> dict[str, bool]:
         async with asyncio.timeout(timeout), self._changed:
             await self._changed.wait_for(lambda: resource in self.lists and fits(self.lists[resource]))
             return self.lists[resource]

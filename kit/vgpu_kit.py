@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kit import native_build
+from kit.native_build import NATIVE
 from pumice import machine
 
-ROOT = Path(__file__).resolve().parents[1]
-NATIVE = ROOT / "native"
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"
 CHILDREN = Path(__file__).parent / "vgpu_children"
@@ -25,11 +25,9 @@ MIB = 1 << 20
 DEVICES, SLOTS = 16, 1024
 
 
-@cache
 def build() -> None:
-    """Builds the library and the C programs; nothing to do takes a few milliseconds."""
-    done = subprocess.run(["make", "-s", "-C", str(NATIVE), "vgpu", "vgpu-programs"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    """Builds the library and the C programs."""
+    native_build.build("vgpu", "vgpu-programs")
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kit import native_build
+from kit.native_build import NATIVE
+
 from benchmarks.report import Goal
 from pumice import machine
 
-ROOT = Path(__file__).resolve().parents[2]
-NATIVE = ROOT / "native"
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"
 TESTS = NATIVE / "build/vgpu/tests"
@@ -50,8 +51,7 @@ class Figures:
 
 
 def build() -> None:
-    wanted = ("vgpu", "vgpu-programs", "build/vgpu/tests/test_memory", "build/vgpu/tests/test_fuzz")
-    subprocess.run(["make", "-s", "-C", NATIVE, *wanted], check=True)
+    native_build.build("vgpu", "vgpu-programs", "build/vgpu/tests/test_memory", "build/vgpu/tests/test_fuzz")
 
 
 def make_machines(folder: Path) -> None:

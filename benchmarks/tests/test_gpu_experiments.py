@@ -11,7 +11,8 @@ import pytest
 from benchmarks.native import gpu
 from benchmarks.native.experiments import cuda, kernels, plot, rig, roles_memory, shares
 from benchmarks.native.experiments.catalogue import EXPERIMENTS
-from kit.vgpu_kit import NATIVE, build
+from kit.native_build import NATIVE
+from kit.vgpu_kit import build
 
 from pumice.cli.burn import SPIN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from kit.history.registry import DAEMON, ENGINE, Op, View, kind, patch
-from kit.history.store import Store
+from kit.object_store import Store
 
 HELD = "volcano.sh/vgpu-ids-new"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kit.history.engine_door import EngineDoor
 from kit.history.registry import Op
-from kit.history.store import Json, merged
+from kit.object_store import Json, merged
 from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Placer

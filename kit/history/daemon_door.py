@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 from kit.history.door import Door
-from kit.history.fake_api import NO_ANSWER, FakeApi, Fault
+from kit.history.failing_api import NO_ANSWER, FailingApi, Fault
 from kit.history.registry import DAEMON, Op
-from kit.history.store import Json, merged
 from kit.kube_rules import Cluster
+from kit.object_store import Json, merged
 from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.wire.names import SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
@@ -45,7 +45,7 @@ class DaemonDoor(Door):
     def __init__(self, conf: str, dice: Random) -> None:
         super().__init__(conf, dice)
         self.clock = SteppingClock()
-        self.api = FakeApi(self.store, self.clock, Random(dice.random()))
+        self.api = FailingApi(self.store, self.clock, Random(dice.random()))
         self.api.bindings, self.api.failed, self.api.deleted = self._decided, self._failed, self.checker.deleted
         self.calm_from = self.arrived = self.changed = 0.0
         self.decided: dict[str, tuple[str, float]] = {}

@@ -7,7 +7,7 @@ from random import Random
 
 from kit.checker import Checker
 from kit.history.registry import Op
-from kit.history.store import Json, Store
+from kit.object_store import Json, Store
 
 
 class Door(ABC):

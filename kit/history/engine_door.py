@@ -12,8 +12,8 @@ import msgspec
 
 from kit.history.door import Door
 from kit.history.registry import ENGINE, Op
-from kit.history.store import Json, merged
 from kit.kube_rules import Cluster
+from kit.object_store import Json, merged
 from pumice.apps.scheduler.informers import Informers
 from pumice.engine.effects import Bind, Effect, GroupStatus, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine

@@ -7,7 +7,7 @@ from typing import Any
 
 from kit import objects
 from kit.history.registry import Op, View, create, delete, kind, patch, terminate
-from kit.history.store import Json
+from kit.object_store import Json
 
 APPS, SPACES, ZONES = ("a", "b", "c"), ("default", "other"), ("x", "y")
 ZONE, HOST = "zone", "kubernetes.io/hostname"

@@ -7,7 +7,7 @@ from random import Random
 from kit import objects
 from kit.history.pods import HOST, SPACES, ZONE, ZONES
 from kit.history.registry import Op, View, anew, create, delete, kind, patch
-from kit.history.store import Json
+from kit.object_store import Json
 
 NODES = ("n0", "n1", "n2", "n3")
 QUEUES = ("q1", "q2", "q3")

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kit.native_build import NATIVE, build
 
-NATIVE = Path(__file__).resolve().parents[2] / "native"
 PROGRAMS = sorted(path.stem for path in (NATIVE / "machine/tests").glob("test_*.c"))
 
 
@@ -16,9 +16,7 @@ PROGRAMS = sorted(path.stem for path in (NATIVE / "machine/tests").glob("test_*.
 def built() -> Path:
     if not shutil.which("make") or not shutil.which("cc"):
         pytest.skip("no C compiler")
-    targets = [f"build/machine/tests/{name}" for name in PROGRAMS]
-    done = subprocess.run(["make", "-s", "-C", str(NATIVE), *targets], capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
+    build(*(f"build/machine/tests/{name}" for name in PROGRAMS))
     return NATIVE / "build/machine/tests"
 
 

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from kit.vgpu_kit import LIBRARY, MIB, NATIVE, PROGRAMS, Container, build, hooks, patch_region, read_region
+from kit.native_build import NATIVE
+from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, hooks, patch_region, read_region
 from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_talk import Holder
 

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kit.vgpu_kit import NATIVE, PROGRAMS, Container, build
+from kit.native_build import NATIVE, build
+from kit.vgpu_kit import PROGRAMS, Container
 
 from pumice import machine
 
@@ -17,10 +18,7 @@ TESTS = NATIVE / "build/vgpu/tests"
 
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
-    build()
-    targets = ["build/vgpu/tests/test_memory", "build/vgpu/tests/test_fuzz"]
-    done = subprocess.run(["make", "-s", "-C", str(NATIVE), *targets], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    build("vgpu", "vgpu-programs", "build/vgpu/tests/test_memory", "build/vgpu/tests/test_fuzz")
 
 
 def test_ten_thousand_kills_lose_no_byte_and_leave_no_lock(tmp_path: Path) -> None:

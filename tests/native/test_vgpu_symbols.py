@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit.vgpu_kit import LIBRARY, NATIVE, PROGRAMS, Container, build, hooks
+from kit.native_build import NATIVE
+from kit.vgpu_kit import LIBRARY, PROGRAMS, Container, build, hooks
 
 from pumice import machine
 

@@ -16,10 +16,12 @@ from typing import Any
 
 import grpc
 import pytest
+from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE, gives, pod_object
-from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
+from kit.node_world import PATIENCE, FakeKubelet, node_cluster
 from kit.toy_brand import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
 from kit.toy_brand_node import SLICE, ToyCards, toy
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import vgpu_plugin
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
@@ -37,7 +39,7 @@ def toy_pod(name: str, assigned: dict[str, int]) -> dict[str, Any]:
 class World:
     """One node with two toy cards; what it serves is in ``settings`` and ``brands``."""
 
-    cluster: LittleCluster
+    cluster: FakeCluster
     kubelet: FakeKubelet
     cards: ToyCards
     root: Path
@@ -48,7 +50,7 @@ class World:
         stop, ready = asyncio.Event(), asyncio.Event()
         settings = PluginSettings(NODE, device_plugin_dir=self.root, booking_dirs=())
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(run_plugins(settings, toy(self.cards), *others, cluster=self.cluster, clock=FastClock(),
+            tasks.create_task(run_plugins(settings, toy(self.cards), *others, cluster=self.cluster, clock=VirtualClock(),
                                           dice=random.Random(1), stop=stop, ready=ready))  # fmt: skip
             async with asyncio.timeout(60):
                 await ready.wait()
@@ -57,7 +59,7 @@ class World:
 
     def vgpus(self) -> Brand:
         settings = vgpu_plugin.Settings(NODE, hook_path=self.root / "hook", lock_dir=self.root / "lock")
-        return vgpu_plugin.vgpu(settings, cluster=self.cluster, clock=FastClock(), dice=random.Random(1),
+        return vgpu_plugin.vgpu(settings, cluster=self.cluster, clock=VirtualClock(), dice=random.Random(1),
                                 cards=ToyCards({GPU: 16 << 30}))  # fmt: skip
 
 
@@ -65,8 +67,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
     async def play() -> None:
         with tempfile.TemporaryDirectory(prefix="pumice") as folder:
             root = Path(folder)
-            world = World(LittleCluster(), FakeKubelet(root), ToyCards({"toy-0": 4 * SLICE, "toy-1": 8 * SLICE}), root)
-            world.cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
+            world = World(node_cluster(), FakeKubelet(root), ToyCards({"toy-0": 4 * SLICE, "toy-1": 8 * SLICE}), root)
             await world.kubelet.start()
             try:
                 await test(world)
@@ -74,7 +75,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
                 await world.kubelet.stop()
 
     def run() -> None:
-        asyncio.run(play())
+        run_virtually(play(), PATIENCE)
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
@@ -86,14 +87,12 @@ async def test_the_node_advertises_a_brand_and_hands_it_out_as_its_allocator_say
         assert world.kubelet.registered == [RESOURCE]
         assert len(await world.kubelet.until(RESOURCE, lambda units: all(units.values()))) == 12
         assert world.cluster.notes("nodes", NODE)[CARDS] == "toy-0=4,toy-1=8"
-        node = world.cluster.objects["nodes", NODE]
-        node["metadata"]["annotations"][LOCK] = "2026-08-20T10:00:00Z"
-        world.cluster.put("nodes", node)
-        world.cluster.put("pods", toy_pod("p", {"toy-1": 3}))
+        world.cluster.change("nodes", NODE, {"metadata": {"annotations": {LOCK: "2026-08-20T10:00:00Z"}}})
+        world.cluster.put(toy_pod("p", {"toy-1": 3}))
         answer = await world.kubelet.allocate(RESOURCE, 3, ["toy-0-0", "toy-0-1", "toy-0-2"])
         assert dict(answer.envs) == {"TOY_CARDS": "toy-1"}
         assert world.cluster.notes("pods", "p")[SERVED] == "true"
-        await until(lambda: LOCK not in world.cluster.notes("nodes", NODE))
+        await world.cluster.until(lambda: LOCK not in world.cluster.notes("nodes", NODE))
 
 
 @in_a_world
@@ -101,7 +100,7 @@ async def test_a_call_that_a_brand_cannot_answer_is_refused_with_its_reason(worl
     async with world.serving():
         with pytest.raises(grpc.aio.AioRpcError, match=f"no pod of this node waits for 2 of {RESOURCE}"):
             await world.kubelet.allocate(RESOURCE, 2, ["toy-0-0", "toy-0-1"])
-        world.cluster.put("pods", toy_pod("p", {"toy-7": 1}))
+        world.cluster.put(toy_pod("p", {"toy-7": 1}))
         with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: this node has no card toy-7"):
             await world.kubelet.allocate(RESOURCE, 1, ["toy-0-0"])
         told = [(event["source"]["component"], event["reason"], event["message"]) for event in world.cluster.events]
@@ -113,7 +112,7 @@ async def test_a_card_of_any_brand_that_falls_sick_is_told_to_the_kubelet_and_on
     async with world.serving():
         world.cards.broken.add("toy-0")
         await world.kubelet.until(RESOURCE, lambda units: sum(units.values()) == 8)
-        await until(lambda: world.cluster.notes("nodes", NODE)[CARDS] == "toy-1=8")
+        await world.cluster.until(lambda: world.cluster.notes("nodes", NODE)[CARDS] == "toy-1=8")
 
 
 @in_a_world
@@ -121,7 +120,7 @@ async def test_one_process_serves_two_brands_on_one_machine(world):
     async with world.serving(world.vgpus()):
         assert sorted(world.kubelet.registered) == [RESOURCE, names.VGPU_NUMBER]
         await world.kubelet.until(names.VGPU_NUMBER, lambda units: len(units) == 10)
-        world.cluster.put("pods", toy_pod("toys", {"toy-0": 1}))
-        world.cluster.put("pods", pod_object("gpus", gives(GPU)))
+        world.cluster.put(toy_pod("toys", {"toy-0": 1}))
+        world.cluster.put(pod_object("gpus", gives(GPU)))
         answers = [await world.kubelet.allocate(names.VGPU_NUMBER, 1), await world.kubelet.allocate(RESOURCE, 1, ["toy-1-0"])]
         assert [answers[0].envs["NVIDIA_VISIBLE_DEVICES"], answers[1].envs["TOY_CARDS"]] == [GPU, "toy-0"]

@@ -160,21 +160,21 @@ def test_it_can_be_switched_off(tmp_path):
 def test_a_changed_configmap_is_followed_and_a_broken_one_is_not(tmp_path):
     def configmap(text: str) -> dict[str, object]:
         meta = {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"}
-        return {"metadata": meta, "data": {names.DEVICE_CONFIG_KEY: text}}
+        return {"kind": "ConfigMap", "metadata": meta, "data": {names.DEVICE_CONFIG_KEY: text}}
 
     async def look(page, cluster):
         async def limits() -> list[float]:
             return [value for _, value in samples(await page()).get("vGPU_device_memory_limit_in_bytes", [])]
 
         (unit,) = await limits()
-        cluster.put("configmaps", configmap("nvidia:\n  gpuMemoryFactor: 10\n"))
+        cluster.put(configmap("nvidia:\n  gpuMemoryFactor: 10\n"))
         async with asyncio.timeout(60):
             while await limits() != [10 * unit]:
                 pass
         for broken in ("nvidia: 3", "{"):
-            cluster.put("configmaps", configmap(broken))
+            cluster.put(configmap(broken))
             assert await limits() == [10 * unit]
-        cluster.put("configmaps", configmap("nvidia:\n  gpuMemoryFactor: 2\n"))
+        cluster.put(configmap("nvidia:\n  gpuMemoryFactor: 2\n"))
         async with asyncio.timeout(60):
             while await limits() != [2 * unit]:
                 pass

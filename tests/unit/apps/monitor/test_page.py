@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from kit.machines import Programs, cards_of
 from kit.node_objects import NODE, A, B, container, gives, pod_object, two_cards
-from kit.node_world import LittleCluster, until
+from kit.node_world import node_cluster, until
 from kit.region_files import Proc, region_bytes, write
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -32,10 +32,9 @@ def play(tmp_path, test, *pods, at_work=lambda machine: None, notes=None, **sett
     """``at_work``: what happened on the machine before the page is asked for; ``notes``: the node's annotations."""
 
     async def run(cards) -> None:
-        cluster = LittleCluster()
-        cluster.put("nodes", {"metadata": {"name": NODE, "annotations": notes or {}}})
+        cluster = node_cluster(notes)
         for pod in pods:
-            cluster.put("pods", pod)
+            cluster.put(pod)
         stop, ready = asyncio.Event(), asyncio.Event()
         given = replace(monitor.Settings(NODE, hook_path=tmp_path, address="127.0.0.1", port=0), **settings)
         port = asyncio.get_running_loop().create_future()
@@ -150,7 +149,7 @@ def test_a_broken_region_is_counted_and_harms_nobody_else(tmp_path):
 
 def test_an_address_that_is_not_ours_is_one_line(tmp_path):
     settings = monitor.Settings(NODE, hook_path=tmp_path, address="192.0.2.1", port=0)
-    running = monitor.run(settings, cluster=LittleCluster(), clock=FixedClock(), dice=random.Random(1),
+    running = monitor.run(settings, cluster=node_cluster(), clock=FixedClock(), dice=random.Random(1),
                           stop=asyncio.Event())
     with pytest.raises(BadInput, match=r"monitor: cannot listen on 192\.0\.2\.1"):
         asyncio.run(running)

@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import pytest
 from kit.node_objects import NODE, A, B, gives, pod_object
-from kit.node_world import until
 from tests.unit.apps.node.test_vgpu_plugin import NUMBER, in_a_world
 
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
@@ -49,16 +48,16 @@ async def test_a_plugin_that_starts_later_leaves_a_card_that_a_program_holds_unt
             assert {id.rsplit("-", 1)[0] for id, healthy in devices.items() if healthy} == {B}
             register = world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER]
             assert f"{A},10,32768,NVIDIA-Tesla V100-SXM2-32GB,false," in register
-            assert world.cluster.objects["nodes", NODE]["status"]["capacity"][names.VGPU_MEMORY] == "32768"
-            world.cluster.put("pods", pod_object("p", gives(A)))
+            assert world.cluster.found("nodes", NODE)["status"]["capacity"][names.VGPU_MEMORY] == "32768"
+            world.cluster.put(pod_object("p", gives(A)))
             why = rf"held by `pumice run`: r1 \(pid {program.pid}, 3000 MiB, 40 % of the cores\)"
             with pytest.raises(grpc.aio.AioRpcError, match=why):
                 await world.kubelet.allocate(NUMBER, 1, [f"{A}-0"])
             program.kill()
             program.wait()
             await world.kubelet.until(NUMBER, lambda d: len(d) == 20 and all(d.values()))
-            await until(lambda: ",false," not in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
-            await until(lambda: world.cluster.events[-1]["reason"] == "CardRecovered")
+            await world.cluster.until(lambda: ",false," not in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
+            await world.cluster.until(lambda: world.cluster.events[-1]["reason"] == "CardRecovered")
             (told,) = [event for event in world.cluster.events if event["reason"] == "CardUnhealthy"]
             assert f"card {A}: held by `pumice run`: r1 (pid {program.pid}" in told["message"]
     finally:
@@ -74,7 +73,7 @@ async def test_a_program_that_booked_while_the_plugin_started_is_seen(world):
             await world.kubelet.until(NUMBER, lambda d: len(d) == 20 and all(d.values()))
             book(world.root / "run", world.cards.facts(), program.pid, B)
             await world.kubelet.until(NUMBER, lambda d: not any(healthy for id, healthy in d.items() if id.startswith(B)))
-            await until(lambda: any("held by `pumice run`" in event["message"] for event in world.cluster.events))
+            await world.cluster.until(lambda: any("held by `pumice run`" in event["message"] for event in world.cluster.events))
     finally:
         program.kill()
         program.wait()

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from kit.fake_cluster import refusing
 from kit.machines import cards_of
 from kit.node_objects import NODE, card, pod, pod_object, units_of
-from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
+from kit.node_world import PATIENCE, FakeKubelet, node_cluster
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.apps.node import gpushare_plugin
@@ -171,18 +173,17 @@ def test_what_the_vgpu_plugin_left_is_taken_away_once_it_is_gone():
 async def legacy_world(model, **changes):
     with tempfile.TemporaryDirectory(prefix="pumice") as folder, cards_of(model) as (machine, cards):
         root = Path(folder)
-        cluster, kubelet = LittleCluster(), FakeKubelet(root)
-        cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {"gpu": "2026-08-20T10:00:00Z"}}, "status": {}})
+        cluster, kubelet = node_cluster({"gpu": "2026-08-20T10:00:00Z"}), FakeKubelet(root)
         await kubelet.start()
         stop, ready = asyncio.Event(), asyncio.Event()
         settings = replace(gpushare_plugin.Settings(NODE, device_plugin_dir=root), **changes)
         task = asyncio.create_task(
-            gpushare_plugin.run(settings, cluster=cluster, clock=FastClock(), dice=random.Random(1), stop=stop,
+            gpushare_plugin.run(settings, cluster=cluster, clock=VirtualClock(), dice=random.Random(1), stop=stop,
                                 ready=ready, cards=cards)
         )  # fmt: skip
         waiter = asyncio.create_task(ready.wait())
         try:
-            await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=60)
+            await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=120)
             if task.done():
                 task.result()
             yield cluster, kubelet, machine
@@ -198,9 +199,9 @@ def test_two_pods_share_a_card_as_the_guide_shows():
         async with legacy_world("2xGeForce-GTX-1080-Ti") as (cluster, kubelet, machine):
             devices = await kubelet.until(names.GPU_MEMORY, lambda d: len(d) == 22356)
             assert all(devices.values())
-            assert cluster.objects["nodes", NODE]["status"]["capacity"] == {names.GPU_NUMBER: "2"}
+            assert cluster.found("nodes", NODE)["status"]["capacity"] == {names.GPU_NUMBER: "2"}
             for name in ("gpu-pod1", "gpu-pod2"):
-                cluster.put("pods", pod_object(name, None, asks("cuda-container", 1024), annotations=notes("0")))
+                cluster.put(pod_object(name, None, asks("cuda-container", 1024), annotations=notes("0")))
                 answer = await kubelet.allocate(names.GPU_MEMORY, 1024, [f"0-{i}" for i in range(1024)])
                 assert dict(answer.envs) == {
                     "VOLCANO_GPU_MEMORY_TOTAL": "11178",
@@ -208,28 +209,28 @@ def test_two_pods_share_a_card_as_the_guide_shows():
                     "NVIDIA_VISIBLE_DEVICES": "0",
                 }
                 assert cluster.notes("pods", name)[ASSIGNED] == "true"
-            await until(lambda: "gpu" not in cluster.notes("nodes", NODE))
+            await cluster.until(lambda: "gpu" not in cluster.notes("nodes", NODE))
             with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 1024"):
                 await kubelet.allocate(names.GPU_MEMORY, 1024, [f"1-{i}" for i in range(1024)])
             machine.set_fault(FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0))  # so it stays sick
             machine.raise_xid(1, 79)
-            await until(lambda: cluster.notes("nodes", NODE).get(names.NODE_GPU_UNHEALTHY_IDS) == "1")
+            await cluster.until(lambda: cluster.notes("nodes", NODE).get(names.NODE_GPU_UNHEALTHY_IDS) == "1")
             await kubelet.until(names.GPU_MEMORY, lambda d: sum(d.values()) == 11178)
 
-    asyncio.run(play())
+    run_virtually(play(), PATIENCE)
 
 
 def test_a_pod_that_cannot_be_marked_is_refused_and_told_of():
     async def play():
         async with legacy_world("2xGeForce-GTX-1080-Ti", legacy=Legacy("number")) as (cluster, kubelet, _):
             await kubelet.until(names.GPU_NUMBER, lambda d: len(d) == 2)
-            cluster.put("pods", pod_object("p", None, asks("c", 1, names.GPU_NUMBER), annotations=notes("0")))
-            cluster.refuse.append(ApiError(403, "Forbidden", "pods is forbidden"))
+            cluster.put(pod_object("p", None, asks("c", 1, names.GPU_NUMBER), annotations=notes("0")))
+            cluster.gate = refusing(ApiError(403, "Forbidden", "pods is forbidden"), times=1)
             with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: its annotations could not be written"):
                 await kubelet.allocate(names.GPU_NUMBER, 1, ["any"])
             assert [event["reason"] for event in cluster.events] == ["GPUAllocationFailed"]
 
-    asyncio.run(play())
+    run_virtually(play(), PATIENCE)
 
 
 def test_a_list_that_the_kubelet_would_drop_names_the_factor_to_set():
@@ -238,4 +239,4 @@ def test_a_list_that_the_kubelet_would_drop_names_the_factor_to_set():
             pass
 
     with pytest.raises(BadInput, match=r"takes 4194304; set --gpu-memory-factor to at least 4"):
-        asyncio.run(play())
+        run_virtually(play(), PATIENCE)

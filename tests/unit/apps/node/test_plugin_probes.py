@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from kit.machines import cards_of
 from kit.node_objects import NODE, two_cards
-from kit.node_world import FakeKubelet, FastClock, LittleCluster
+from kit.node_world import PATIENCE, FakeKubelet, node_cluster
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import gpushare_plugin, vgpu_plugin
 from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages
@@ -39,7 +40,7 @@ async def ask(port: int, path: str) -> tuple[int, str]:
 
 async def until(port: int, path: str, code: int) -> str:
     """The page's text once it has this code."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             try:
                 status, text = await ask(port, path)
@@ -47,17 +48,18 @@ async def until(port: int, path: str, code: int) -> str:
                 status, text = 0, ""
             if status == code:
                 return text
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
 
 
 @asynccontextmanager
 async def running(plugin: Settings, root: Path, cards: Any, **more: Any) -> AsyncIterator[tuple[int, FakeKubelet]]:
     """A plugin that serves its probes on a port, and the kubelet beside it."""
-    cluster, kubelet, port, stop = LittleCluster(), FakeKubelet(root), free_port(), asyncio.Event()
-    cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
+    cluster, kubelet, port, stop = node_cluster(), FakeKubelet(root), free_port(), asyncio.Event()
     await kubelet.start()
     run, settings = plugin(root, health_address="127.0.0.1", health_port=port, **more)
-    task = asyncio.create_task(run(settings, cluster=cluster, clock=FastClock(), dice=random.Random(7), stop=stop, cards=cards))
+    task = asyncio.create_task(
+        run(settings, cluster=cluster, clock=VirtualClock(), dice=random.Random(7), stop=stop, cards=cards)
+    )
     try:
         yield port, kubelet
     finally:
@@ -80,7 +82,7 @@ def test_a_plugin_is_ready_while_the_kubelet_knows_its_cards(plugin: Settings) -
             await until(port, "/readyz", 200)
 
     with cards_of(two_cards()) as (_, cards), tempfile.TemporaryDirectory(prefix="pumice") as folder:
-        asyncio.run(act(Path(folder), cards))
+        run_virtually(act(Path(folder), cards), PATIENCE)
 
 
 @pytest.mark.parametrize("plugin", [vgpu, gpushare])
@@ -91,7 +93,7 @@ def test_a_plugin_that_waits_for_a_driver_is_well_so_that_no_kubelet_ends_it_aga
             assert await ask(port, "/healthz") == (200, "ok")
 
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:
-        asyncio.run(act(Path(folder)))
+        run_virtually(act(Path(folder)), PATIENCE)
 
 
 def test_a_driver_that_no_longer_answers_is_not_well() -> None:

@@ -13,9 +13,11 @@ from typing import Any
 
 import grpc
 import pytest
+from kit.fake_cluster import FakeCluster, refusing
 from kit.machines import cards_of
 from kit.node_objects import NODE, A, B, container, gives, pod_object, two_cards
-from kit.node_world import FakeKubelet, FastClock, LittleCluster, until
+from kit.node_world import PATIENCE, FakeKubelet, node_cluster, until
+from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node import vgpu_plugin
@@ -30,7 +32,7 @@ CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "
 
 @dataclass
 class World:
-    cluster: LittleCluster
+    cluster: FakeCluster
     kubelet: FakeKubelet
     machine: Machine
     cards: NvmlCards
@@ -42,12 +44,12 @@ class World:
         stop, ready = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(
             vgpu_plugin.run(
-                replace(self.settings, **changes), cluster=self.cluster, clock=FastClock(), dice=random.Random(7),
+                replace(self.settings, **changes), cluster=self.cluster, clock=VirtualClock(), dice=random.Random(7),
                 stop=stop, ready=ready, cards=self.cards,
             )
         )  # fmt: skip
         waiter = asyncio.create_task(ready.wait())
-        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=120)
         waiter.cancel()
         try:
             if task.done():
@@ -65,10 +67,8 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
             root = Path(folder)
             (root / "plugins").mkdir()
             (root / "lib.so").write_bytes(b"\x7fELF first")
-            cluster = LittleCluster()
-            cluster.put("nodes", {"metadata": {"name": NODE, "annotations": {}}, "status": {}})
             world = World(
-                cluster, FakeKubelet(root / "plugins"), machine, cards,
+                node_cluster(), FakeKubelet(root / "plugins"), machine, cards,
                 vgpu_plugin.Settings(
                     NODE, device_plugin_dir=root / "plugins", hook_path=root / "hook", lock_dir=root / "lock",
                     library=root / "lib.so", node_config=root / "none.json",
@@ -82,7 +82,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
 
     def run() -> None:
         with cards_of(two_cards()) as (machine, cards):
-            asyncio.run(play(machine, cards))
+            run_virtually(play(machine, cards), PATIENCE)
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
@@ -98,7 +98,7 @@ async def test_the_kubelet_and_the_node_object_learn_of_the_cards(world):
         notes = world.cluster.notes("nodes", NODE)
         assert notes[names.NODE_VGPU_REGISTER].startswith(f"{A},10,32768,NVIDIA-Tesla V100-SXM2-32GB,true,hami-core:")
         assert notes[names.NODE_VGPU_HANDSHAKE].startswith("Reported ")
-        status = world.cluster.objects["nodes", NODE]["status"]
+        status = world.cluster.found("nodes", NODE)["status"]
         assert status["capacity"] == status["allocatable"] == {names.VGPU_MEMORY: "65536", names.VGPU_CORES: "200"}
         assert (world.root / "hook/libvgpu.so").read_bytes() == b"\x7fELF first"
         assert (world.root / "hook/ld.so.preload").read_text() == "/usr/local/vgpu/libvgpu.so"
@@ -108,10 +108,8 @@ async def test_the_kubelet_and_the_node_object_learn_of_the_cards(world):
 async def test_a_pod_gets_what_the_scheduler_wrote(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        node = world.cluster.objects["nodes", NODE]
-        node["metadata"]["annotations"]["hamivgpu"] = "2026-08-20T10:00:00Z"
-        world.cluster.put("nodes", node)
-        world.cluster.put("pods", pod_object("p", gives(B), uid="u1"))
+        world.cluster.change("nodes", NODE, {"metadata": {"annotations": {"hamivgpu": "2026-08-20T10:00:00Z"}}})
+        world.cluster.put(pod_object("p", gives(B), uid="u1"))
         answer = await world.kubelet.allocate(NUMBER, 1)
         assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == B
         assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
@@ -123,7 +121,7 @@ async def test_a_pod_gets_what_the_scheduler_wrote(world):
         assert notes[names.BIND_PHASE] == "success"
         assert notes[names.VGPU_TIME] == "18446744073709551615"
         assert notes[names.DEVICES_TO_ALLOCATE] == ""
-        await until(lambda: "hamivgpu" not in world.cluster.notes("nodes", NODE))
+        await world.cluster.until(lambda: "hamivgpu" not in world.cluster.notes("nodes", NODE))
 
 
 @in_a_world
@@ -134,33 +132,32 @@ async def test_what_was_handed_out_stands_on_the_node_whatever_is_written_on_the
 
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        world.cluster.put("pods", pod_object("p", gives(B), uid="u1"))
+        world.cluster.put(pod_object("p", gives(B), uid="u1"))
         await world.kubelet.allocate(NUMBER, 1)
-        await until(lambda: said() == {"u1": gives(B)})
-    emptied = world.cluster.objects["pods", "p"]
-    emptied["metadata"]["annotations"][names.VGPU_IDS] = ""
-    emptied["status"]["phase"] = "Running"
+        await world.cluster.until(lambda: said() == {"u1": gives(B)})
+    emptied = {"metadata": {"annotations": {names.VGPU_IDS: ""}}, "status": {"phase": "Running"}}
+    world.cluster.change("pods", "p", emptied)
     async with world.plugin():
         assert said() == {"u1": gives(B)}
-        world.cluster.put("pods", pod_object("q", gives(A), uid="u2"))
+        world.cluster.put(pod_object("q", gives(A), uid="u2"))
         await world.kubelet.allocate(NUMBER, 1)
-        await until(lambda: said() == {"u1": gives(B), "u2": gives(A)})
+        await world.cluster.until(lambda: said() == {"u1": gives(B), "u2": gives(A)})
         world.cluster.remove("pods", "p")
-        await until(lambda: said() == {"u2": gives(A)})
+        await world.cluster.until(lambda: said() == {"u2": gives(A)})
 
 
 @in_a_world
 async def test_a_card_whose_pod_is_just_leaving_is_waited_for_and_one_whose_pod_stays_is_refused(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        world.cluster.put("pods", pod_object("p", gives(B, 20000, 60), uid="u1"))
+        world.cluster.put(pod_object("p", gives(B, 20000, 60), uid="u1"))
         await world.kubelet.allocate(NUMBER, 1)
-        world.cluster.put("pods", pod_object("q", gives(B, 20000, 60), uid="u2"))
+        world.cluster.put(pod_object("q", gives(B, 20000, 60), uid="u2"))
         call = asyncio.create_task(world.kubelet.allocate(NUMBER, 1, [f"{B}-5"]))
         await asyncio.sleep(0.01)
         world.cluster.remove("pods", "p")
         assert (await call).envs["NVIDIA_VISIBLE_DEVICES"] == B
-        world.cluster.put("pods", pod_object("r", gives(B, 20000, 60), uid="u3"))
+        world.cluster.put(pod_object("r", gives(B, 20000, 60), uid="u3"))
         with pytest.raises(grpc.aio.AioRpcError, match=r"pod ns1/r: card .* and with what ns1/q holds it would be 40000"):
             await world.kubelet.allocate(NUMBER, 1, [f"{B}-6"])
 
@@ -171,7 +168,7 @@ async def test_a_binding_that_arrives_after_the_call_is_waited_for(world):
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         call = asyncio.create_task(world.kubelet.allocate(NUMBER, 1, [f"{A}-0"]))
         await asyncio.sleep(0)
-        world.cluster.put("pods", pod_object("late", gives(A)))
+        world.cluster.put(pod_object("late", gives(A)))
         assert (await call).envs["NVIDIA_VISIBLE_DEVICES"] == A
 
 
@@ -179,7 +176,7 @@ async def test_a_binding_that_arrives_after_the_call_is_waited_for(world):
 async def test_a_call_without_a_pod_is_refused_and_no_pod_is_touched(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        world.cluster.put("pods", pod_object("p", gives(A)))
+        world.cluster.put(pod_object("p", gives(A)))
         before = len(world.cluster.patches)
         with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 2 vGPUs"):
             await world.kubelet.allocate(NUMBER, 2)
@@ -190,9 +187,8 @@ async def test_a_call_without_a_pod_is_refused_and_no_pod_is_touched(world):
 async def test_a_pod_that_cannot_be_patched_is_failed_with_the_reason(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        world.cluster.put("pods", pod_object("p", gives(A), uid="u1"))
-        await until(lambda: True)
-        world.cluster.refuse = [ApiError(500, "InternalError", "etcd is away")] * 3
+        world.cluster.put(pod_object("p", gives(A), uid="u1"))
+        world.cluster.gate = refusing(ApiError(500, "InternalError", "etcd is away"), times=3)
         with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: its annotations could not be written"):
             await world.kubelet.allocate(NUMBER, 1)
         assert world.cluster.notes("pods", "p")[names.BIND_PHASE] == "failed"
@@ -206,14 +202,14 @@ async def test_a_kubelet_that_starts_again_is_registered_with_again(world):
         await world.kubelet.stop()
         await world.kubelet.start()
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        world.cluster.put("pods", pod_object("p", gives(A)))
+        world.cluster.put(pod_object("p", gives(A)))
         assert (await world.kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == A
     assert world.kubelet.registered == [NUMBER, NUMBER]
 
 
 @in_a_world
 async def test_a_kubelet_that_was_killed_before_it_wrote_the_answer_down_gets_it_again(world):
-    world.cluster.put("pods", pod_object("p", gives(B), uid="u1"))
+    world.cluster.put(pod_object("p", gives(B), uid="u1"))
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         first = await world.kubelet.allocate(NUMBER, 1, [f"{B}-0"])
@@ -232,13 +228,13 @@ async def test_the_end_of_the_stream_means_register_again(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         world.kubelet._tasks[0].cancel()
-        await until(lambda: world.kubelet.registered == [NUMBER, NUMBER])
+        await world.kubelet.until_registered(NUMBER, NUMBER)
 
 
 @in_a_world
 async def test_a_kubelet_that_dies_between_its_answer_and_its_stream_is_registered_with_again(world):
     async def come_back() -> None:
-        await until(lambda: world.kubelet.registered == [NUMBER])
+        await world.kubelet.until_registered(NUMBER)
         world.kubelet.follows = True
 
     world.kubelet.follows = False
@@ -254,7 +250,7 @@ async def test_a_plugin_that_ends_and_takes_our_socket_along_leaves_the_node_to_
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         (world.root / "plugins/nvidia-vgpu-number.sock").unlink()  # what another plugin of this resource does at its end
-        await until(lambda: world.kubelet.registered == [NUMBER, NUMBER])
+        await world.kubelet.until_registered(NUMBER, NUMBER)
         assert (world.root / "plugins/nvidia-vgpu-number.sock").exists()
 
 
@@ -275,6 +271,9 @@ async def test_a_kubelet_that_comes_later_is_found(world):
 
 @in_a_world
 async def test_a_sick_card_is_told_to_everybody_and_recovers(world):
+    def memory() -> str:
+        return world.cluster.found("nodes", NODE)["status"]["allocatable"][names.VGPU_MEMORY]
+
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         world.machine.set_fault(CANNOT_BE_FOUND)
@@ -282,37 +281,37 @@ async def test_a_sick_card_is_told_to_everybody_and_recovers(world):
         world.machine.raise_xid(1, 31)  # an error of a program, not of the card
         devices = await world.kubelet.until(NUMBER, lambda d: not all(d.values()))
         assert {unit for unit, healthy in devices.items() if not healthy} == {f"{A}-{i}" for i in range(10)}
-        await until(lambda: ",false," in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
-        assert world.cluster.objects["nodes", NODE]["status"]["allocatable"][names.VGPU_MEMORY] == "32768"
-        world.cluster.put("pods", pod_object("p", gives(A)))
+        await world.cluster.until(lambda: ",false," in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
+        await world.cluster.until(lambda: memory() == "32768")
+        world.cluster.put(pod_object("p", gives(A)))
         with pytest.raises(grpc.aio.AioRpcError, match=f"card {A} takes no pods: Xid 79"):
             await world.kubelet.allocate(NUMBER, 1)
         world.machine.clear_faults()
         await world.kubelet.until(NUMBER, lambda d: all(d.values()))
-        await until(lambda: ",false," not in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
-        await until(lambda: world.cluster.objects["nodes", NODE]["status"]["allocatable"][names.VGPU_MEMORY] == "65536")
-        await until(lambda: world.cluster.events[-1]["reason"] == "CardRecovered")
+        await world.cluster.until(lambda: ",false," not in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
+        await world.cluster.until(lambda: memory() == "65536")
+        await world.cluster.until(lambda: world.cluster.events[-1]["reason"] == "CardRecovered")
 
 
 @in_a_world
 async def test_a_card_that_falls_sick_while_another_ones_event_is_written_is_told_too(world):
-    written, create = asyncio.Event(), world.cluster.create
+    written = asyncio.Event()
 
-    async def create_late(*arguments: Any, **more: Any) -> Any:
-        await written.wait()
-        return await create(*arguments, **more)
+    async def events_are_late(verb: str, path: str) -> None:
+        if path.endswith("/events"):
+            await written.wait()
 
     def advertised() -> str:
         return world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER]
 
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
-        world.cluster.create = create_late
+        world.cluster.gate = events_are_late
         world.machine.set_fault(CANNOT_BE_FOUND)
         world.machine.raise_xid(0, 79)
         await world.kubelet.until(NUMBER, lambda d: sum(d.values()) == 10)
         world.machine.raise_xid(1, 79)
-        await until(lambda: advertised().count(",false,") == 2)
+        await world.cluster.until(lambda: advertised().count(",false,") == 2)
         written.set()
         await world.kubelet.until(NUMBER, lambda d: not any(d.values()))
 
@@ -320,7 +319,7 @@ async def test_a_card_that_falls_sick_while_another_ones_event_is_written_is_tol
 @in_a_world
 async def test_a_plugin_killed_between_two_containers_goes_on_where_it_was(world):
     both = pod_object("p", f"{gives(A)};{gives(B)}", container("a", 1), container("b", 1))
-    world.cluster.put("pods", both)
+    world.cluster.put(both)
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         assert (await world.kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == A
@@ -334,13 +333,11 @@ async def test_a_plugin_killed_between_two_containers_goes_on_where_it_was(world
 
 @in_a_world
 async def test_a_pod_left_behind_by_a_killed_plugin_is_marked_at_the_start(world):
-    world.cluster.put("pods", pod_object("p", gives(A), phase="Failed"))
-    node = world.cluster.objects["nodes", NODE]
-    node["metadata"]["annotations"]["hamivgpu"] = "2026-08-20T10:00:00Z"
-    world.cluster.put("nodes", node)
+    world.cluster.put(pod_object("p", gives(A), phase="Failed"))
+    world.cluster.change("nodes", NODE, {"metadata": {"annotations": {"hamivgpu": "2026-08-20T10:00:00Z"}}})
     async with world.plugin():
-        await until(lambda: world.cluster.notes("pods", "p")[names.BIND_PHASE] == "failed")
-        await until(lambda: "hamivgpu" not in world.cluster.notes("nodes", NODE))
+        await world.cluster.until(lambda: world.cluster.notes("pods", "p")[names.BIND_PHASE] == "failed")
+        await world.cluster.until(lambda: "hamivgpu" not in world.cluster.notes("nodes", NODE))
         assert world.cluster.notes("pods", "p")[names.VGPU_IDS] == gives(A)
 
 
@@ -349,11 +346,11 @@ async def test_upstreams_way_lists_a_device_per_unit_unless_the_list_is_too_long
     async with world.plugin(advertise="devices"):
         await world.kubelet.until(names.VGPU_CORES, lambda d: len(d) == 200)
         assert names.VGPU_MEMORY not in world.kubelet.registered
-        assert "capacity" not in world.cluster.objects["nodes", NODE]["status"]
+        assert "capacity" not in world.cluster.found("nodes", NODE)["status"]
     world.kubelet.registered.clear()
     config = {"nvidia": {"gpuMemoryFactor": 2}}
-    world.cluster.put("configmaps", {
-        "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"},
+    world.cluster.put({
+        "kind": "ConfigMap", "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"},
         "data": {names.DEVICE_CONFIG_KEY: str(config)},
     })  # fmt: skip
     async with world.plugin(advertise="devices"):
@@ -381,8 +378,8 @@ async def test_a_library_in_use_is_replaced_by_a_new_file(world):
 
 @in_a_world
 async def test_a_config_map_that_cannot_be_meant_is_one_line(world):
-    world.cluster.put("configmaps", {
-        "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"},
+    world.cluster.put({
+        "kind": "ConfigMap", "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"},
         "data": {names.DEVICE_CONFIG_KEY: "nvidia:\n  deviceSplitCount: many\n"},
     })  # fmt: skip
     with pytest.raises(BadInput, match=r"ConfigMap kube-system/volcano-vgpu-device-config: line 2: nvidia.deviceSplit"):

@@ -8,26 +8,21 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE, pod_object
-from kit.node_world import LittleCluster, until
+from kit.node_world import until
 
 from pumice.apps.service.own_node import OwnNode
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import ApiError, Json, Resource
 
 
-class SlowLists(LittleCluster):
-    """Answers a list with what was there when it was asked for, once ``answer`` is set. Versions count up."""
+class SlowLists(FakeCluster):
+    """Answers a list with what was there when it was asked for, once ``answer`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked, self.answer = asyncio.Event(), asyncio.Event()
-        self._version = 0
-
-    def put(self, plural: str, obj: Json) -> None:
-        self._version += 1
-        obj["metadata"]["resourceVersion"] = str(self._version)
-        super().put(plural, obj)
 
     async def list(self, resource: Resource, namespace: str = "", **more: str) -> Json:
         found = await super().list(resource, namespace, **more)
@@ -37,7 +32,7 @@ class SlowLists(LittleCluster):
 
 
 @contextlib.asynccontextmanager
-async def own_node(cluster: LittleCluster) -> AsyncIterator[OwnNode]:
+async def own_node(cluster: FakeCluster) -> AsyncIterator[OwnNode]:
     own = OwnNode(cluster, NODE, clock=SystemClock(), dice=random.Random(7), component="test")
     tasks = [asyncio.create_task(task) for task in own.tasks()]
     try:
@@ -47,6 +42,11 @@ async def own_node(cluster: LittleCluster) -> AsyncIterator[OwnNode]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def no_watch(verb: str, path: str) -> None:
+    if verb == "WATCH":
+        raise ApiError(0, "Unreachable", "connection refused")
 
 
 def known(own: OwnNode) -> dict[str, Any]:
@@ -62,12 +62,12 @@ def pod(name: str, word: str) -> Json:
 def test_a_list_that_comes_later_than_the_watch_takes_nothing_back():
     async def story() -> None:
         cluster = SlowLists()
-        cluster.put("pods", pod("changes", "old"))
-        cluster.put("pods", pod("goes", "old"))
+        cluster.put(pod("changes", "old"))
+        cluster.put(pod("goes", "old"))
         async with own_node(cluster) as own:
             asking = asyncio.create_task(own.relist())
             await cluster.asked.wait()
-            cluster.put("pods", pod("changes", "new"))
+            cluster.put(pod("changes", "new"))
             cluster.remove("pods", "goes")
             await until(lambda: known(own) == {"changes": "new"})
             cluster.answer.set()
@@ -81,8 +81,9 @@ def test_a_list_that_is_ahead_of_the_watch_is_taken():
     async def story() -> None:
         cluster = SlowLists()
         async with own_node(cluster) as own:
-            cluster._queues.clear()  # the watch is behind
-            cluster.put("pods", pod("new", "word"))
+            cluster.gate = no_watch
+            cluster.hang_up()
+            cluster.put(pod("new", "word"))
             cluster.answer.set()
             await own.relist()
             assert known(own) == {"new": "word"}

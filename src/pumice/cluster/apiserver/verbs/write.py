@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.bodies import decode_body, encode
-from pumice.cluster.apiserver.errors import ApiFailure, bad_request, invalid, required, unsupported_media_type
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request, invalid, invalid_value, required, unsupported_media_type
 from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.patch.apply import apply
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
@@ -70,6 +70,9 @@ def patch(call: Call, subresource: str = "") -> Response:
     if not isinstance(patched, dict):
         raise bad_request("the patch leaves no object")
     value = from_version(kind, call.objects.parse(kind, patched, options))
+    uid = value["metadata"].get("uid")
+    if uid and uid != stored.value()["metadata"].get("uid"):  # an update of another object is a conflict instead
+        raise invalid(kind.group, kind.kind, target.name, [invalid_value("metadata.uid", uid, "field is immutable")])
     if not value["metadata"].get("resourceVersion"):
         value["metadata"]["resourceVersion"] = str(stored.revision)
     return call.show(call.objects.update(kind, target.namespace, target.name, value, options, subresource))

@@ -37,11 +37,20 @@ class Store:
 
     def create(self, obj: Json) -> Json | None:
         """Store a new object under a new uid; None when the name is taken."""
-        key, table = self.key(obj), self.tables[obj["kind"]]
-        if key in table:
+        if self.key(obj) in self.tables[obj["kind"]]:
             return None
         meta = {"creationTimestamp": "2026-01-01T00:00:00Z", **obj["metadata"], "uid": f"uid-{self.version + 1}"}
         return self._put("ADDED", {**obj, "metadata": meta})
+
+    def put(self, obj: Json) -> Json:
+        """Store an object as it is written, its uid too. Another one of its name makes way."""
+        kind, key = obj["kind"], self.key(obj)
+        old = self.tables[kind].get(key, {}).get("metadata", {}).get("uid")
+        uid = obj["metadata"].get("uid") or old or f"uid-{self.version + 1}"
+        if old not in (None, uid):
+            self.delete(kind, key)
+            old = None
+        return self._put("MODIFIED" if old else "ADDED", {**obj, "metadata": {**obj["metadata"], "uid": uid}})
 
     def patch(self, kind: str, key: str, patch: Json) -> Json | None:
         old = self.tables[kind].get(key)
