@@ -19,6 +19,7 @@ from kit.native_build import NATIVE
 from benchmarks.report import Goal
 from pumice import machine
 
+ROOT = NATIVE.parent
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"
 TESTS = NATIVE / "build/vgpu/tests"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.bodies import decode_body, encode
-from pumice.cluster.apiserver.errors import ApiFailure, bad_request, invalid, invalid_value, required, unsupported_media_type
+from pumice.cluster.apiserver.errors import (
+    ApiFailure,
+    bad_request,
+    invalid,
+    invalid_value,
+    required,
+    unsupported_media_type,
+)
 from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.patch.apply import apply
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
