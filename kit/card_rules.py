@@ -1,5 +1,5 @@
 """Which cards a node offers, what pods hold of them, and whether one more pod may: read from annotations and limits alone;
-nothing of Pumice is imported here on purpose.
+nothing of Pumice is imported here on purpose. The functions are about vGPUs; ``legacy_card_rules`` says it of another sharing.
 
 Cards that are shared by HAMi-core are judged exactly (shares, memory, cores, a card for itself); of MIG slices only that no
 slot is held twice and that one card is cut in one way.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from kit.kube_rules import quantity
 
@@ -115,14 +115,41 @@ def wants(pod: Json) -> list[Want]:
     return found
 
 
-def may_hold(pod: Json, cards: Mapping[str, Card]) -> bool | None:
+class Sharing(Protocol):
+    """One way of sharing cards. A scheduler is told which one."""
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """What a pod asks for by it."""
+
+    def cards_of(self, node: Json) -> dict[str, Card]: ...
+
+    def wants(self, pod: Json) -> list[Want]: ...
+
+    def assignment(self, pod: Json) -> str: ...
+
+
+class Vgpu:
+    """The sharing that this file is about."""
+
+    resources = (NUMBER, MEMORY, PERCENT, CORES)
+
+    def cards_of(self, node: Json) -> dict[str, Card]:
+        return cards_of(node)
+
+    def wants(self, pod: Json) -> list[Want]:
+        return wants(pod)
+
+    def assignment(self, pod: Json) -> str:
+        text: str = pod["metadata"].get("annotations", {}).get(HELD, "")
+        return text
+
+
+def may_hold(asked: list[Want], cards: Mapping[str, Card]) -> bool | None:
     """Whether some choice of shared cards serves all containers; None when only a MIG card might, which is not judged here."""
-    asked = wants(pod)
     if not asked:
         return True
     open_ = [card for card in cards.values() if not card.mig]
-    if pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode") == "mig":
-        return None
     if _search(asked, open_):
         return True
     return None if any(card.mig for card in cards.values()) else False
@@ -148,9 +175,9 @@ def _choices(want: Want, number: int, cards: list[Card], begin: int) -> Iterator
             yield from _choices(want, number - 1, [*cards[:at], charged, *cards[at + 1 :]], at + 1)
 
 
-def books(nodes: Iterable[Json], held: Iterable[tuple[str, str]]) -> dict[str, dict[str, Card]]:
+def books(sharing: Sharing, nodes: Iterable[Json], held: Iterable[tuple[str, str]]) -> dict[str, dict[str, Card]]:
     """The cards of every node with what is held of them; ``held`` gives (node, assignment) of each placed pod."""
-    found = {node["metadata"]["name"]: cards_of(node) for node in nodes}
+    found = {node["metadata"]["name"]: sharing.cards_of(node) for node in nodes}
     by_node: dict[str, list[str]] = defaultdict(list)
     for node, text in held:
         by_node[node].append(text)

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from kit import card_rules, kube_rules
-from kit.card_rules import HELD, Card
+from kit.card_rules import Card, Sharing, Vgpu
 from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, quantity, requests
 from kit.queue_rules import Queues, group_key, members
 
@@ -39,11 +39,12 @@ class Complaint:
 @dataclass
 class Checker:
     """``proportion``: the configuration shares the cluster between queues; ``gangs``: pods of a PodGroup stand or fall together.
-    ``ours``: the scheduler's name."""
+    ``ours``: the scheduler's name; ``sharing``: which cards it gives out."""
 
     proportion: bool = True
     gangs: bool = True
     ours: str = "volcano"
+    sharing: Sharing = field(default_factory=Vgpu)
     complaints: list[Complaint] = field(default_factory=list)
     granted: dict[str, str] = field(default_factory=dict)
     """Uid to the assignment that came with the Binding: what the pod's containers hold, whatever is written over it since."""
@@ -65,15 +66,24 @@ class Checker:
 
     def books(self, cluster: Cluster) -> dict[str, dict[str, Card]]:
         held = ((node, self.held(pod)) for node, pods in cluster.placed.items() for pod in pods)
-        return card_rules.books(cluster.nodes.values(), held)
+        return card_rules.books(self.sharing, cluster.nodes.values(), held)
 
     def held(self, pod: Json) -> str:
-        written: str = pod["metadata"].get("annotations", {}).get(HELD, "")
-        return self.granted.get(pod["metadata"]["uid"], written)
+        known = self.granted.get(pod["metadata"]["uid"])
+        return self.sharing.assignment(pod) if known is None else known
+
+    def _unserved(self, pod: Json) -> list[str]:
+        """What it asks for that nobody here gives out: parts of cards by another sharing, and claims."""
+        asked = {name for c in pod["spec"].get("containers", ()) for name in c.get("resources", {}).get("limits", {})}
+        cards = (name for name in asked if name.startswith(("volcano.sh/vgpu-", "volcano.sh/gpu-")))
+        other = sorted(set(cards) - {*self.sharing.resources})
+        return [*other, *(["resource claims"] if pod["spec"].get("resourceClaims") else [])]
 
     def placed(self, pod: Json, node: str, annotations: Mapping[str, str], seen: Cluster) -> None:
         """A Binding was decided on the cluster as ``seen``, which has it afterwards."""
-        key, assignment = key_of(pod), annotations.get(HELD, "")
+        key, placed = key_of(pod), {**pod, "metadata": {**pod["metadata"], "annotations": {
+            **pod["metadata"].get("annotations", {}), **annotations}}}  # fmt: skip
+        assignment = self.sharing.assignment(placed)
         reasons = seen.forbids(pod, node)
         room = [r for r in reasons if r.startswith("too little")]
         if room:
@@ -82,9 +92,9 @@ class Checker:
             self.complain("forbidden", f"{key} was bound to {node}: {', '.join(r for r in reasons if r not in room)}")
         if pod["spec"].get("schedulingGates"):
             self.complain("forbidden", f"{key} was bound though it is gated")
-        if pod["spec"].get("resourceClaims"):
-            self.complain("forbidden", f"{key} was bound though nobody allocates its resource claims")
-        asked = card_rules.wants(pod)
+        for name in self._unserved(pod):
+            self.complain("forbidden", f"{key} was bound though nobody gives out {name}")
+        asked = self.sharing.wants(pod)
         if asked and node in seen.nodes:
             cards = self.books(seen).get(node, {})
             named = card_rules.charge(cards, assignment)
@@ -94,8 +104,7 @@ class Checker:
                 for text in cards[uuid].over():
                     self.complain("over", f"{key} was bound to {node}: {text}")
         self.granted[pod["metadata"]["uid"]] = assignment
-        seen.bind({**pod, "metadata": {**pod["metadata"], "annotations": {**pod["metadata"].get("annotations", {}),
-                                                                          **annotations}}}, node)  # fmt: skip
+        seen.bind(placed, node)
         if any(queue["spec"].get("capability") for queue in seen.tables.get("Queue", {}).values()):
             standing = (other for pods in seen.placed.values() for other in pods)
             queues = Queues(seen.tables, standing, lambda other: self._charged(other, 0, slot=0, there=seen.nodes), self.ours)
@@ -139,15 +148,17 @@ class Checker:
         pending = [p for p in tables["Pod"].values() if self._waits(p, now)]
         gangs = [key for key, group in tables.get("PodGroup", {}).items() if group["spec"].get("minMember", 0) > 1
                  and any(self._waits(p, 0.0) for p in grouped[key])]  # fmt: skip
-        if gangs and any(leaving(p) for pods in cluster.placed.values() for p in pods):
+        hoping = any(leaving(p) for pods in cluster.placed.values() for p in pods)
+        if gangs and hoping:
             return  # a gang that stands on what is being released keeps its part from the others
         if not pending:
             return
         books = self.books(cluster)
         largest = max((card.total for cards in books.values() for card in cards.values()), default=0)
-        queues = Queues(tables, tables["Pod"].values(), lambda pod: self._charged(pod, largest), self.ours)
+        queues = Queues(tables, tables["Pod"].values(), lambda pod: self._charged(pod, largest), self.ours,
+                        hoping=hoping)  # fmt: skip
         for pod in pending:
-            if self.unclear and card_rules.wants(pod):
+            if self.unclear and self.sharing.wants(pod):
                 continue
             group = tables.get("PodGroup", {}).get(group_key(pod))
             if (group_key(pod) and group is None) or not self._queue_lets(pod, group, queues, cluster, largest):
@@ -164,7 +175,7 @@ class Checker:
         spec = pod["spec"]
         return (not spec.get("nodeName") and spec.get("schedulerName") == self.ours and not spec.get("schedulingGates")
                 and not leaving(pod) and not done(pod) and self.slow.get(pod["metadata"]["uid"], 0.0) <= now
-                and not spec.get("resourceClaims"))  # fmt: skip
+                and not self._unserved(pod))  # fmt: skip
 
     def _missing(self, group: Json, members: list[Json]) -> int | None:
         """How many pods like this one the gang still needs at once; None where that cannot be told. One: it stands."""
@@ -179,24 +190,30 @@ class Checker:
             return None
         first = waiting[0]
         lonely = not (first["spec"].get("affinity") or first["spec"].get("topologySpreadConstraints"))
-        small = sum(want.number for want in card_rules.wants(first)) <= 1
+        small = sum(want.number for want in self.sharing.wants(first)) <= 1
         return least - len(standing) if lonely and small else None
 
     def _room(self, pod: Json, node: str, cluster: Cluster, books: Mapping[str, Mapping[str, Card]], most: int) -> int:
         """How many pods like this one the node takes, up to ``most``."""
         if most == 1:
-            return int(not cluster.forbids(pod, node) and card_rules.may_hold(pod, books[node]) is True)
+            return int(not cluster.forbids(pod, node) and self._may_hold(pod, books[node]))
         mine = Cluster(cluster.tables)
         cards = {uuid: Card(c.uuid, c.limit, c.total, c.healthy, c.mig, c.shares, c.memory, c.cores)
                  for uuid, c in books[node].items()}  # fmt: skip
         for number in range(most):
-            if mine.forbids(pod, node) or card_rules.may_hold(pod, cards) is not True:
+            if mine.forbids(pod, node) or not self._may_hold(pod, cards):
                 return number
-            for want in card_rules.wants(pod):
+            for want in self.sharing.wants(pod):
                 card = next(c for c in cards.values() if c.takes(want.of(c), want.cores))
                 card.shares, card.memory, card.cores = card.shares + 1, card.memory + want.of(card), card.cores + want.cores
             mine.bind(pod, node)
         return most
+
+    def _may_hold(self, pod: Json, cards: Mapping[str, Card]) -> bool:
+        """Whether that is certain; of MIG slots it never is."""
+        if pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode") == "mig":
+            return not self.sharing.wants(pod)
+        return card_rules.may_hold(self.sharing.wants(pod), cards) is True
 
     # -- queues -------------------------------------------------------------------------------------------------
 
@@ -209,7 +226,7 @@ class Checker:
             return False
         need = max(1, group["spec"].get("minMember", 1) if group is not None else 1)
         mine = {what: need * value for what, value in self._charged(pod, largest).items()}
-        if queues.capped(name, mine):
+        if queues.capped(name, mine, already=queues.hoping):
             return False
         if not self.proportion:
             return True
@@ -218,9 +235,9 @@ class Checker:
             for what, value in node.get("status", {}).get("allocatable", {}).items():
                 total[what] += quantity(value)
         if len(queues.busy) == 1:
-            return all(queues.allocated[name][what] + value + queues.guaranteed(what, but=name) <= total[what]
-                       for what, value in mine.items())  # fmt: skip
-        if any(want.percent for other in cluster.tables["Pod"].values() for want in card_rules.wants(other)):
+            return all(queues.allocated[name][what] + value * (not queues.hoping) + queues.guaranteed(what, but=name)
+                       <= total[what] for what, value in mine.items())  # fmt: skip
+        if any(want.percent for other in cluster.tables["Pod"].values() for want in self.sharing.wants(other)):
             return False  # what whole cards will come to is not written anywhere
         return all(value + queues.guaranteed(what) <= total[what]
                    for what, value in queues.asked.items() if ordinary(what) or total[what])  # fmt: skip
@@ -231,7 +248,7 @@ class Checker:
         """What its queue pays for the pod; for a whole card what it turned out to be, at most the ``largest`` that is there, and
         for a MIG slot at most ``slot``. On a node that is not ``there`` nobody need know what it was."""
         amounts = requests(pod)
-        wants = card_rules.wants(pod)
+        wants = self.sharing.wants(pod) if card_rules.MEMORY in self.sharing.resources else []
         node = pod["spec"].get("nodeName")
         held = list(card_rules.pieces(self.held(pod))) if node and (there is None or node in there) else []
         if not wants:

@@ -35,12 +35,17 @@ def members(tables: Tables) -> dict[str, list[Json]]:
 
 
 class Queues:
-    """The queues at one moment. ``charged`` says what a queue pays for a pod, ``pods`` are those that count."""
+    """The queues at one moment. ``charged`` says what a queue pays for a pod, ``pods`` are those that count. ``hoping``: a pod is
+    leaving somewhere, and what it holds may have been promised to any that waits: those count as well."""
 
-    def __init__(self, tables: Tables, pods: Iterable[Json], charged: Callable[[Json], Mapping[str, Any]], ours: str) -> None:
+    def __init__(
+        self, tables: Tables, pods: Iterable[Json], charged: Callable[[Json], Mapping[str, Any]], ours: str, *,
+        hoping: bool = False,
+    ) -> None:  # fmt: skip
+        self.hoping = hoping
         self.queues, self.groups, self.members = tables.get("Queue", {}), tables.get("PodGroup", {}), members(tables)
         self.allocated: dict[str, Amounts] = defaultdict(Counter)
-        """What is placed, by the queue of its job."""
+        """What is placed, or hopes to be, by the queue of its job."""
         self.asked: Amounts = Counter()
         """What is placed and what waits, of all queues."""
         self.busy: set[str] = set()
@@ -50,7 +55,7 @@ class Queues:
             name, amounts = self.of(pod), charged(pod)
             self.busy.add(name)
             self.asked.update(amounts)
-            if pod["spec"].get("nodeName") and not leaving(pod):
+            if (pod["spec"].get("nodeName") or hoping) and not leaving(pod):
                 self.allocated[name].update(amounts)
 
     def of(self, pod: Json) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
+from kit.card_rules import HELD
 from kit.history.registry import DAEMON, ENGINE, Op, View, kind, patch
+from kit.legacy_card_rules import INDEX
 from kit.object_store import Store
-
-HELD = "volcano.sh/vgpu-ids-new"
 
 
 @kind("time passes", 8)
@@ -49,10 +49,12 @@ def refused(view: View, dice: Random) -> list[Op]:
 
 @kind("an owner empties the assignment of a running pod", 1)
 def emptied(view: View, dice: Random) -> list[Op] | None:
-    found = [p for p in view.live(bound=True) if p["status"]["phase"] == "Running" and p["metadata"]["annotations"].get(HELD)]
-    if not found:
+    told = [(p, key) for p in view.live(bound=True) for key in (HELD, INDEX)
+            if p["status"]["phase"] == "Running" and p["metadata"]["annotations"].get(key)]  # fmt: skip
+    if not told:
         return None
-    return [{**patch(dice.choice(found), {"metadata": {"annotations": {HELD: ""}}}), "if": "bound", "doubt": ""}]
+    pod, key = dice.choice(told)
+    return [{**patch(pod, {"metadata": {"annotations": {key: ""}}}), "if": "bound", "doubt": ""}]
 
 
 @kind("an owner forges an assignment", 1)

@@ -16,6 +16,7 @@ from pumice.engine.placing.placer import Placer
 from pumice.engine.state.jobs import Status
 from pumice.engine.state.ledger import Hold
 from pumice.engine.state.state import State
+from pumice.engine.state.tasks import Task
 from pumice.model.cards import Grant
 
 HOLDING = (Status.BINDING, Status.BOUND, Status.RUNNING, Status.UNKNOWN)
@@ -81,6 +82,8 @@ class BooksDoor(EngineDoor):
     def _the_books_equal_rebuilt_ones(self, mine: State) -> None:
         if any(_lost(mine, held.node, grant) for held in mine.ledger.holdings.values() for grant in held.grants):
             return  # what is held of cards that are gone is remembered
+        if any(_outlives(mine, task) for task in mine.tasks.values()):
+            return  # and so is what its queue pays for them
         theirs = self._rebuilt().state
         again = theirs.ledger.fingerprint()
         for part, value in mine.ledger.fingerprint().items():
@@ -130,6 +133,12 @@ def _lost(state: State, node: str, grant: Grant) -> bool:
     devices = state.ledger.books[grant.family].nodes.get(node)
     uuids = {card.uuid for card in devices.inventory.cards} if devices is not None else set()
     return any(piece.uuid not in uuids for pieces in grant.containers for piece in pieces)
+
+
+def _outlives(state: State, task: Task) -> bool:
+    """Whether its queue is charged for cards that nobody shows any more."""
+    held = state.ledger.holdings.get(task.uid)
+    return task.charged is not None and not (held and any(grant.pieces for grant in held.grants))
 
 
 def _sums(state: State) -> dict[str, Any]:

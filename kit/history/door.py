@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from random import Random
 
+from kit.card_rules import Sharing, Vgpu
 from kit.checker import Checker
 from kit.history.registry import Op
+from kit.legacy_card_rules import Legacy
 from kit.object_store import Json, Store
+
+VGPU_ENABLE = "deviceshare.VGPUEnable: true"
 
 
 class Door(ABC):
@@ -20,7 +24,8 @@ class Door(ABC):
     def __init__(self, conf: str, dice: Random) -> None:
         self.conf, self.dice = conf, dice
         self.store = Store()
-        self.checker = Checker(proportion="name: proportion" in conf, gangs="name: gang" in conf)
+        sharing: Sharing = Vgpu() if VGPU_ENABLE in conf else Legacy("GPUNumberEnable: true" in conf)
+        self.checker = Checker(proportion="name: proportion" in conf, gangs="name: gang" in conf, sharing=sharing)
 
     async def begin(self) -> None:
         """The first objects are there."""

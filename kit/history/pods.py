@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -17,6 +18,20 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"mib": 3000}, {"mib": 5000, "cores": 60}, {"cards": 2, "mib": 2000}, {"cards": 1}, {"mib": 1000, "cores": 100},
     {"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "3"}, {"cpu": "500m", "mib": 2000}, {},
 )  # fmt: skip
+LEGACY: tuple[dict[str, Any], ...] = (
+    {"limits": {"volcano.sh/gpu-memory": "3000"}}, {"limits": {"volcano.sh/gpu-memory": "5000"}},
+    {"limits": {"volcano.sh/gpu-number": "1"}}, {"limits": {"volcano.sh/gpu-number": "2"}},
+)  # fmt: skip
+
+
+def _shape(view: View, dice: Random, shapes: Sequence[dict[str, Any]] = SHAPES) -> dict[str, Any]:
+    """Amounts of one container: by the sharing of this cluster, rarely by another."""
+    legacy = [shape for shape in LEGACY if not shape["limits"].keys().isdisjoint(view.sharing)]
+    if dice.random() < 0.02:
+        return dice.choice((*LEGACY, SHAPES[0]))
+    if legacy and dice.random() < 0.6:
+        return dice.choice(legacy)
+    return dice.choice([shape for shape in shapes if not legacy or not shape.keys() & {"mib", "cards"}])
 
 
 def _selector(dice: Random) -> Json:
@@ -71,7 +86,7 @@ def make(view: View, dice: Random, name: str, space: str, **more: Any) -> Json:
     if dice.random() < 0.3:
         labels["tier"] = "front"
     pod = objects.pod(name, namespace=space, labels=labels, priority=dice.choice((None, None, None, 5, 9)),
-                      **dice.choice(SHAPES), **_spec(view, dice), **more)  # fmt: skip
+                      **_shape(view, dice), **_spec(view, dice), **more)  # fmt: skip
     del pod["metadata"]["uid"]
     _enrich(view, dice, pod)
     return pod
@@ -86,7 +101,7 @@ def _enrich(view: View, dice: Random, pod: Json) -> None:
     if dice.random() < 0.12:
         shapes = SHAPES[5:8] if "several containers with cards" in view.without else SHAPES
         for number in range(dice.choice((1, 2))):
-            other = objects.pod("x", **dice.choice(shapes))["spec"]["containers"][0]
+            other = objects.pod("x", **_shape(view, dice, shapes))["spec"]["containers"][0]
             containers.append({**other, "name": f"c{number}"})
     if dice.random() < 0.06:
         init = objects.pod("x", cpu=dice.choice(("1", "3")))["spec"]["containers"][0]

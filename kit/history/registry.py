@@ -11,7 +11,7 @@ create, patch, delete and terminate objects; wait; and what befalls the schedule
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -23,10 +23,11 @@ ENGINE, DAEMON = "engine", "daemon"
 
 
 class View:
-    """What a step may look at. ``without``: what pods must not have, and kinds of steps that do not happen."""
+    """What a step may look at. ``without``: what pods must not have, and kinds of steps that do not happen. ``sharing``: the
+    resources by which the scheduler gives out cards."""
 
-    def __init__(self, store: Store, without: frozenset[str] = frozenset()) -> None:
-        self.tables, self.without = store.tables, without
+    def __init__(self, store: Store, without: frozenset[str] = frozenset(), sharing: Sequence[str] = ()) -> None:
+        self.tables, self.without, self.sharing = store.tables, without, sharing
         self._store = store
 
     def fresh(self, prefix: str) -> str:

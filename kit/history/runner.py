@@ -11,7 +11,7 @@ from typing import Any
 
 from kit.checker import Complaint
 from kit.history import befalls, pods, world  # noqa: F401  (they register their kinds)
-from kit.history.door import Door
+from kit.history.door import VGPU_ENABLE, Door
 from kit.history.registry import KINDS, Op, View
 from pumice.cluster.first_objects import SCHEDULER_CONF
 
@@ -23,6 +23,8 @@ CONFS = {
     "no gangs": SCHEDULER_CONF.replace("  - name: gang\n", ""),
     "no shares": SCHEDULER_CONF.replace("  - name: proportion\n", ""),
     "spread": SCHEDULER_CONF.replace("SchedulePolicy: binpack", "SchedulePolicy: spread"),
+    "legacy parts of cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUSharingEnable: true"),
+    "legacy whole cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUNumberEnable: true"),
     "filters": 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
                "  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n",
 }  # fmt: skip
@@ -77,9 +79,9 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str])
     kinds = [k for name, k in KINDS.items() if door.name in k.doors and name not in without]
     weights = [k.weight for k in kinds]
     played: list[Step] = []
-    view = View(door.store, without)
+    view = View(door.store, without, door.checker.sharing.resources)
     try:
-        await _step(door, played, ("the beginning", world.beginning(dice)))
+        await _step(door, played, ("the beginning", world.beginning(view, dice)))
         await door.begin()
         while len(played) <= steps and not door.checker.complaints:
             chosen = dice.choices(kinds, weights)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kit import objects
+from kit import legacy_card_rules, objects
 from kit.history.pods import HOST, SPACES, ZONE, ZONES
 from kit.history.registry import Op, View, anew, create, delete, kind, patch
 from kit.object_store import Json
@@ -20,7 +20,7 @@ REGISTER = "volcano.sh/node-vgpu-register"
 MIG_CARD = "NVIDIA-NVIDIA A100-SXM4-40GB"
 
 
-def make_node(dice: Random, name: str) -> Json:
+def make_node(view: View, dice: Random, name: str) -> Json:
     labels = {ZONE: dice.choice(ZONES)} if dice.random() < 0.9 else {}
     cards, mode = dice.choice((0, 1, 2, 2, 3)), dice.random()
     register = None
@@ -31,6 +31,9 @@ def make_node(dice: Random, name: str) -> Json:
                         pods=dice.choice((110, 110, 5)), register=register)  # fmt: skip
     if register is not None:
         made["status"]["allocatable"] |= {"volcano.sh/vgpu-number": "21", "volcano.sh/vgpu-memory": str(cards * 40960)}
+    if legacy_card_rules.MEMORY in view.sharing or legacy_card_rules.NUMBER in view.sharing or dice.random() < 0.05:
+        for part in ("allocatable", "capacity"):
+            made["status"][part] |= {legacy_card_rules.MEMORY: str(cards * 8000), legacy_card_rules.NUMBER: str(cards)}
     if dice.random() < 0.2:
         made["spec"] = {"taints": [_taint(dice)]}
     del made["metadata"]["uid"]
@@ -41,14 +44,14 @@ def _taint(dice: Random) -> Json:
     return {"key": "dedicated", "value": "gpu", "effect": dice.choice(("NoSchedule", "NoExecute", "PreferNoSchedule"))}
 
 
-def beginning(dice: Random) -> list[Op]:
+def beginning(view: View, dice: Random) -> list[Op]:
     """Where a history starts: two or three nodes, one queue or several."""
     ops = [create(objects.queue("root")), create(objects.queue("default")), create(objects.priority_class("high", 100))]
     if dice.random() < 0.4:
         ops += [create(_queue(dice, name)) for name in QUEUES[: dice.choice((2, 2, 3))]]
     for space, team in zip(SPACES, ("one", "two"), strict=True):
         ops.append(create({"kind": "Namespace", "metadata": {"name": space, "labels": {"team": team}}}))
-    return ops + [create(make_node(dice, name)) for name in NODES[: dice.choice((2, 2, 3))]]
+    return ops + [create(make_node(view, dice, name)) for name in NODES[: dice.choice((2, 2, 3))]]
 
 
 def _queue(dice: Random, name: str) -> Json:
@@ -68,7 +71,7 @@ def _some(view: View, dice: Random, kind_: str) -> Json | None:
 @kind("a node comes", 3)
 def node_comes(view: View, dice: Random) -> list[Op] | None:
     free = [name for name in NODES if name not in view.tables["Node"]]
-    return [create(make_node(dice, dice.choice(free)))] if free else None
+    return [create(make_node(view, dice, dice.choice(free)))] if free else None
 
 
 @kind("a node goes before its pods", 3)
@@ -142,6 +145,13 @@ def card_health(view: View, dice: Random) -> list[Op] | None:
     old, new = (",true,", ",false,") if ",true," in entries[at] else (",false,", ",true,")
     entries[at] = entries[at].replace(old, new)
     return [patch(node, {"metadata": {"annotations": {REGISTER: ":".join(entries) + ":"}}})]
+
+
+@kind("legacy cards fail or recover", 1)
+def legacy_health(view: View, dice: Random) -> list[Op] | None:
+    found = [n for n in view.all("Node") if legacy_card_rules.NUMBER in n["status"]["capacity"]]
+    sick = {legacy_card_rules.SICK: dice.choice(("0", "1", "0,2", "", None))}
+    return [patch(dice.choice(found), {"metadata": {"annotations": sick}})] if found else None
 
 
 @kind("images are pulled", 1)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from kit.card_rules import HELD
 from kit.checker import Checker
+from kit.history import runner
 from kit.history.engine_door import EngineDoor
 from kit.history.runner import OPEN, draw
 from kit.kube_rules import Cluster
@@ -23,9 +24,9 @@ from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
 from pumice.engine.state.agenda import Agenda
-from pumice.engine.state.groups import Groups
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
+from pumice.engine.state.queue_tree import QueueTree
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400
@@ -111,7 +112,7 @@ def no_caps(patch: pytest.MonkeyPatch) -> None:
 
 
 def parents_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Groups, "ancestors", lambda self, queue: [])
+    patch.setattr(QueueTree, "_path", lambda self, queue: ())
 
 
 @pytest.mark.parametrize(("broken", "promise"), [
@@ -124,6 +125,13 @@ def parents_do_not_count(patch: pytest.MonkeyPatch) -> None:
 def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
     assert first_complaint(promise) is not None
+
+
+@pytest.mark.parametrize("conf", ["filters", "legacy parts of cards", "legacy whole cards"])
+def test_forgotten_cards_are_found_out_whoever_shares_them(conf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards_are_forgotten(monkeypatch)
+    monkeypatch.setattr(runner, "CONFS", {conf: runner.CONFS[conf]})
+    assert first_complaint("over") is not None
 
 
 def test_a_pod_that_nobody_makes_anew_must_not_be_deleted() -> None:

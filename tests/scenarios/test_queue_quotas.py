@@ -7,8 +7,13 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from kit.engine_world import DEVICES_ONLY, World
+from kit.engine_world import DEVICES_ONLY, World, conf
 from kit.objects import group, node, pod, queue
+
+from pumice.engine.effects import Bind
+from pumice.engine.engine import Engine
+from pumice.engine.state.state import State
+from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 
 def test_a_pod_of_two_cards_is_charged_the_memory_of_both() -> None:
@@ -188,6 +193,36 @@ def test_a_restarted_scheduler_charges_the_same() -> None:
     before = world.engine.state.queues["team"].allocated
     assert world.restarted().state.queues["team"].allocated == before
     assert world.restarted().state.queues["team"].pending == world.engine.state.queues["team"].pending
+
+
+@pytest.mark.parametrize("kind", [{"cards": 2}, {"cards": 2, "mib": 3000}, {"cards": 2, "mib": 3000, "cores": 20}])
+def test_a_restarted_scheduler_that_reads_its_configuration_last_charges_the_same(kind: dict[str, int]) -> None:
+    """Lists and ConfigMaps come in at once: pods may be read before anybody knows which cards are shared, and how."""
+    world = World()
+    world.add(node("n1", cards=4, mib=8000), queue("team", capability={MEMORY: "16000"}))
+    world.add(pod("a", queue="team", **kind), share("b", 25))
+    world.settle()
+    before = world.engine.state.queues["team"].allocated
+    known, world.engine = world.engine.conf, Engine(parse_scheduler_conf(conf("predicates")), state=State())
+    for table in (world.queues, world.nodes, world.pods):
+        for obj in table.values():
+            world.tell(obj)
+    world.engine.configure(known)
+    assert world.engine.state.queues["team"].allocated == before
+    world.add(whole("c"))
+    world.settle()
+    assert world.engine.state.queues["team"].allocated.get(MEMORY, 0) <= 16_000_000
+
+
+def test_whole_cards_cost_their_queue_the_same_while_their_plugin_restarts() -> None:
+    world = World()
+    world.add(node("n1", cards=2, mib=8000), queue("team", capability={MEMORY: "12000"}), whole("a"))
+    world.settle()
+    world.add(node("n1"), node("n2", cards=2, mib=8000), whole("b"))
+    assert not [effect for effect in world.engine.cycle(world.now).effects if isinstance(effect, Bind)]
+    world.add(node("n1", cards=2, mib=8000))
+    world.settle()
+    assert (charged(world), world.node_of("b")) == (8000, "")
 
 
 def test_a_card_that_registers_anew_with_other_memory_changes_what_is_charged() -> None:

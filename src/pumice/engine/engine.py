@@ -70,7 +70,7 @@ class Engine:
         if self._served != (settings, device_config) or families is not None:
             self._served, self.families = (settings, device_config), made
             self.state.set_families(made, settings)
-        self.state.groups.forget_remarks()
+        self.state.groups.remark({})
         self.placer = Placer(self.state, framework)
         self.state.count_images(counted=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
@@ -105,15 +105,12 @@ class Engine:
     @property
     def stirred(self) -> bool:
         """Whether something has happened that a cycle should look at, whatever the time."""
-        agenda, promises = self.state.agenda, self.state.promises
-        told = agenda.dirty or agenda.settled or self.state.hyper_nodes.untold
-        return bool(told or promises.ripe or promises.lapsed) or self.pressing
+        agenda = self.state.agenda
+        return bool(agenda.dirty or agenda.settled or self.state.hyper_nodes.untold) or self.pressing
 
     @property
     def pressing(self) -> bool:
         """Whether some pod may get a place or a reason; else there is status to be written at most."""
-        if self.state.promises.ripe:
-            return True
         active = any(queue.active and queue.present for queue in self.state.queues.values())
         return active or self.state.agenda.pressing(self.placer.news)
 

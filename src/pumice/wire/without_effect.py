@@ -16,7 +16,7 @@ from typing import Any, Final
 from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import JOBS, Queue
+from pumice.wire.volcano import HIERARCHY, HIERARCHY_WEIGHTS, JOBS, Queue
 
 NUMA_POLICY: Final = names.TOPOLOGY_POLICY
 FLOW: Final = "flow.volcano.sh"
@@ -27,6 +27,7 @@ class What(StrEnum):
 
     ACTION = "action"
     PLUGIN = "plugin"
+    SWITCH = "switch"
     ARGUMENT = "argument"
     KEY = "key"
     FLAG = "flag"
@@ -96,6 +97,8 @@ def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
 
 ROWS: Final[tuple[Row, ...]] = (
     *_actions(
+        preempt="no pod is evicted for a more important one of its queue, which waits until room is free",
+        reclaim="no queue gets back what others borrowed before their pods end",
         shuffle="no running pod is moved",
         gangpreempt="no gang is evicted for a more important one",
         gangreclaim="no queue gets back what gangs of others borrowed before they end",
@@ -110,6 +113,7 @@ ROWS: Final[tuple[Row, ...]] = (
         "rescheduling": "no pod is moved from crowded or idle nodes",
         "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",
     }),
+    Row(What.SWITCH, "drf.enableHierarchy", "queues are not ordered by their hierarchy", Told.WARNING),
     Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "pods with resourceClaims wait", Told.WARNING, _true),
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
     Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "nobody is evicted for a gang that asks for one switch",
@@ -145,8 +149,13 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Told.WAITS,
         lambda pod: pod.metadata.annotations.get(NUMA_POLICY) in ("restricted", "single-numa-node"),
         ("metadata", "annotations", NUMA_POLICY)),
+    Row(What.QUEUE, "spec.dequeueStrategy fifo", "jobs behind one that waits are tried", Told.EVENT,
+        lambda queue: queue.spec.dequeue_strategy == "fifo", ("spec", "dequeueStrategy")),
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
+    Row(What.QUEUE, HIERARCHY, "the queue is ordered by its own weight", Told.EVENT,
+        lambda queue: not {HIERARCHY, HIERARCHY_WEIGHTS}.isdisjoint(queue.metadata.annotations),
+        ("metadata", "annotations", HIERARCHY)),
 
     Row(What.KIND, "CronJob", "nothing creates its Jobs", Told.EVENT,
         resource=Resource(JOBS.group, "v1alpha1", "cronjobs")),

@@ -35,24 +35,6 @@ def candidates(cycle: Cycle, queue: QueueState) -> list[Job]:
     return found
 
 
-def in_turn(cycle: Cycle, queue: QueueState, *, starting: bool) -> list[Job]:
-    """Jobs of a queue that is first in, first out, whether anything of theirs changed or not: who waits asleep at its head holds
-    up the others, too. Who could not start if there were room does not. ``starting``: those that are to be started."""
-    if starting:
-        jobs = [job for job in queue.jobs if job.is_pending() and _present(cycle, job)]
-    else:
-        jobs = [job for job in queue.waiters if _present(cycle, job) and not job.stalled and job.runnable]
-    return sorted(jobs, key=lambda job: (cycle.framework.job_key(job), job.key))
-
-
-def hold_up(cycle: Cycle, queue: QueueState, first: Job, others: Iterable[Job]) -> None:
-    """These come after one that cannot go."""
-    for job in others:
-        if job is not first and job in queue.active:
-            job.refusal = cycle.blocked[job] = f"{first.name} comes first in queue {queue.name}, which is first in, first out"
-            cycle.tried[job] = None
-
-
 def _present(cycle: Cycle, job: Job) -> bool:
     """Whether its group exists (spec 5); that of a bare pod may still be on its way."""
     return job.group is not None or (job.implicit and job.wait_until <= cycle.now)

@@ -13,7 +13,6 @@ from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
-from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status
 from pumice.engine.state.tasks import Task
 from pumice.families.protocol import NO_MARKS, Family
@@ -38,7 +37,6 @@ class Bookings:
     ledger: Ledger
     classes: Classes
     charges: Charges
-    promises: Promises
     tasks: Mapping[str, Task]
     nodes_changed: Callable[[], None] = lambda: None
     """Told that a node came or went, or has other labels."""
@@ -124,13 +122,13 @@ class Bookings:
             self._recharge(task, grants)
 
     def _recharge(self, task: Task, grants: Sequence[Grant]) -> None:
-        if task.job is not None:
+        """Cards that are not registered for the moment (a plugin that restarts) cost its queue what they did."""
+        if task.job is not None and any(grant.pieces for grant in grants):
             task.job.recharge(task, self.charges.of(task.cls, grants))
 
     def set_families(self, families: Sequence[Family]) -> None:
         """Exchange the device families: read every node and its pods anew."""
         self.charges.forget()
-        self.promises.drop_all()
         self.ledger.set_families(families)
         for node in self.ledger.table.row_of:
             self._replay_node(node)
@@ -180,7 +178,6 @@ class Bookings:
 
     def _forget_node(self, name: str) -> None:
         row = self.ledger.table.row_of.get(name)
-        self.promises.drop_node(name)
         self.ledger.remove_node(name)
         self.nodes_changed()
         self.agenda.wake_waiting()  # whoever was kept away from other nodes by the pods that were seen there

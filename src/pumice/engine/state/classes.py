@@ -165,7 +165,7 @@ class Classes:
     def of(self, pod: Pod, kind: Kind | None = None) -> PodClass:
         """The class of a pod, made when it is the first of its kind."""
         kind = kind or self.kind(pod)
-        plain = all(family.resources_only(pod) for family in self.families) and not asked_by_pod(pod)
+        plain = self._plain(pod)
         if plain and kind.cls is not None:
             return kind.cls
         constraints_key = kind.key
@@ -176,23 +176,45 @@ class Classes:
         key = (kind.request, constraints_key, tuple((a.family, a.key) for a in asks), refusals, images)
         found = self._known.get(key)
         if found is None:
-            found = self._new_class(key, kind, kind.constraints, asks, refusals, images)
+            found = self._new_class(key, kind.request, kind.constraints, asks, refusals, images)
         if found.base is found and (kind.constraints.topological or self.labels_matter):  # labels may matter since it was made
             found.base = self._base(found, kind, images)
         if plain and not refusals:  # a refusal names the container
             kind.cls = found
         return found
 
+    def _plain(self, pod: Pod) -> bool:
+        """Whether its containers say all that it asks for."""
+        return all(family.resources_only(pod) for family in self.families) and not asked_by_pod(pod)
+
+    def again(self, cls: PodClass, pod: Pod, known: dict[Hashable, PodClass]) -> PodClass:
+        """The class under today's families of a placed pod of that class: of its object only what tells of cards is kept, its
+        containers together with all that are equal. ``known``: what was found for others before."""
+        key = (cls, id(pod.spec.containers)) if self._plain(pod) else None
+        found = known.get(key)
+        if found is None:
+            found = self._again(cls, pod)
+            if key is not None:
+                known[key] = found
+        return found
+
+    def _again(self, cls: PodClass, pod: Pod) -> PodClass:
+        items = tuple(item for item in cls.request.items if item[0] not in self._parameters)
+        request = Request(items, cls.request.spread, cls.request.refused)
+        asks, refusals = self._asks(pod)
+        key = ("placed", request, cls.constraints, tuple((a.family, a.key) for a in asks), refusals)
+        return self._known.get(key) or self._new_class(key, request, cls.constraints, asks, refusals, cls.images)
+
     def _base(self, cls: PodClass, kind: Kind, images: tuple[str, ...]) -> PodClass:
         alone = cls.constraints.alone
         key = (cls.request, alone, tuple((a.family, a.key) for a in cls.asks), cls.refusals, images)
         found = self._known.get(key)
         if found is None:
-            found = self._new_class(key, kind, alone, cls.asks, cls.refusals, images)
+            found = self._new_class(key, kind.request, alone, cls.asks, cls.refusals, images)
         return found
 
     def _new_class(
-        self, key: Hashable, kind: Kind, constraints: Constraints, asks: tuple[Ask, ...], refusals: tuple[Refusal, ...],
+        self, key: Hashable, request: Request, constraints: Constraints, asks: tuple[Ask, ...], refusals: tuple[Refusal, ...],
         images: tuple[str, ...],
     ) -> PodClass:  # fmt: skip
         if len(self._known) >= self._room:
@@ -201,7 +223,7 @@ class Classes:
             self._known = {k: c for k, c in self._known.items() if c in used}
             self._room = len(self._known) + CLASSES_KEPT
             self._kinds.clear()
-        demand = dict(kind.request.items)
+        demand = dict(request.items)
         for family in self.families:
             for ask in asks:
                 if ask.family == family.name:
@@ -210,7 +232,7 @@ class Classes:
         late = {family.name: family.late_quota for family in self.families if family.late_quota is not None}
         quota_known_late = tuple(ask for ask in asks if ask.family in late and late[ask.family].known_late(ask))
         found = PodClass(
-            self._next, key, kind.request, asks, refusals, constraints, tuple(amounts.items()), amounts, quota_known_late,
+            self._next, key, request, asks, refusals, constraints, tuple(amounts.items()), amounts, quota_known_late,
             images,
         )
         self._known[key] = found

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.interning import NO_COUNTS, NOTHING, changed, counted, nothing, spare
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract, vector
@@ -182,15 +183,13 @@ class Job(Struct, eq=False):
         self.allocated = changed(self.allocated, amounts, sign)
         (add if sign > 0 else subtract)(self.queue.allocated, amounts.items())
 
-    def recharge(self, task: Task, charged: Vector | None) -> None:
-        """Other cards than were known before, or none: the queue is charged what they come to."""
-        if task.charged == charged:
-            return
-        counted = task.status in ALLOCATED_STATUSES
-        if counted:
-            self._charge(task.amounts, -1)
-        task.charged = charged
-        if counted:
+    def recharge(self, task: Task, charged: Vector | None, cls: PodClass | None = None) -> None:
+        """Other cards than were known before, or none, or another class of a task that is placed: the queue is charged what it
+        comes to."""
+        before = task.amounts
+        task.charged, task.cls = charged, cls or task.cls
+        if task.status in ALLOCATED_STATUSES and task.amounts != before:
+            self._charge(before, -1)
             self._charge(task.amounts, 1)
 
     def attach(self, queue: QueueState) -> None:

@@ -8,7 +8,7 @@ from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import Line, candidates, hold_up, in_turn, queues
+from pumice.engine.cycle.queueing import Line, candidates, queues
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
@@ -50,10 +50,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
                 if job not in untried and _takes_part(cycle, job):
                     _overused(cycle, job)
             continue
-        job, goes_on = line.leave(), False
-        if queue.one_by_one and job.held_until > cycle.now:
-            hold_up(cycle, queue, job, line)
-            continue
+        job = line.leave()
         tasks = untried.get(job)
         if tasks is None and _takes_part(cycle, job):
             tasks = untried[job] = trying.pending(cycle, job)
@@ -61,12 +58,8 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         if tasks:
             statement = cycle.statement()
             domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set()))
-            goes_on = conclude(cycle, job, statement)
-            if goes_on and tasks:
+            if conclude(cycle, job, statement) and tasks:
                 line.join(job)
-        if queue.one_by_one and _holds_up(cycle, job, goes_on=goes_on, more=bool(tasks)):
-            hold_up(cycle, queue, job, line)
-            continue
         if line:
             heapq.heappush(order, (framework.queue_key(queue), queue))
 
@@ -80,16 +73,7 @@ def _line(cycle: Cycle, queue: QueueState) -> Line:
         else:
             _start(cycle, job)
             cycle.tried.setdefault(job, None)
-    if queue.one_by_one and found:
-        found = in_turn(cycle, queue, starting=False)
     return Line(cycle.framework, found)
-
-
-def _holds_up(cycle: Cycle, job: Job, *, goes_on: bool, more: bool) -> bool:
-    """Whether a job could not go, or not with all of its pods (those that ask for nothing are left to backfill)."""
-    if job in cycle.invalid or job.pending_best_effort == len(job.pending) > 0:
-        return False
-    return not goes_on or (not more and job.runnable > 0)
 
 
 def _takes_part(cycle: Cycle, job: Job) -> bool:
