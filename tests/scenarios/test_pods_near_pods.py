@@ -153,3 +153,23 @@ def test_no_pod_leans_on_a_gang_that_waits_for_the_rest_of_its_room() -> None:
     world.cycle()
     assert [world.node_of(f"gang-{i}") for i in range(2)] == ["", ""]
     assert [world.node_of(f"web-{i}") for i in range(2)].count("a1") <= 1
+
+
+@pytest.mark.parametrize(("weight", "where"), [("1", "n2"), ("0", "n1")])
+def test_a_pod_that_a_placed_one_had_to_be_near_is_drawn_to_it(weight: str, where: str) -> None:
+    """Kubernetes' hardPodAffinityWeight."""
+    world = World(f"""\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: predicates
+  - name: nodeorder
+    arguments: {{pumice.hardPodAffinityWeight: {weight}, leastrequested.weight: 0, balancedresource.weight: 0}}
+""")
+    world.add(node("n1"), node("n2"))
+    near = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "kubernetes.io/hostname"}
+    needs = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    cache = {"app": "cache"}
+    world.add(pod("web", labels=cache, affinity=needs, nodeName="n2"), pod("cache", cpu="1", labels=cache))
+    world.settle()
+    assert world.node_of("cache") == where

@@ -48,6 +48,7 @@ PLUGIN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "nodeorder": (
         "leastrequested.weight", "mostrequested.weight", "balancedresource.weight", "nodeaffinity.weight",
         "podaffinity.weight", "tainttoleration.weight", "imagelocality.weight", "podtopologyspread.weight",
+        "pumice.hardPodAffinityWeight",
     ),
     "binpack": ("binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources", "binpack.resources.*"),
     "overcommit": ("overcommit-factor",),

@@ -118,8 +118,6 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
     Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "nobody is evicted for a gang that asks for one switch",
         Told.WARNING),
-    Row(What.ARGUMENT, "volumebinding.weight", "nodes are not scored by the volumes they can offer", Told.WARNING),
-    Row(What.ARGUMENT, "volumebinding.shape", "nodes are not scored by the volumes they can offer", Told.WARNING),
     Row(What.ARGUMENT, "deviceshare.AscendMindClusterVNPUEnable", "no NPU is shared; pods that ask for a part of one wait",
         Told.WARNING, _true),
     Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),

@@ -29,6 +29,7 @@ class NodeOrder(Scores):
         self.balanced = arguments.integer("balancedresource.weight", 1)
         self.affinity = arguments.integer("nodeaffinity.weight", 2)
         self.pods = arguments.integer("podaffinity.weight", 2)
+        self.required_pods = arguments.integer("pumice.hardPodAffinityWeight", 1)
         self.taints = arguments.integer("tainttoleration.weight", 3)
         self.images = arguments.integer("imagelocality.weight", 1)
         self.spread = arguments.integer("podtopologyspread.weight", 2)
@@ -85,12 +86,21 @@ class NodeOrder(Scores):
         parts = [
             (weight, part)
             for weight, score in (
-                (self.affinity, _node_affinity), (self.taints, _soft_taints), (self.pods, _pod_affinity),
+                (self.affinity, _node_affinity), (self.taints, _soft_taints), (self.pods, self._pod_affinity),
                 (self.spread, soft_spread_scores),
             )
             if weight and (part := score(state, cls, fits)) is not None
         ]  # fmt: skip
         return sum((weight * part for weight, part in parts[1:]), parts[0][0] * parts[0][1]) if parts else None
+
+    def _pod_affinity(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
+        """What the node's neighbourhood is worth by the wishes of the pod and of placed pods, from the least to the most."""
+        raw = preferred_pod_scores(state, cls, self.required_pods)
+        if raw is None:
+            return None
+        among = raw[fits]
+        low, high = among.min(initial=np.inf), among.max(initial=-np.inf)
+        return np.floor(100 * ((raw - low) / (high - low))) if high > low else None  # in Kubernetes' order
 
 
 def _node_affinity(state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
@@ -113,16 +123,6 @@ def _soft_taints(state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats
     seen = np.bincount(ids[fits], minlength=len(counts)) > 0
     largest = counts[seen].max(initial=0)
     return np.asarray((100 - counts * 100 // max(largest, 1)).astype(np.float64)[ids]) if largest else None
-
-
-def _pod_affinity(state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
-    """What the node's neighbourhood is worth by the wishes of the pod and of placed pods, from the least to the most."""
-    raw = preferred_pod_scores(state, cls)
-    if raw is None:
-        return None
-    among = raw[fits]
-    low, high = among.min(initial=np.inf), among.max(initial=-np.inf)
-    return np.floor(100 * ((raw - low) / (high - low))) if high > low else None  # in Kubernetes' order
 
 
 def _is_balanced(cls: PodClass) -> bool:

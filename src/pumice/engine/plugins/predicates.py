@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.plugins import storage
-from pumice.engine.plugins.contract import Filters, Part, Verdict
+from pumice.engine.plugins.contract import Filters, Part, Scores, Verdict
 from pumice.engine.plugins.taints import untolerated
 from pumice.engine.plugins.topology import (
     affinity_unmet,
@@ -17,6 +17,7 @@ from pumice.engine.plugins.topology import (
     spread_broken,
     unwelcome,
 )
+from pumice.engine.plugins.volume_scores import VolumeScores
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.constraints import Port
 from pumice.engine.state.nodes import Rows
@@ -28,7 +29,7 @@ VOLUME_PATIENCE = 600.0
 """Seconds for which a pod that has its place waits for its volumes, unless volumebinding.bindTimeoutSeconds says otherwise."""
 
 
-class Predicates(Filters):
+class Predicates(Filters, Scores):
     name = "predicates"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -41,6 +42,7 @@ class Predicates(Filters):
         self.limits = arguments.boolean("predicate.NodeVolumeLimitsEnable", True)
         self.zones = arguments.boolean("predicate.VolumeZoneEnable", True)
         self.volumes = arguments.boolean("predicate.VolumeBindingEnable", True)
+        self.volume_scores = VolumeScores(arguments)
         self.volume_patience = max(0.0, arguments.real("volumebinding.bindTimeoutSeconds", VOLUME_PATIENCE))
 
     def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
@@ -92,6 +94,13 @@ class Predicates(Filters):
             yield from self._spread(state, cls, take)
         if claims and self.volumes:
             yield from storage.out_of_reach(state, cls, take)
+
+    def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
+        found = self.volume_scores.scores(state, cls) if cls.constraints.claims else None
+        return found if found is None or rows is None else found[rows]
+
+    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
+        return None if cls.constraints.claims and self.volume_scores.weight else 0.0
 
     def _among_pods(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
         def take(mask: Mask) -> Mask:

@@ -115,15 +115,17 @@ def node_affinity_met(state: State, constraints: Constraints) -> Mask:
     return met
 
 
-def preferred_pod_scores(state: State, cls: PodClass) -> NDArray[np.float64] | None:
-    """Sum of the preferred pod terms per row: the pod's own, and those of placed pods that it matches; None without any."""
+def preferred_pod_scores(state: State, cls: PodClass, hard: int) -> NDArray[np.float64] | None:
+    """Sum of the preferred pod terms per row: the pod's own, and those of placed pods that it matches, whose required terms of
+    affinity count ``hard`` each; None without any."""
     terms, constraints = state.ledger.terms, cls.constraints
     wishes = [(own, terms.counts((own.term,), own.term.topology)) for own in constraints.preferred_pods]
     wishes += terms.wishing(constraints.namespace, constraints.labels)
     score: NDArray[np.float64] | None = None
     for wish, counts in wishes:
-        if counts.placed:
-            part = wish.weight * _near(state, counts, wish.term.topology).astype(np.float64)
+        weight = wish.weight * hard if wish.hard else wish.weight
+        if counts.placed and weight:
+            part = weight * _near(state, counts, wish.term.topology).astype(np.float64)
             score = part if score is None else score + part
     return score
 

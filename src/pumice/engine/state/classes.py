@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pumice.engine.state.constraints import Constraints, host_ports, pod_claims, read_constraints
-from pumice.engine.state.features import Features
+from pumice.engine.state.features import Features, WeightedTerm
 from pumice.engine.state.images import Images, images_of
 from pumice.engine.state.resizing import while_resized
 from pumice.engine.state.resources import Request, Vector, pod_request, shared
@@ -155,8 +155,8 @@ class Classes:
         return found
 
     def _feature(self, constraints: Constraints) -> Features:
-        found = Features(constraints.namespace, constraints.labels, constraints.ports, constraints.anti_affinity,
-                         constraints.preferred_pods,
+        wishes = (*constraints.preferred_pods, *(WeightedTerm(term, 1, hard=True) for term in constraints.affinity))
+        found = Features(constraints.namespace, constraints.labels, constraints.ports, constraints.anti_affinity, wishes,
                          tuple(f"{constraints.namespace}/{name}" for name in constraints.claims))  # fmt: skip
         return self._features.setdefault(found, found)
 

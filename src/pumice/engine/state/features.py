@@ -27,10 +27,12 @@ class PodTerm(Struct, frozen=True, cache_hash=True):
 
 
 class WeightedTerm(Struct, frozen=True, cache_hash=True):
-    """A preferred term of pod affinity (positive weight) or anti-affinity (negative)."""
+    """A preferred term of pod affinity (positive weight) or anti-affinity (negative); or, of a placed pod, a required term of
+    affinity, which speaks for its neighbourhood too (``hard``)."""
 
     term: PodTerm
     weight: int
+    hard: bool = False
 
 
 class Features(Struct, frozen=True, cache_hash=True):

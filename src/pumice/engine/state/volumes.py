@@ -85,11 +85,12 @@ class StorageClass:
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """How much a driver can still make of one class on the nodes that ``nodes`` selects (None: on none). ``largest`` is the
-    size in bytes up to which a single volume can be made; None: not said, and then nothing can."""
+    size in bytes up to which a single volume can be made; None: not said, and then nothing can. ``total`` is all of it."""
 
     storage_class: str
     nodes: Requirements | None
     largest: int | None
+    total: int | None = None
 
 
 @dataclass(slots=True)
@@ -241,6 +242,7 @@ class Volumes:
         self.capacities[_key(obj)] = Capacity(
             str(obj.get("storageClassName", "")), parse_label_selector(obj.get("nodeTopology")),
             _size({"storage": said}) if said is not None else None,
+            _size({"storage": obj["capacity"]}) if obj.get("capacity") is not None else None,
         )  # fmt: skip
 
     def drop_capacity(self, obj: Json) -> None:
