@@ -92,9 +92,7 @@ def decide(view: View) -> list[Effect]:
 def _counts(view: View) -> Iterator[Effect]:
     """The status with the pods' counts and the phase that follows from them."""
     job = view.job
-    status = counted(job, view.pods.values())
-    if job.phase in LIVING:
-        status = replace(status, min_available=job.spec.min_available)
+    status = replace(counted(job, view.pods.values()), min_available=job.spec.min_available)
     phase = phases.next_phase(job, status)
     if phase != job.phase:
         yield WriteStatus(entered(status, phase, view.now), urgent=bool(job.phase))

@@ -1,0 +1,254 @@
+"""Jobs that are wrong, names that are taken, hands that interfere, and a controller that dies (spec volcano-core 17)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.job_world import JobWorld, job, job_world, on, task
+from kit.virtual_time import run_virtually
+
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+from pumice.wire.batch import SERVICES
+
+
+@pytest.mark.parametrize(("wrong", "words"), [
+    (job("j", task("a"), plugins={"magic": []}), "unable to find job plugin: magic;"),
+    (job("j", task("a"), task("a")), "duplicated task name a;"),
+    (job("j", task("a", dependsOn={"name": ["b"]}), task("b", dependsOn={"name": ["a"]})),
+     "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG);"),
+    (job("j", task("a", 1, minAvailable=2), minAvailable=1), "'minAvailable' is greater than 'replicas' in task: a, job: j;"),
+    (job("j", task("worker", 2), plugins={"mpi": []}), "The specified mpi master task was not found"),
+    (job("j", task("a", 2), minAvailable=3), "job 'minAvailable' should not be greater than total replicas in tasks;"),
+    (job("a" * 64, task("a")), f"create job with name {'a' * 64} validate failed [must be no more than 63 characters];"),
+])  # fmt: skip
+def test_a_job_that_cannot_be_served_says_why_once_and_makes_nothing(wrong: Any, words: str) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(wrong)
+            await world.submit(job("right", task("a")))
+            await world.start()
+            await world.rest(120)
+            assert list(await world.pods()) == ["right-a-0"]
+            assert await world.events("JobStatusError") == [words]
+            assert await world.phase(wrong["metadata"]["name"]) == "Pending"
+
+    run_virtually(story())
+
+
+def test_a_job_that_was_wrong_is_served_once_it_is_mended() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("a"), task("b", dependsOn={"name": ["c"]})))
+            await world.change("j", tasks=[task("a"), task("b", dependsOn={"name": ["a"]})])
+            await world.start()
+            await world.start()
+            assert await world.phase("j") == "Running"
+
+    run_virtually(story())
+
+
+def test_a_pod_that_the_api_server_refuses_ends_its_job_after_fifteen_tries() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            template = {"spec": {"containers": [{"name": "NO NAME", "image": "busybox"}]}}
+            await world.submit(job("j", task("bad", template=template), task("good")))
+            await world.start()
+            assert list(await world.pods()) == ["j-good-0"], "the others are made"
+            assert len(await world.events("FailedCreate")) == 1
+            await world.rest(900)
+            assert await world.phase("j") in ("Terminating", "Terminated")
+            assert "Job failed on action SyncJob for retry limit reached" in await world.events()
+
+    run_virtually(story())
+
+
+def test_an_outage_of_the_api_server_ends_no_job() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2)))
+
+            def fault(verb: str, path: str) -> ApiError | None:
+                refused = verb == "POST" and path.endswith("/pods")
+                return ApiError(500, "InternalError", "no disk") if refused else None
+
+            world.cluster.fault = fault
+            await world.admit()
+            await world.rest(3600)
+            assert await world.pods() == {}
+            world.cluster.fault = lambda verb, path: None
+            await world.rest(60)
+            await world.start()
+            assert await world.phase("j") == "Running"
+
+    run_virtually(story())
+
+
+def test_a_pod_of_somebody_else_under_a_tasks_name_is_left_alone() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            foreign = {"metadata": {"name": "j-main-0", "labels": {"volcano.sh/job-name": "j"}},
+                       "spec": {"containers": [{"name": "c", "image": "busybox"}]}}  # fmt: skip
+            await world.cluster.create(volcano.PODS, foreign, "default")
+            await world.submit(job("j", task("main", 2)))
+            await world.admit()
+            await world.rest(600)
+            there = (await world.pods())["j-main-0"]
+            assert "ownerReferences" not in there["metadata"]
+            assert await world.events("FailedCreate") == ["Error creating pods: [pod j-main-0 exists and is not of this job]"]
+            await world.remove("j-main-0")
+            await world.rest(60)
+            await world.start()
+            assert await world.phase("j") == "Running"
+
+    run_virtually(story())
+
+
+def test_a_service_of_somebody_else_is_not_taken_over() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            body = {"metadata": {"name": "j"}, "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}
+            await world.cluster.create(SERVICES, body, "default")
+            await world.submit(job("j", task("main"), plugins={"svc": []}))
+            await world.admit()
+            await world.rest(60)
+            assert await world.pods() == {}
+            assert await world.events("PluginError") == [
+                "Execute plugin when job add failed, err: services j exists and is not of this job"]  # fmt: skip
+            await world.cluster.delete(SERVICES, "j", "default")
+            await world.rest(60)
+            await world.start()
+            assert await world.phase("j") == "Running"
+
+    run_virtually(story())
+
+
+def test_what_others_write_into_the_status_meanwhile_stays() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2), policies=[on("PodFailed", "RestartJob")]))
+            await world.start()
+            note = {"status": {"controlledResources": {"theirs": "kept"}}}
+            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.cluster.patch(volcano.JOBS, "j", note, "default", subresource="status")
+            await world.rest()
+            await world.bury()
+            await world.start()
+            status = await world.status("j")
+            assert (status["state"]["phase"], status["retryCount"]) == ("Running", 1)
+            assert status["controlledResources"] == {"theirs": "kept"}
+
+    run_virtually(story())
+
+
+def test_a_job_that_is_changed_while_it_restarts_starts_as_it_is_now() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 3), policies=[on("PodFailed", "RestartJob")]))
+            await world.start()
+            await world.end("j-main-0", code=1)
+            await world.change("j", tasks=[task("main", 1)], minAvailable=1)
+            await world.bury()
+            await world.start()
+            status = await world.status("j")
+            assert (status["state"]["phase"], status["minAvailable"], list(await world.pods())) == ("Running", 1, ["j-main-0"])
+            (group,) = (await world.groups()).values()
+            assert group["spec"]["minMember"] == 1
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+@pytest.mark.parametrize("verb", ["PATCH", "DELETE", "POST"])
+def test_a_retry_is_counted_once_whatever_becomes_of_the_requests(verb: str, carried_out: bool) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2), policies=[on("PodFailed", "RestartJob")], plugins={"svc": []}))
+            await world.start()
+            left = [6]
+
+            def fault(asked: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
+                if asked != verb or "events" in path or left[0] == 0:
+                    return None
+                left[0] -= 1
+                error = ApiError(0, "Timeout", "no answer")
+                return (error, True) if carried_out else error
+
+            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            world.cluster.fault = fault
+            await world.rest(60)
+            world.cluster.fault = lambda verb, path: None
+            for _ in range(3):
+                await world.bury()
+                await world.start()
+            status = await world.status("j")
+            assert (status["state"]["phase"], status["retryCount"], status["version"]) == ("Running", 1, 1)
+            assert await world.found(SERVICES, "j") is not None
+
+    run_virtually(story())
+
+
+async def die_at(world: JobWorld, request: int) -> None:
+    """Let the controller die when it sends so many more writes, and start another one."""
+    left = [request]
+
+    def fault(verb: str, path: str) -> ApiError | None:
+        if verb == "GET" or "events" in path:
+            return None
+        left[0] -= 1
+        return ApiError(0, "Unreachable", "dead") if left[0] < 0 else None
+
+    world.cluster.fault = fault
+    await world.rest(0.3)
+    await world.kill()
+    world.cluster.fault = lambda verb, path: None
+    await world.up()
+    await world.rest()
+
+
+@pytest.mark.parametrize("request_", range(12))
+def test_a_controller_that_dies_amid_a_restart_is_taken_up_where_it_was(request_: int) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 3), policies=[on("PodFailed", "RestartJob")], plugins={"svc": []}))
+            await world.start()
+            await world.tell("j-main-1", "Failed", state={"terminated": {"exitCode": 1}})
+            await die_at(world, request_)
+            for _ in range(3):
+                await world.bury()
+                await world.start()
+            status = await world.status("j")
+            assert (status["state"]["phase"], status["retryCount"], status["version"]) == ("Running", 1, 1)
+            versions = {pod["metadata"]["annotations"]["volcano.sh/job-version"] for pod in (await world.pods()).values()}
+            assert (versions, len(await world.pods())) == ({"1"}, 3)
+
+    run_virtually(story())
+
+
+def test_pods_that_vanished_while_no_controller_ran_count_as_evicted() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2), policies=[on("PodEvicted", "RestartJob")]))
+            await world.start()
+            await world.rest(2)
+            await world.kill()
+            await world.remove("j-main-1")
+            await world.up()
+            await world.rest()
+            assert (await world.status("j"))["retryCount"] == 1
+
+    run_virtually(story())
+
+
+def test_a_job_of_a_closed_queue_waits_without_pods() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            body = {"metadata": {"name": "night"}, "spec": {"weight": 1}}
+            await world.cluster.create(volcano.QUEUES, body)
+            await world.cluster.patch(volcano.QUEUES, "night", {"status": {"state": "Closed"}}, subresource="status")
+            await world.submit(job("j", task("main"), queue="night"))
+            (group,) = (await world.groups()).values()
+            assert (group["spec"]["queue"], await world.phase("j"), await world.pods()) == ("night", "Pending", {})
+
+    run_virtually(story())
