@@ -50,6 +50,8 @@ def on(event: str, action: str, **more: Any) -> Json:
 class JobWorld:
     def __init__(self, cluster: FaultyCluster, clock: VirtualClock) -> None:
         self.cluster, self.clock = cluster, clock
+        self.hands = FaultyCluster(cluster.api, clock)
+        """Everybody's but the controller's, whose own client is ``cluster``."""
         self._starts = 0
 
     async def up(self) -> None:
@@ -77,11 +79,11 @@ class JobWorld:
     # -- users ----------------------------------------------------------------------------------------------------
 
     async def submit(self, obj: Json) -> None:
-        await self.cluster.create(volcano.JOBS, obj, obj["metadata"]["namespace"])
+        await self.hands.create(volcano.JOBS, obj, obj["metadata"]["namespace"])
         await self.rest()
 
     async def change(self, name: str, **spec: Any) -> None:
-        await self.cluster.patch(volcano.JOBS, name, {"spec": spec}, "default")
+        await self.hands.patch(volcano.JOBS, name, {"spec": spec}, "default")
         await self.rest()
 
     async def command(self, action: str, name: str) -> None:
@@ -89,7 +91,7 @@ class JobWorld:
         target = {"apiVersion": ABOUT, "kind": "Job", "name": name, "uid": uid, "controller": True}
         body = {"metadata": {"generateName": f"{name}-{action.lower()}-", "ownerReferences": [target]}, "action": action,
                 "target": target}  # fmt: skip
-        await self.cluster.create(volcano.COMMANDS, body, "default")
+        await self.hands.create(volcano.COMMANDS, body, "default")
         await self.rest()
 
     # -- what scheduler and kubelet do ----------------------------------------------------------------------------
@@ -102,7 +104,7 @@ class JobWorld:
         await self.rest()
 
     async def mark_group(self, name: str, **status: Any) -> None:
-        await self._mind(self.cluster.patch(volcano.POD_GROUPS, name, {"status": status}, "default"))
+        await self._mind(self.hands.patch(volcano.POD_GROUPS, name, {"status": status}, "default"))
 
     async def start(self, *names: str) -> None:
         """Let groups in, then bind and run the pods named, or all."""
@@ -113,10 +115,10 @@ class JobWorld:
         await self.rest()
 
     async def run(self, name: str) -> None:
-        found = (await self.pods())[name]
-        if not found["spec"].get("nodeName"):
+        found = (await self.pods()).get(name)
+        if found is not None and not found["spec"].get("nodeName"):
             binding = f'{{"metadata":{{"name":"{name}"}},"target":{{"kind":"Node","name":"n1"}}}}'
-            await self._mind(self.cluster.bind("default", name, binding.encode()))
+            await self._mind(self.hands.bind("default", name, binding.encode()))
         await self.tell(name, "Running", ready=True)
 
     async def end(self, name: str, code: int = 0) -> None:
@@ -130,24 +132,24 @@ class JobWorld:
     async def tell(self, name: str, phase: str, **container: Any) -> None:
         state = {"name": "c", "image": "busybox", "imageID": "", "ready": False, "restartCount": 0, **container}
         body = {"status": {"phase": phase, "containerStatuses": [state]}}
-        await self._mind(self.cluster.patch(volcano.PODS, name, body, "default", subresource="status"))
+        await self._mind(self.hands.patch(volcano.PODS, name, body, "default", subresource="status"))
 
     async def remove(self, name: str) -> None:
         """Somebody deletes or evicts the pod, and its kubelet lets it go."""
-        await self._mind(self.cluster.delete(volcano.PODS, name, "default", grace=0))
+        await self._mind(self.hands.delete(volcano.PODS, name, "default", grace=0))
         await self.rest()
 
     async def bury(self) -> None:
         """Let every pod go that is being deleted."""
         for name, found in (await self.pods()).items():
             if found["metadata"].get("deletionTimestamp"):
-                await self._mind(self.cluster.delete(volcano.PODS, name, "default", grace=0))
+                await self._mind(self.hands.delete(volcano.PODS, name, "default", grace=0))
         await self.rest()
 
     # -- what is there --------------------------------------------------------------------------------------------
 
     async def job(self, name: str) -> Json:
-        return await self.cluster.get(volcano.JOBS, name, "default")
+        return await self.hands.get(volcano.JOBS, name, "default")
 
     async def status(self, name: str) -> Json:
         return (await self.job(name)).get("status") or {}
@@ -156,24 +158,24 @@ class JobWorld:
         return str((await self.status(name)).get("state", {}).get("phase", ""))
 
     async def pods(self) -> dict[str, Json]:
-        return await self.cluster.pods()
+        return await self.hands.pods()
 
     async def groups(self) -> dict[str, Json]:
-        return {each["metadata"]["name"]: each for each in (await self.cluster.list(volcano.POD_GROUPS))["items"]}
+        return {each["metadata"]["name"]: each for each in (await self.hands.list(volcano.POD_GROUPS))["items"]}
 
     async def group_uids(self) -> set[str]:
         return {each["metadata"]["uid"] for each in (await self.groups()).values()}
 
     async def found(self, kind: Resource, name: str) -> Json | None:
         try:
-            return await self.cluster.get(kind, name, "default")
+            return await self.hands.get(kind, name, "default")
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
 
     async def events(self, reason: str = "") -> list[str]:
-        return [e["message"] for e in (await self.cluster.list(volcano.EVENTS))["items"] if reason in ("", e["reason"])]
+        return [e["message"] for e in (await self.hands.list(volcano.EVENTS))["items"] if reason in ("", e["reason"])]
 
     async def _mind(self, call: Any) -> None:
         """Somebody may have been faster."""

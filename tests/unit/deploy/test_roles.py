@@ -52,6 +52,7 @@ HELD_IN_VARIABLES = {
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
     ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
+    ("apps.controller.job_effects", "_is_gone"): [volcano.PODS, volcano.POD_GROUPS],
     ("apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
     ("apps.controller.job_effects", "_remove"): [kind for kind in MADE_BY_JOBS if kind != volcano.PERSISTENT_VOLUME_CLAIMS],
     ("apps.controller.job_effects", "_follow"): [volcano.CONFIGMAPS],

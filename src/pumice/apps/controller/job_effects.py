@@ -158,7 +158,7 @@ class Effects:
         try:
             await self.cluster.delete(volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, uid=effect.uid)
         except ApiError as error:
-            if error.code not in (404, 409):  # gone, or another one already
+            if not await self._is_gone(error, volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, effect.uid):
                 raise
         self.store.dropped_group(known, effect.uid)
 
@@ -223,9 +223,21 @@ class Effects:
                 await self.cluster.patch(volcano.PODS, meta.name, body, meta.namespace)
             await self.cluster.delete(volcano.PODS, meta.name, meta.namespace, uid=meta.uid)
         except ApiError as error:
-            if error.code not in (404, 409):  # gone, or another one already
+            if not await self._is_gone(error, volcano.PODS, meta.name, meta.namespace, meta.uid):
                 raise
         self.store.dropped_pod(known, effect.pod, volcano.stamp(self.clock.now()))
+
+    async def _is_gone(self, error: ApiError, kind: Resource, name: str, namespace: str, uid: str) -> bool:
+        """Whether a refusal means that there is no such object any more: none, or another one of its name."""
+        if error.code not in (404, 409, 422):
+            return False
+        try:
+            found = await self.cluster.get(kind, name, namespace)
+        except ApiError as refusal:
+            if refusal.code == 404:
+                return True
+            raise
+        return bool(found["metadata"]["uid"] != uid)
 
     # -- status and events ----------------------------------------------------------------------------------------
 
