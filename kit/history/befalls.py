@@ -47,6 +47,11 @@ def refused(view: View, dice: Random) -> list[Op]:
     return [{"do": "refuse", "every": dice.randint(1, 3)}, {"do": "wait", "seconds": 0.25}, {"do": "refuse", "every": 0}]
 
 
+@kind("cycles have hardly any time", 2, ENGINE)
+def hurry(view: View, dice: Random) -> list[Op]:
+    return [{"do": "hurry", "cycles": dice.choice((1, 2, 5)), "ticks": dice.choice((0, 5, 20))}]
+
+
 @kind("an owner empties the assignment of a running pod", 1)
 def emptied(view: View, dice: Random) -> list[Op] | None:
     told = [(p, key) for p in view.live(bound=True) for key in (HELD, INDEX)

@@ -11,7 +11,7 @@ from time import perf_counter
 from uuid import UUID
 
 from pumice.engine.cycle.actions import ACTIONS
-from pumice.engine.cycle.cycle import Cycle, Plan
+from pumice.engine.cycle.cycle import LEAST_JOBS, Cycle, Plan
 from pumice.engine.cycle.run import run
 from pumice.engine.framework import Framework
 from pumice.engine.placing.placer import Placer
@@ -88,13 +88,14 @@ class Engine:
 
     def cycle(
         self, now: float, dice: Random | None = None, *, wall: float | None = None, budget: float = float("inf"),
-        tick: Callable[[], float] = perf_counter,
+        tick: Callable[[], float] = perf_counter, at_least: int = LEAST_JOBS,
     ) -> Plan:  # fmt: skip
         """Run one cycle at that time, on a clock that is never set: whatever waits, waits by it. ``wall`` is the time of day, for
-        what the API server dates; without it both are one. ``budget`` bounds the cycle's length in seconds of ``tick``; what is
-        left over stays active for the next one."""
+        what the API server dates; without it both are one. ``budget`` bounds the cycle's length in seconds of ``tick``, but so
+        many jobs are tried ``at_least``; what is left over stays active for the next one."""
         uuid = str(UUID(int=(dice or Random(int(now * 1e6))).getrandbits(128), version=4))
-        cycle = Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick, now if wall is None else wall)
+        wall = now if wall is None else wall
+        cycle = Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick, wall, at_least)
         return run(cycle, self.actions)
 
     def has_work(self, now: float) -> bool:

@@ -20,6 +20,9 @@ RETRY = 60.0
 """Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
 waits for wakes it; this is for what nobody thought of."""
 
+LEAST_JOBS = 32
+"""Jobs tried in every cycle, however long it took to get there: a cycle always gets somewhere."""
+
 
 @dataclass(slots=True)
 class Measures:
@@ -65,6 +68,8 @@ class Cycle:
     tick: Callable[[], float] = perf_counter
     wall: float = 0.0
     """The time of day, for what people and the API server date; ``now`` is never set back."""
+    at_least: int = LEAST_JOBS
+    """Jobs that are tried although the time is over."""
     effects: list[Effect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
     tried: dict[Job, None] = field(default_factory=dict)
@@ -98,6 +103,11 @@ class Cycle:
     def statement(self) -> Statement:
         """Nothing done yet."""
         return Statement(self.state, self.framework)
+
+    def postpone(self, job: Job) -> None:
+        """There was no time to try all of its pods: whatever was found so far, it goes on in the next cycle."""
+        self.tried.pop(job, None)
+        self.blocked.pop(job, None)
 
     # -- what plugins may look at and say -----------------------------------------------------------------------
 

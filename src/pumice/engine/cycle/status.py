@@ -146,7 +146,10 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
     if group is None:
         return []
     if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
-        job.phase = phase_of(job, cycle.uuid)  # else it lost members, and why they cannot be replaced is still to be found
+        # Else it lost members, and why they cannot be replaced is still to be found.
+        before, job.phase = job.phase, phase_of(job, cycle.uuid)
+        if job.phase != before:
+            job.queue.active.renew(job)  # it may have to be started anew
     job.whole = job.whole or job.phase in (RUNNING, COMPLETED)
     counts = (job.counts[Status.RUNNING], job.counts[Status.SUCCEEDED], job.counts[Status.FAILED])
     found: list[Effect] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import queues
+from pumice.engine.cycle.queueing import admit, queues
 from pumice.engine.effects import Event
 from pumice.engine.state.statuses import Status
 from pumice.wire.volcano import SCHEDULING_API
@@ -22,6 +22,7 @@ def wake(cycle: Cycle) -> None:
             state.agenda.activate(job)
     _wake_sleepers(cycle)
     _hope(cycle)
+    admit(cycle)
     state.agenda.retell(state.ledger.table.version, cycle.now)
 
 
@@ -57,8 +58,10 @@ def _wake_sleepers(cycle: Cycle) -> None:
 
 def _hope(cycle: Cycle) -> None:
     """Who may take part again because the nodes changed asks for a share again."""
+    agenda, nodes = cycle.state.agenda, cycle.state.ledger.table.version
+    changed, agenda.hoped_nodes = agenda.hoped_nodes != nodes, nodes
     for queue in queues(cycle):
-        for job in queue.active:
+        for job in queue.active if changed else queue.active.fresh:
             if job.runnable < len(job.pending):
                 for task in job.pending.values():
                     if task.hopeless and not cycle.placer.hopeless(task.cls):

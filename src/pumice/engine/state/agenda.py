@@ -44,6 +44,8 @@ class Agenda:
     """How far the table's gains have been offered to every sleeping class."""
     told_nodes: int = 0
     """Version of the nodes when sleepers were last told why they wait: their reasons count the nodes."""
+    hoped_nodes: int = -1
+    """Version of the nodes when those that take part were last asked whether there is hope for their pods again."""
     retell_at: float = 0.0
     """They are not told anew before then, for that writes to every one of them."""
 
@@ -95,11 +97,11 @@ class Agenda:
         """Let the job take part in the next cycle, unless its PodGroup is still to come."""
         self.waiting.pop(job, None)
         if (job.pending and job.implicit) or (job.group is not None and (job.pending or job.is_pending())):
-            job.queue.active[job] = None
+            job.queue.active.join(job)
 
     def dismiss(self, job: Job) -> None:
         """Leave the job alone until it changes itself."""
-        job.queue.active.pop(job, None)
+        job.queue.active.leave(job)
 
     def wait(self, job: Job, until: float) -> None:
         """Leave the job alone until then (or until resources are released)."""

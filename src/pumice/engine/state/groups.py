@@ -215,6 +215,7 @@ class Groups:
             if job.group is not None:
                 job.priority = self._priority(job, job.group)
                 job.sort_key = None
+                job.queue.active.renew(job)
 
     def _priority(self, job: Job, group: PodGroup) -> int:
         """The value of the class that the group names, else of the global default, else 0 (spec 4.4)."""

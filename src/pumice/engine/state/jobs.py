@@ -133,6 +133,7 @@ class Job(Struct, eq=False):
             self._ask(task, sign)
             if task.best_effort:
                 self.pending_best_effort += sign
+                self.queue.best_effort += sign
             if sign > 0:
                 if not self.pending:
                     self.pending = {}
@@ -200,7 +201,7 @@ class Job(Struct, eq=False):
         self.queue.version += 1
         self.queue.stir()
         self.queue.jobs.discard(self)
-        self.queue.active.pop(self, None)
+        self.queue.active.leave(self)
         self.queue.waiters.pop(self, None)
         self.queue = queue
         queue.jobs.add(self)
@@ -215,7 +216,7 @@ class Job(Struct, eq=False):
         self.queue.version += 1
         self.queue.stir()
         self.queue.jobs.discard(self)
-        self.queue.active.pop(self, None)
+        self.queue.active.leave(self)
         self.queue.waiters.pop(self, None)
 
     def _sums(self, change: object) -> None:
@@ -228,6 +229,7 @@ class Job(Struct, eq=False):
         for task in self.tasks.values() if self.counts[Status.PIPELINED] else ():
             if task.status is Status.PIPELINED:
                 self._await(task, 1 if apply is add else -1)
+        self.queue.best_effort += self.pending_best_effort if apply is add else -self.pending_best_effort
         for task in self.pending.values():
             apply(self.queue.pending, task.cls.demand)
             self._ask(task, 1 if apply is add else -1)

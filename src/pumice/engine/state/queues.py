@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pumice.engine.state.classes import PodClass
+from pumice.engine.state.line import ActiveJobs
 from pumice.engine.state.resources import Vector, vector
 from pumice.wire.node_groups import NO_GROUPS, NodeGroups, node_groups_of
 from pumice.wire.volcano import FIFO, OPEN, Hierarchy, Queue, hierarchy_of, seconds
@@ -47,8 +48,7 @@ class QueueState:
     unserved: tuple[Row, ...] = ()
     """What its object asks for that has no effect yet."""
     jobs: set[Job] = field(default_factory=set)
-    active: dict[Job, None] = field(default_factory=dict)
-    """Jobs that have something to be tried, in order of arrival."""
+    active: ActiveJobs = field(default_factory=ActiveJobs)
     allocated: Vector = field(default_factory=dict)
     awaited: Vector = field(default_factory=dict)
     """What its pods were promised that is still being released."""
@@ -60,6 +60,8 @@ class QueueState:
     """Jobs with pending pods, in order of arrival."""
     lent: int = 0
     """When something was last lent to it beyond its share, as a count of all lendings."""
+    best_effort: int = 0
+    """Its pending pods that request nothing."""
     inqueue: Vector = field(default_factory=dict)
     elastic: Vector = field(default_factory=dict)
     quota_known_late: dict[PodClass, int] = field(default_factory=dict)

@@ -8,14 +8,11 @@ from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import Line, candidates, queues
+from pumice.engine.cycle.queueing import newcomers, queues
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.tasks import Task
-
-LEAST_JOBS = 32
-"""Jobs tried in every cycle, however long it took to get here: a cycle always gets somewhere."""
 
 
 def allocate(cycle: Cycle) -> None:
@@ -33,11 +30,11 @@ def allocate(cycle: Cycle) -> None:
 
 def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     framework = cycle.framework
-    lines = {queue: line for queue in queues(cycle) if (line := _line(cycle, queue))}
+    lines = {queue: queue.active for queue in queues(cycle) if _line_up(cycle, queue)}
     untried: dict[Job, list[Task]] = {}
     order = [(framework.queue_key(queue), queue) for queue in lines]
     heapq.heapify(order)
-    least = LEAST_JOBS
+    least = cycle.at_least
     while order and (least > 0 or not cycle.out_of_time()):
         key, queue = heapq.heappop(order)
         if framework.queues_hang_together and order and (now := framework.queue_key(queue)) > key and now > order[0][0]:
@@ -46,11 +43,11 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         least -= 1
         line = lines[queue]
         if framework.overused(queue):
-            for job in line:
+            for job in list(line.line):
                 if job not in untried and _takes_part(cycle, job):
                     _overused(cycle, job)
             continue
-        job = line.leave()
+        job = line.take()
         tasks = untried.get(job)
         if tasks is None and _takes_part(cycle, job):
             tasks = untried[job] = trying.pending(cycle, job)
@@ -59,21 +56,22 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             statement = cycle.statement()
             domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set()))
             if conclude(cycle, job, statement) and tasks:
-                line.join(job)
-        if line:
+                line.line_up(job, framework.job_key)
+        if line.line:
             heapq.heappush(order, (framework.queue_key(queue), queue))
 
 
-def _line(cycle: Cycle, queue: QueueState) -> Line:
-    """The jobs of a queue that have pods to be placed."""
-    found = []
-    for job in candidates(cycle, queue):
+def _line_up(cycle: Cycle, queue: QueueState) -> bool:
+    """Give the jobs of a queue that have pods to be placed their places in its line. False: there are none."""
+    active, key = queue.active, cycle.framework.job_key
+    active.line_up_again(key)
+    for job in newcomers(queue):
         if job.pending:
-            found.append(job)
+            active.line_up(job, key)
         else:
             _start(cycle, job)
             cycle.tried.setdefault(job, None)
-    return Line(cycle.framework, found)
+    return queue.present and bool(active.line)
 
 
 def _takes_part(cycle: Cycle, job: Job) -> bool:

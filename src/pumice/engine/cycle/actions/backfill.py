@@ -16,10 +16,10 @@ def backfill(cycle: Cycle) -> None:
     framework = cycle.framework
     found: list[tuple[Job, list[Task]]] = []
     for queue in sorted(queues(cycle), key=framework.queue_key):
-        if not queue.open:
+        if not (queue.open and queue.best_effort):
             continue
         jobs = [
-            job for job in candidates(cycle, queue)
+            job for job in candidates(queue)
             if job.pending_best_effort and not job.is_pending() and job not in cycle.standing and framework.job_valid(job) is None
         ]  # fmt: skip
         for job in sorted(jobs, key=framework.job_key):
@@ -28,8 +28,10 @@ def backfill(cycle: Cycle) -> None:
             ]
             if tasks:
                 found.append((job, sorted(tasks, key=framework.task_key)))
-    for job, tasks in found:
+    for number, (job, tasks) in enumerate(found):
         if cycle.out_of_time():
+            for late, _ in found[number:]:
+                cycle.postpone(late)
             return
         cycle.tried[job] = None
         statement = cycle.statement()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import candidates, queues
+from pumice.engine.cycle.queueing import newcomers, queues
 from pumice.engine.effects import Event
 from pumice.engine.state.jobs import Job
 from pumice.wire.volcano import SCHEDULING_API
@@ -12,7 +12,7 @@ from pumice.wire.volcano import SCHEDULING_API
 def enqueue(cycle: Cycle) -> None:
     framework = cycle.framework
     for queue in sorted(queues(cycle), key=framework.queue_key):  # what is promised changes no queue's place
-        jobs = [job for job in candidates(cycle, queue) if job.is_pending()]
+        jobs = [job for job in newcomers(queue) if job.is_pending()]
         for job in sorted(jobs, key=lambda job: (framework.job_key(job), job.key)):
             _try(cycle, job)
 

@@ -8,8 +8,8 @@ from typing import Any
 from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.concluding import commit, discard
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import Line
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.line import Line
 from pumice.engine.state.queues import QueueState
 
 
@@ -22,7 +22,10 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     for job in cycle.short_of_share:
         if job.pending and job not in cycle.standing:
             waiting.setdefault(job.queue, []).append(job)
-    lines = {queue: Line(framework, jobs) for queue, jobs in waiting.items()}
+    lines = {queue: Line() for queue in waiting}
+    for queue, jobs in waiting.items():
+        for job in jobs:
+            lines[queue].line_up(job, framework.job_key(job))
     order: list[tuple[Any, QueueState]] = []
 
     def line_up(queue: QueueState) -> None:
@@ -36,11 +39,11 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             state.agenda.lend_later()
             return
         _, queue = heapq.heappop(order)
-        job = lines[queue].leave()
+        job = lines[queue].take()
         if framework.lends(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
             state.groups.lent(queue)
             if job.pending:
-                lines[queue].join(job)
+                lines[queue].line_up(job, framework.job_key(job))
         if lines[queue]:
             line_up(queue)
 

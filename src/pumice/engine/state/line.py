@@ -1,0 +1,121 @@
+"""Jobs that have something to be tried, the most urgent first.
+
+Tens of thousands may stand in the line of a queue while a cycle tries a few hundred: it is kept, and a cycle looks only at those
+that are new or have changed. What a job holds is weighed against the whole cluster: who holds something is given a place in each
+cycle.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice.engine.state.jobs import Job
+
+Key = Callable[["Job"], Any]
+"""A job's place in the order of jobs (``Framework.job_key``)."""
+Entry = tuple[Any, int, "Job"]
+SPARE = 64
+"""So many more entries than jobs there may be, of those that left or changed places."""
+
+
+@dataclass(slots=True)
+class Line:
+    """Jobs by key; of equal keys, who was lined up first."""
+
+    _entries: dict[Job, Entry] = field(default_factory=dict)
+    _heap: list[Entry] = field(default_factory=list)
+    """These, and outdated ones."""
+    _served: int = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._entries)
+
+    def line_up(self, job: Job, key: Any) -> None:
+        self._served += 1
+        entry = self._entries[job] = key, self._served, job
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._entries) + SPARE:
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)
+
+    def drop(self, job: Job) -> None:
+        self._entries.pop(job, None)
+
+    @property
+    def first(self) -> Job:
+        return self._first()[-1]
+
+    def take(self) -> Job:
+        """The first one leaves the line."""
+        job = self._first()[-1]
+        del self._entries[job]
+        return job
+
+    def _first(self) -> Entry:
+        while self._entries.get(self._heap[0][-1]) is not self._heap[0]:
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
+
+@dataclass(slots=True)
+class ActiveJobs:
+    """The jobs of one queue that have something to be tried, in order of arrival. Each stands in the line or is ``fresh``."""
+
+    fresh: dict[Job, None] = field(default_factory=dict)
+    """Those that have come, changed or were tried since they were last given a place."""
+    line: Line = field(default_factory=Line)
+    _jobs: dict[Job, None] = field(default_factory=dict)
+    _holding: dict[Job, None] = field(default_factory=dict)
+    """Jobs in the line that held something when they were lined up."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._jobs)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._jobs
+
+    def join(self, job: Job) -> None:
+        """It has something to be tried, or is another than it was."""
+        self._jobs[job] = self.fresh[job] = None
+        self.line.drop(job)
+        self._holding.pop(job, None)
+
+    def renew(self, job: Job) -> None:
+        """Where it takes part, its place may be another one now."""
+        if job in self._jobs:
+            self.join(job)
+
+    def leave(self, job: Job) -> None:
+        """It has nothing to be tried, for the time being."""
+        self._jobs.pop(job, None)
+        self.fresh.pop(job, None)
+        self.line.drop(job)
+        self._holding.pop(job, None)
+
+    def line_up(self, job: Job, key: Key) -> None:
+        self.fresh.pop(job, None)
+        self.line.line_up(job, key(job))
+        if job.allocated:
+            self._holding[job] = None
+
+    def line_up_again(self, key: Key) -> None:
+        """A cycle begins: who holds something has another place."""
+        for job in self._holding:
+            self.line.line_up(job, key(job))
+
+    def take(self) -> Job:
+        """The first of the line gives up its place, and takes part still."""
+        job = self.line.take()
+        self._holding.pop(job, None)
+        self.fresh[job] = None
+        return job

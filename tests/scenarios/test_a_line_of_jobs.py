@@ -1,0 +1,79 @@
+"""Many jobs wait and a cycle has time for a few: the line of the others is kept, and it is always the right one."""
+
+from __future__ import annotations
+
+import pytest
+from kit.engine_world import World
+from kit.objects import group, node, pod, priority_class, queue
+
+from pumice.engine.effects import Bind
+from pumice.engine.plugins.priority import Priority
+
+
+def hasty(world: World) -> list[str]:
+    """A cycle that has time for one job. Who was bound."""
+    plan = world.engine.cycle(world.now, world.dice, budget=0.0, at_least=1)
+    world.now += 0.05
+    for effect in plan.effects:
+        world.perform(effect)
+    return [effect.name for effect in plan.effects if isinstance(effect, Bind)]
+
+
+def waiting(*names: str, **shape: str) -> list[dict[str, object]]:
+    return [obj for name in names for obj in (group(name, minimum=1, **shape), pod(name, cpu="1", group=name))]
+
+
+def test_who_comes_later_and_is_more_important_passes_those_that_stand_in_the_line() -> None:
+    world = World()
+    world.add(node("n1", cpu="100"), priority_class("high", 9), *waiting("a", "b", "c"))
+    assert hasty(world) == ["a"]
+    world.add(*waiting("z", priority_class="high"))
+    assert [hasty(world) for _ in range(3)] == [["z"], ["b"], ["c"]]
+
+
+def test_a_priority_class_that_changes_moves_those_that_stand_in_the_line() -> None:
+    world = World()
+    world.add(node("n1", cpu="100"), priority_class("low", -1), priority_class("mine", 1))
+    world.add(*waiting("a", "b", "c"), *waiting("d", priority_class="mine"), *waiting("e", priority_class="low"))
+    assert hasty(world) == ["d"]
+    world.add(priority_class("low", 5))
+    assert [hasty(world) for _ in range(2)] == [["e"], ["a"]]
+
+
+def test_a_job_that_holds_something_stands_where_its_share_of_the_cluster_puts_it_in_each_cycle() -> None:
+    """drf: who holds less comes first; what a job holds weighs less once the cluster has grown."""
+    world = World()
+    world.add(node("n1", cpu="8"), group("g", minimum=1), *(pod(f"g-x-{i}", cpu="1", group="g") for i in range(2)))
+    world.add(*waiting("a", "b"))
+    order = [hasty(world) for _ in range(4)]
+    assert sorted(order[:3]) == [["a"], ["b"], ["g-x-0"]]
+    assert order[3] == ["g-x-1"], "it holds something already"
+
+
+def test_a_queue_that_goes_away_holds_those_that_stand_in_its_line() -> None:
+    world = World()
+    world.add(node("n1", cpu="100"), queue("mine"), *waiting("a", "b", "c", queue="mine"))
+    assert hasty(world) == ["a"]
+    world.remove("Queue", "mine")
+    assert [hasty(world) for _ in range(2)] == [[], []]
+    assert "does not exist" in world.condition("b")["message"]
+
+
+def test_a_cycle_asks_for_the_places_of_those_alone_that_are_new_or_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    key = Priority.job_key
+    monkeypatch.setattr(Priority, "job_key", lambda self, job: (asked.append(job.name), key(self, job))[1])
+    world = World()
+    world.add(node("n1", cpu="100"), *waiting(*(f"j{i:02d}" for i in range(50))))
+    for _ in range(20):
+        assert len(hasty(world)) == 1
+    assert len(asked) < 2 * 50 + 20 * 4
+
+
+def test_a_pod_that_requests_nothing_and_for_which_there_was_no_time_goes_in_the_next_cycle() -> None:
+    """It was told that its queue has all that it deserves, which is none of its business, and waited for a minute."""
+    world = World()
+    world.add(node("n1"), pod("a"))
+    assert hasty(world) == []
+    world.cycle()
+    assert (world.node_of("a"), world.pods["default/a"]["status"].get("conditions")) == ("n1", None)
