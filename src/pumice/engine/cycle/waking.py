@@ -58,8 +58,7 @@ def _wake_sleepers(cycle: Cycle) -> None:
 
 def _hope(cycle: Cycle) -> None:
     """Who may take part again because the nodes changed asks for a share again."""
-    agenda, nodes = cycle.state.agenda, cycle.state.ledger.table.version
-    changed, agenda.hoped_nodes = agenda.hoped_nodes != nodes, nodes
+    changed = cycle.state.agenda.other_nodes(cycle.state.ledger.table.version)
     for queue in queues(cycle):
         for job in queue.active if changed else queue.active.fresh:
             if job.runnable < len(job.pending):

@@ -192,6 +192,11 @@ class Agenda:
         if task.cls in self.unexplained:
             self.unexplained[task.cls].pop(task, None)
 
+    def other_nodes(self, version: int) -> bool:
+        """Whether nodes came, went or changed since this was asked last."""
+        before, self.hoped_nodes = self.hoped_nodes, version
+        return before != version
+
     def retell(self, version: int, now: float) -> None:
         """Nodes came, went or changed, and sleepers still hear of the ones before: work their reasons out anew."""
         if self.told_nodes == version or (self.sleeping and now < self.retell_at):
