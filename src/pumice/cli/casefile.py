@@ -32,6 +32,7 @@ from pumice.wire.device_config import DeviceConfig, parse_device_config
 from pumice.wire.nearest import nearest
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
+from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 KIND = "PumiceCase"
@@ -40,6 +41,7 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "namespaces": (volcano.NAMESPACES, None),
     "nodes": (volcano.NODES, Node),
     "queues": (volcano.QUEUES, Queue),
+    "hyperNodes": (volcano.HYPER_NODES, HyperNode),
     "priorityClasses": (volcano.PRIORITY_CLASSES, PriorityClass),
     "podGroups": (volcano.POD_GROUPS, PodGroup),
     "claims": (volcano.PERSISTENT_VOLUME_CLAIMS, None),
@@ -95,6 +97,7 @@ def engine_of(case: Case) -> Engine:
         "namespaces": lambda o: state.bookings.put_namespace(o["metadata"]["name"], o["metadata"].get("labels") or {}),
         "nodes": lambda o: state.bookings.put_node(convert(Node, o)),
         "queues": lambda o: state.groups.put_queue(convert(Queue, o)),
+        "hyperNodes": lambda o: state.hyper_nodes.put(convert(HyperNode, o)),
         "priorityClasses": lambda o: state.groups.put_priority_class(convert(PriorityClass, o)),
         "podGroups": lambda o: state.groups.put_group(convert(PodGroup, o)),
         "claims": state.volumes.put_claim,

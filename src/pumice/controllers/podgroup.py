@@ -12,6 +12,7 @@ from pumice.wire import names
 from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME
 from pumice.wire.objects import OwnerReference, Pod
 from pumice.wire.quantity import parse_quantity
+from pumice.wire.topology import annotated, written
 from pumice.wire.volcano import PENDING, RUNNING, SCHEDULING_API, group_name_for, stamp
 
 OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
@@ -140,6 +141,8 @@ def group_body(pod: Pod, owner_annotations: Mapping[str, str]) -> dict[str, Any]
     spec: dict[str, Any] = {"minMember": minimum, "minResources": min_resources(pod, minimum)}
     if meta.annotations.get(QUEUE_NAME):
         spec["queue"] = meta.annotations[QUEUE_NAME]
+    if (asked := annotated(meta.annotations)) is not None:
+        spec["networkTopology"] = written(asked)
     if pod.spec.priority_class_name:
         spec["priorityClassName"] = pod.spec.priority_class_name
     metadata: dict[str, Any] = {

@@ -101,8 +101,19 @@ class SubGroupPolicy(Struct, rename="camel", gc=False):
 
 
 def annotated(annotations: Mapping[str, str]) -> NetworkTopology | None:
-    """What an owner's or a pod's annotations ask for, as upstream's controller reads them: one of both is enough."""
-    mode, tier = annotations.get(MODE, ""), annotations.get(HIGHEST_TIER, "")
+    """What an owner's or a pod's annotations ask for, as upstream's controller reads them: one of both is enough, no other word
+    than soft is a wish, and a tier that is no number is none."""
+    mode, tier = annotations.get(MODE, "").lower(), annotations.get(HIGHEST_TIER, "")
     if not mode and not tier:
         return None
-    return NetworkTopology(mode or HARD, int(tier) if tier.isdecimal() else None)
+    return NetworkTopology(mode if mode == SOFT else HARD, int(tier) if tier.isdecimal() and len(tier) < 10 else None)
+
+
+def written(asked: NetworkTopology) -> dict[str, Any]:
+    """As it stands in a PodGroup."""
+    found: dict[str, Any] = {"mode": asked.mode or HARD}
+    if asked.highest_tier_allowed is not None:
+        found["highestTierAllowed"] = asked.highest_tier_allowed
+    if asked.highest_tier_name:
+        found["highestTierName"] = asked.highest_tier_name
+    return found
