@@ -149,8 +149,8 @@ class CuttingWorld:
         else:
             assert possible
             self.cuts += 1
-            assert set(answer) == set(places)
-            self.pods[uid] = {place: slice_.uuid for place, slice_ in answer.items()}
+            assert set(answer.slices) == set(places)
+            self.pods[uid] = {place: slice_.uuid for place, slice_ in answer.slices.items()}
         self.check()
 
     def _possible(self, places: list[Place], before: dict[Place, Slice]) -> bool:

@@ -96,7 +96,8 @@ class FakeKubelet(rpc.RegistrationServicer):
         """Ask for preferred ids, then allocate them: one container of an admission."""
         stub = self._stubs[resource]
         if ids is None:
-            free = [unit for unit, healthy in self.lists[resource].items() if healthy]
+            units = await self.until(resource, lambda _: True)  # a registration is answered before its list is there
+            free = [unit for unit, healthy in units.items() if healthy]
             request = pb.ContainerPreferredAllocationRequest(available_deviceIDs=free, allocation_size=count)
             answer = await stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[request]))
             ids = list(answer.container_responses[0].deviceIDs)

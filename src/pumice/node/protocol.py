@@ -8,7 +8,7 @@ for, and what the container is given. Everything here is a synchronous function 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from pumice.node.device_list import Unit
 from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
 from pumice.node.pods import Container, Held, NodePod
 from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Place, Slice
 from pumice.wire.objects import Node
 
 
@@ -62,7 +63,16 @@ class Conflict:
     reason: str
 
 
-Decision = Serve | Repeat | Refuse | Conflict
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The pod's slices have to be there first: who has them made, or finds them, gives them to ``then``."""
+
+    pod: NodePod
+    places: tuple[Place, ...]
+    then: Callable[[Mapping[Place, Slice]], Serve]
+
+
+Decision = Serve | Repeat | Refuse | Conflict | Cut
 
 
 class Allocator(Protocol):

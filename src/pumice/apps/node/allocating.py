@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
@@ -17,7 +17,8 @@ from pumice.model.errors import PumiceError
 from pumice.node.answer import Answer
 from pumice.node.effects import PatchNode
 from pumice.node.pods import Held
-from pumice.node.protocol import Allocator, Conflict, Decision, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Refuse, Repeat, Serve
+from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError
 
 log = logging.getLogger("pumice.node")
@@ -26,11 +27,36 @@ PATIENCE = 2.0
 """Seconds to wait for the watch: the binding reaches the kubelet and us by different ways."""
 
 
-class AllocateHandler:
-    """Answers for the resource that the allocator hands out. One call at a time, as the kubelet makes them."""
+class Slicer(Protocol):
+    """Who has a brand's cards cut into slices (``slicing.py``)."""
 
-    def __init__(self, allocator: Allocator, own: OwnNode, held: Callable[[], Held | None] = lambda: None) -> None:
+    def closed(self, cards: Iterable[str]) -> dict[str, str]:
+        """The cards that cannot be cut, and why. Blocks, and is called from another thread."""
+        ...
+
+    def look(self) -> None:
+        """Take notice of the pods as they are now."""
+        ...
+
+    async def start(self, cards: Iterable[CardFacts]) -> None:
+        """Put right what a crash or a boot has left."""
+        ...
+
+    async def cut(self, wanted: Cut) -> Serve | Conflict:
+        """The pod's slices, found or made; a conflict where they cannot be had as things are."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class AllocateHandler:
+    """Answers for the resource that the allocator hands out. One call at a time, as the kubelet makes them. ``refused`` is
+    told of every pod that was."""
+
+    def __init__(self, allocator: Allocator, own: OwnNode, held: Callable[[], Held | None] = lambda: None,
+                 slicer: Slicer | None = None, refused: Callable[[], None] = lambda: None) -> None:  # fmt: skip
         self._allocator, self._own, self._held = allocator, own, held
+        self._slicer, self._refused = slicer, refused
         self._one_at_a_time = asyncio.Lock()
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
@@ -59,6 +85,8 @@ class AllocateHandler:
         """Mark pods that ended while they were allocating, now and whenever the pods change."""
         while True:
             changed = self._own.pods_changed.wait()
+            if self._slicer is not None:
+                self._slicer.look()
             for patch in self._allocator.sweep(self._own.pods):
                 if await self._own.perform_soon(patch, f"marking pod {patch.namespace}/{patch.name}"):
                     log.info("pod ended while allocating pod=%s/%s", patch.namespace, patch.name)
@@ -68,18 +96,26 @@ class AllocateHandler:
     async def _decide(self, ids: Sequence[str]) -> Decision | None:
         """By the watch, then by a list past the watch, then whenever something changes, for a while."""
         held = await asyncio.to_thread(self._held)
-        decision = self._allocator.allocate(self._own.pods, ids, held)
+        decision = await self._ask(ids, held)
         if decision is None:
             with suppress(ApiError):
                 await self._own.relist()
-                decision = self._allocator.allocate(self._own.pods, ids, held)
+                decision = await self._ask(ids, held)
         deadline = self._own.clock.monotonic() + PATIENCE
         while (decision is None or isinstance(decision, Conflict)) and (left := deadline - self._own.clock.monotonic()) > 0:
             await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
-            decision = self._allocator.allocate(self._own.pods, ids, held)
+            decision = await self._ask(ids, held)
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)
         return decision
+
+    async def _ask(self, ids: Sequence[str], held: Held | None) -> Decision | None:
+        decision = self._allocator.allocate(self._own.pods, ids, held)
+        if not isinstance(decision, Cut):
+            return decision
+        if self._slicer is None:
+            return self._allocator.refuse(decision.pod, "its slices cannot be cut here")
+        return await self._slicer.cut(decision)
 
     async def _serve(self, decision: Serve) -> Any:
         pod, patch = decision.pod, decision.patch
@@ -103,6 +139,7 @@ class AllocateHandler:
 
     async def _refuse(self, decision: Refuse) -> PluginError:
         log.warning("refused: %s", decision.reason)
+        self._refused()
         for effect in decision.effects:
             await self._own.perform_soon(effect, "marking the pod")
         await self.release_lock()

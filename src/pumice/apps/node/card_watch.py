@@ -35,6 +35,10 @@ class CardWatch:
         self._health = Health((), rule)
         self._foreign = foreign or ForeignPrograms(())
         self._held: dict[str, str] = {}
+        self.uncut: Callable[[list[str]], dict[str, str]] | None = None
+        """Which of the cards in MIG mode cannot be cut as a scheduler likes, and why."""
+        self._uncut: dict[str, str] = {}
+        self._look_soon = False
         self._answered = clock.monotonic()
         self.changed = Signal()
 
@@ -50,8 +54,17 @@ class CardWatch:
 
     @property
     def sick(self) -> dict[str, str]:
-        """Why a card takes no pods, by UUID: it is ill, or programs outside of the cluster hold it."""
-        return {**self._held, **self._health.sick}
+        """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster hold it, or it cannot be cut."""
+        return {**self._uncut, **self._held, **self._health.sick}
+
+    def soon(self) -> None:
+        """Look at everything with the next look: a card did not do what it should."""
+        self._look_soon = True
+
+    async def look_at_slices(self) -> None:
+        cards = [card.uuid for card in self.facts if card.mig]
+        if (uncut := self.uncut) is not None:
+            self._uncut = await self._call(lambda: uncut(cards)) if cards else {}
 
     async def start(self) -> None:
         """Look once. Raises CardsUnavailable."""
@@ -82,7 +95,8 @@ class CardWatch:
             if not self._rule.off:
                 for event in await self._call(self._cards.events):
                     self._health.event(event)
-            if self._clock.monotonic() >= next_full:
+            if self._look_soon or self._clock.monotonic() >= next_full:
+                self._look_soon = False
                 next_full = self._clock.monotonic() + self._full_every
                 await self._look_again()
             if (self._known, self.sick) != before:
@@ -98,6 +112,7 @@ class CardWatch:
         except CardsUnavailable as error:
             log.warning("%s", error)
             self._health.watch(())
+        await self.look_at_slices()
         for uuid in self._health.sick:
             self._health.check(uuid, await self._call(lambda uuid=uuid: self._cards.answers(uuid)))  # type: ignore[misc]
 

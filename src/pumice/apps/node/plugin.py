@@ -17,7 +17,7 @@ from pathlib import Path
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
-from pumice.apps.node.allocating import AllocateHandler, CountedHandler
+from pumice.apps.node.allocating import AllocateHandler, CountedHandler, Slicer
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
@@ -28,6 +28,7 @@ from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
 from pumice.node.effects import Effect, PatchNode, Tell
 from pumice.node.health import XidRule
+from pumice.node.pods import Held
 from pumice.node.protocol import Allocator
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
@@ -66,6 +67,8 @@ class Brand:
     allocator: Callable[[], Awaitable[Allocator]]
     open: Callable[[], Cards]
     cards: Cards | None = None
+    slicer: Callable[[OwnNode, Callable[[], Held | None]], Slicer] | None = None
+    """Who cuts its cards into slices, where there is such a thing."""
 
 
 async def run_plugins(
@@ -93,9 +96,12 @@ async def run_plugins(
         own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
         try:
             await watch.start()
-            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir)
+            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand.slicer)
             page.watch, page.missing = watch, plugin.missing
-            await run_until(stop, *own.tasks(), plugin.run(served))
+            try:
+                await run_until(stop, *own.tasks(), plugin.run(served))
+            finally:
+                plugin.close()
         finally:
             watch.close()
             if brand.cards is None:
@@ -114,11 +120,14 @@ async def run_plugins(
 class Plugin:
     """Everything of one brand's plugin that outlives a registration."""
 
-    def __init__(self, allocator: Allocator, own: OwnNode, watch: CardWatch, folder: Path) -> None:
+    def __init__(self, allocator: Allocator, own: OwnNode, watch: CardWatch, folder: Path,
+                 slicer: Callable[[OwnNode, Callable[[], Held | None]], Slicer] | None = None) -> None:  # fmt: skip
         self._allocator, self._own, self._watch, self._folder = allocator, own, watch, folder
         self._clock = own.clock
         self._held = partial(holders, folder, allocator.resource)
-        self._handler = AllocateHandler(allocator, own, self._held)
+        self._slicer = slicer(own, self._held) if slicer else None
+        watch.uncut = self._slicer.closed if self._slicer else None
+        self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon)
         self._sick: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
 
@@ -127,6 +136,9 @@ class Plugin:
         await self._own.pods_synced.wait()
         await self._own.node_synced.wait()
         await asyncio.to_thread(self._restore_directories)
+        if self._slicer is not None:
+            await self._slicer.start(self._watch.facts)
+        await self._watch.look_at_slices()
         self._show()
         await self._resume()
         self._registrations = {resource: self._registration(resource) for resource in self._servable()}
@@ -153,6 +165,10 @@ class Plugin:
                 await first(self._own.node_changed.wait(), self._clock.sleep(1.0))
             log.info("ready node=%s resource=%s cards=%d", self._own.name, self._allocator.resource, len(self._watch.facts))
             ready.set()
+
+    def close(self) -> None:
+        if self._slicer is not None:
+            self._slicer.close()
 
     def missing(self) -> list[str]:
         """The resources that the kubelet does not have, else the node object where it does not say what it should."""

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pumice.adapters.nvml import NvmlCards
+from pumice.adapters.journal import FileJournal
+from pumice.adapters.nvml import NvmlCards, NvmlSlices
 from pumice.apps.node.configuration import load_sharing
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
+from pumice.apps.node.slicing import Slicing
 from pumice.model.errors import BadInput
+from pumice.node.cutting.cutter import Cutter
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
 from pumice.node.vgpu.library import install
@@ -76,7 +79,9 @@ def vgpu(
         return VgpuAllocator(settings.node_name, sharing, _response_options(settings, level), dice,
                              advertise=settings.advertise, handshake=settings.handshake)  # fmt: skip
 
-    return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards)
+    cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
+    return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards,
+                 slicer=partial(Slicing, cutter, cluster))  # fmt: skip
 
 
 def _install(library: Path | None, hook: Path) -> None:

@@ -6,8 +6,9 @@ killed in between is put right by ``start`` of whoever comes next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pumice.node.cutting.plan import (
     Books,
@@ -25,7 +26,16 @@ from pumice.node.cutting.plan import (
     refused,
 )
 from pumice.node.cutting.recovery import Lost, known, lost, recover
-from pumice.ports.slices import CutRefused, Journal, Place, Slice, Slices
+from pumice.ports.slices import CutRefused, Journal, NoRights, Place, Slice, Slices
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A pod's slices by their places, and what was cut and removed for it."""
+
+    slices: Mapping[Place, Slice]
+    made: tuple[Place, ...] = ()
+    removed: tuple[Place, ...] = ()
 
 
 class Cutter:
@@ -33,6 +43,8 @@ class Cutter:
 
     def __init__(self, slices: Slices, journal: Journal) -> None:
         self._slices, self._journal = slices, journal
+        self._denied: dict[str, str] = {}
+        """Cards that turned out at a cut to be none of ours to cut."""
 
     def start(self, cards: Iterable[str], holds: Holds) -> list[Lost]:
         """Bring journal and cards together; the pods whose slices are not what they were given. Raises Unavailable."""
@@ -41,7 +53,7 @@ class Cutter:
             after = self._settle(cards, before, holds)
         return lost(after, holds)
 
-    def cut(self, places: Sequence[Place], owner: str, holds: Holds) -> dict[Place, Slice] | str:
+    def cut(self, places: Sequence[Place], owner: str, holds: Holds) -> Given | str:
         """The pod's slices at those places, made where they are missing; or why it cannot have them."""
         cards = dict.fromkeys(place.card for place in places)
         with self._journal.alone():
@@ -53,17 +65,21 @@ class Cutter:
             try:
                 self._perform(planned, before=books)
             except CutRefused as error:
+                if isinstance(error, NoRights):
+                    self._denied |= dict.fromkeys(cards, str(error))
                 self._settle(cards, known(self._journal.read()), lambda uid: "" if uid == owner else holds(uid))
                 return str(error)
             there = {slice_.place: slice_ for slice_ in self._seen(cards)}
-        return {place: there[place] for place in places}
+        made = tuple(step.place for step in planned.steps if isinstance(step, Fill))
+        removed = tuple(step.place for step in planned.steps if isinstance(step, Remove))
+        return Given({place: there[place] for place in places}, made, removed)
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
         """The cards that cannot be cut as a scheduler likes, and why. Waits for no cut that is going on."""
         found = {}
         for card in cards:
             try:
-                reason = self._slices.allowed(card) or self._strangers(card)
+                reason = self._denied.get(card) or self._slices.allowed(card) or self._strangers(card)
             except CutRefused as error:
                 reason = str(error)
             if reason:

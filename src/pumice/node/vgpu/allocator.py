@@ -14,14 +14,15 @@ from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
 from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
 from pumice.node.pods import Held, NodePod
-from pumice.node.protocol import Allocator, Conflict, Decision, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Refuse, Repeat, Serve
 from pumice.node.vgpu.advertise import Handshake, advertisement
-from pumice.node.vgpu.answer import ResponseOptions, build, refusal
+from pumice.node.vgpu.answer import ResponseOptions, build, places, refusal
 from pumice.node.vgpu.inventory import SharedCard, core_list, memory_list, share, share_list
 from pumice.node.vgpu.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
 from pumice.node.vgpu.record import Record
 from pumice.node.vgpu.sharing import Sharing, needed_factor
 from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Slice
 from pumice.wire import names
 from pumice.wire.objects import Node
 
@@ -117,16 +118,24 @@ class VgpuAllocator(Allocator):
             return self.refuse(found.pod, reason)
         if reason := self.record.conflict(found, pods, self._cards):
             return Conflict(found.pod, reason)
+        wanted = places(found, self._cards, self._sharing)
+        if isinstance(wanted, str):
+            return self.refuse(found.pod, wanted)
+        if wanted:
+            return Cut(found.pod, wanted, lambda slices: self._serve(found, key, [slices[place] for place in wanted]))
+        return self._serve(found, key)
+
+    def _serve(self, work: Work, ids: frozenset[str], slices: Sequence[Slice] = ()) -> Serve:
         return Serve(
-            found.pod,
-            found.container,
-            build(found, self._cards, self._sharing, self._response_options, self._dice),
-            None if found.segment == INIT or found.again else PatchPod.of(found.pod.metadata, done(found)),
-            (Tell.of_pod(found.pod.metadata, "VGPUPartlyServed", found.warning),) if found.warning else (),
-            finished=found.last,
-            summary=f"cards={','.join(device.id for device in found.devices)}",
-            ids=key,
-            work=found,
+            work.pod,
+            work.container,
+            build(work, self._cards, self._sharing, self._response_options, self._dice, slices),
+            None if work.segment == INIT or work.again else PatchPod.of(work.pod.metadata, done(work)),
+            (Tell.of_pod(work.pod.metadata, "VGPUPartlyServed", work.warning),) if work.warning else (),
+            finished=work.last,
+            summary=" ".join([f"cards={','.join(device.id for device in work.devices)}", *(slice_.uuid for slice_ in slices)]),
+            ids=ids,
+            work=work,
         )
 
     def nobody(self, count: int) -> str:

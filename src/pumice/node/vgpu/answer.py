@@ -13,6 +13,8 @@ from pumice.node.effects import MakeDirectory
 from pumice.node.vgpu.inventory import SharedCard
 from pumice.node.vgpu.matching import Work
 from pumice.node.vgpu.sharing import Sharing
+from pumice.node.vgpu.slots import place_of
+from pumice.ports.slices import Place, Slice
 from pumice.wire import variables
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
@@ -59,27 +61,51 @@ def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
         card = cards.get(device.uuid)
         if card is None:
             return f"card {device.uuid} is not on this node, or was taken out by the administrator"
-        if device.slot >= 0 or card.mode == "mig":
-            place = f" (asked for {device.place})" if device.slot >= 0 else ""
-            return f"card {device.uuid} is in MIG mode{place}; this version shares whole cards only, switch MIG off"
         if not card.healthy:
             return f"card {device.uuid} takes no pods: {card.closed or 'unhealthy'}"
+        if card.mode == "mig" and device.slot < 0:
+            return f"card {device.uuid} is in MIG mode, and the assignment names no slice of it"
+        if card.mode != "mig" and device.slot >= 0:
+            return f"card {device.uuid} is not in MIG mode, and the assignment names its slice {device.place}"
     return ""
 
 
+def places(work: Work, cards: Mapping[str, SharedCard], sharing: Sharing) -> tuple[Place, ...] | str:
+    """Where the slices of this work lie, in the order of its devices; or why one of them cannot be."""
+    found: list[Place] = []
+    for device in work.devices:
+        if device.slot >= 0:
+            place = place_of(sharing.config, cards[device.uuid].type, device)
+            if isinstance(place, str):
+                return f"card {device.uuid}: {place}"
+            found.append(place)
+    return tuple(found)
+
+
 def build(
-    work: Work, cards: Mapping[str, SharedCard], sharing: Sharing, response_options: ResponseOptions, dice: random.Random
+    work: Work,
+    cards: Mapping[str, SharedCard],
+    sharing: Sharing,
+    response_options: ResponseOptions,
+    dice: random.Random,
+    slices: Sequence[Slice] = (),
 ) -> Answer:
-    """The answer for one container whose devices were checked by ``refusal``.
+    """The answer for one container whose devices were checked by ``refusal``; ``slices`` are those of them that were cut.
 
     Limits are numbered in NVML order, because that is how the container enumerates its cards whatever the order of the
-    list (spec 12.1).
+    list (spec 12.1). The hardware holds the limits of a slice: a container that has nothing else gets no library (spec 12.4).
     """
-    devices = sorted(work.devices, key=lambda device: cards[device.uuid].index)
+    devices = sorted((device for device in work.devices if device.slot < 0), key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
-    env, mounts = _visible(chosen, response_options)
+    env, mounts = _visible(chosen, slices, response_options)
+    nodes: tuple[DeviceNode, ...] = ()
+    if response_options.device_specs or sharing.pass_device_specs:
+        opened = [*chosen, *(cards[slice_.place.card] for slice_ in slices)]
+        nodes = _nodes(opened, [node for slice_ in slices for node in slice_.nodes], response_options)
+    if not devices:
+        return Answer(env=env, mounts=tuple(mounts), nodes=nodes)
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
-    env[variables.SM_LIMIT] = str(work.devices[0].cores)
+    env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     env[variables.SHARED_CACHE] = f"{CACHE}/{_uuid4(dice)}.cache"
     if sharing.oversubscribed:
         env[variables.OVERSUBSCRIBE] = "true"
@@ -100,13 +126,16 @@ def build(
     return Answer(
         env=env,
         mounts=tuple(mounts),
-        nodes=_nodes(chosen, response_options) if response_options.device_specs or sharing.pass_device_specs else (),
+        nodes=nodes,
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
     )
 
 
-def _visible(cards: Sequence[SharedCard], response_options: ResponseOptions) -> tuple[dict[str, str], list[Mount]]:
+def _visible(
+    cards: Sequence[SharedCard], slices: Sequence[Slice], response_options: ResponseOptions
+) -> tuple[dict[str, str], list[Mount]]:
     ids = [str(card.index) if response_options.by_index else card.uuid for card in cards]
+    ids += [slice_.uuid for slice_ in slices]
     env: dict[str, str] = {}
     mounts: list[Mount] = []
     if "envvar" in response_options.strategies:
@@ -123,10 +152,13 @@ def _visible(cards: Sequence[SharedCard], response_options: ResponseOptions) -> 
     return env, mounts
 
 
-def _nodes(cards: Sequence[SharedCard], response_options: ResponseOptions) -> tuple[DeviceNode, ...]:
+def _nodes(
+    cards: Sequence[SharedCard], capabilities: Sequence[str], response_options: ResponseOptions
+) -> tuple[DeviceNode, ...]:
     paths = [path for path in CONTROL_NODES if _present(path, response_options.present)]
     paths += [f"/dev/nvidia{card.minor}" for card in cards if card.minor >= 0]
-    return tuple(DeviceNode(path, response_options.dev_root.rstrip("/") + path) for path in paths)
+    paths += capabilities
+    return tuple(DeviceNode(path, response_options.dev_root.rstrip("/") + path) for path in dict.fromkeys(paths))
 
 
 def _present(path: str, present: Collection[str]) -> bool:

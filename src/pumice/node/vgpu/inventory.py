@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
 from pumice.node.device_list import Unit
 from pumice.node.vgpu.sharing import Sharing
+from pumice.node.vgpu.slots import uncut
 from pumice.ports.cards import CardFacts
 
 
@@ -40,23 +40,21 @@ def share(facts: Sequence[CardFacts], sharing: Sharing,
           sick: Mapping[str, str] = MappingProxyType({})) -> tuple[SharedCard, ...]:  # fmt: skip
     """The cards that this node offers, in NVML order; what the administrator left out appears nowhere.
 
-    A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise. As long as
-    this plugin cuts no slices, such a card takes no pods: what is advertised is what an Allocate call will be answered with.
+    A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise. One that cannot
+    be cut takes no pods: what is advertised is what an Allocate call will be answered with.
     """
     return tuple(_shared(card, sharing, sick) for card in facts if not sharing.leaves_out(card.index, card.uuid))
 
 
-UNCUT: Final = "it is in MIG mode; this version shares whole cards only, switch MIG off"
-
-
 def _shared(card: CardFacts, sharing: Sharing, sick: Mapping[str, str]) -> SharedCard:
     mode = "mig" if card.mig else sharing.mode
-    closed = sick.get(card.uuid, UNCUT if mode == "mig" and not sharing.cuts_mig else "")
+    type_ = "NVIDIA-" + card.name.replace(",", " ").replace(":", " ")
+    closed = sick.get(card.uuid) or (uncut(sharing.config, type_, card.mig) if mode == "mig" else "")
     return SharedCard(
         index=card.index,
         uuid=card.uuid,
         minor=card.minor,
-        type="NVIDIA-" + card.name.replace(",", " ").replace(":", " "),
+        type=type_,
         memory=sharing.units(card.memory),
         cores=sharing.cores_per_card,
         shares=sharing.split,

@@ -30,8 +30,6 @@ class Sharing:
     limit_cores: bool = True
     pass_device_specs: bool = False
     mig_placements: bool = False
-    cuts_mig: bool = False
-    """Whether this plugin cuts MIG slices. None of ours does yet; it is for nodes that stand for another one's."""
     mode: str = "hami-core"
     without_uuids: frozenset[str] = frozenset()
     without_indices: frozenset[int] = frozenset()

@@ -3,89 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
-from kit.fake_cluster import FakeCluster, refusing
-from kit.machines import cards_of
-from kit.node_objects import NODE, A, B, container, gives, pod_object, two_cards
-from kit.node_world import PATIENCE, FakeKubelet, node_cluster, until
-from kit.virtual_time import VirtualClock, run_virtually
+from kit.fake_cluster import refusing
+from kit.node_objects import NODE, A, B, container, gives, pod_object
+from kit.node_world import until
+from kit.plugin_world import in_a_world
 
-from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node import vgpu_plugin
-from pumice.machine import FaultModel, Machine
+from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 
 NUMBER = names.VGPU_NUMBER
 CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "GPU is lost": how a sick card is tested
-
-
-@dataclass
-class World:
-    cluster: FakeCluster
-    kubelet: FakeKubelet
-    machine: Machine
-    cards: NvmlCards
-    settings: vgpu_plugin.Settings
-    root: Path
-
-    @asynccontextmanager
-    async def plugin(self, **changes: Any) -> AsyncIterator[None]:
-        stop, ready = asyncio.Event(), asyncio.Event()
-        task = asyncio.create_task(
-            vgpu_plugin.run(
-                replace(self.settings, **changes), cluster=self.cluster, clock=VirtualClock(), dice=random.Random(7),
-                stop=stop, ready=ready, cards=self.cards,
-            )
-        )  # fmt: skip
-        waiter = asyncio.create_task(ready.wait())
-        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=120)
-        waiter.cancel()
-        try:
-            if task.done():
-                task.result()
-            assert ready.is_set()
-            yield
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, 60)
-
-
-def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
-    async def play(machine: Machine, cards: NvmlCards) -> None:
-        with tempfile.TemporaryDirectory(prefix="pumice") as folder:  # a socket path has at most 107 bytes
-            root = Path(folder)
-            (root / "plugins").mkdir()
-            (root / "lib.so").write_bytes(b"\x7fELF first")
-            world = World(
-                node_cluster(), FakeKubelet(root / "plugins"), machine, cards,
-                vgpu_plugin.Settings(
-                    NODE, device_plugin_dir=root / "plugins", hook_path=root / "hook", lock_dir=root / "lock",
-                    library=root / "lib.so", node_config=root / "none.json",
-                ), root,
-            )  # fmt: skip
-            await world.kubelet.start()
-            try:
-                await test(world)
-            finally:
-                await world.kubelet.stop()
-
-    def run() -> None:
-        with cards_of(two_cards()) as (machine, cards):
-            run_virtually(play(machine, cards), PATIENCE)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 @in_a_world

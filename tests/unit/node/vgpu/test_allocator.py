@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives, pod
+from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives, pod, units_of
 
+from pumice.node.answer import Answer
 from pumice.node.effects import PatchPod, Tell
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Refuse, Repeat, Serve
+from pumice.node.protocol import Cut, Refuse, Repeat, Serve
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.sharing import Sharing
+from pumice.ports.slices import Place, Slice
 from pumice.wire import names
 
 FAILED = {names.BIND_PHASE: "failed", names.VGPU_TIME: "18446744073709551615"}
@@ -286,6 +289,53 @@ def test_an_admitted_pod_is_not_served_again():
     assert allocator().allocate([one], ["x"], set()) is None
 
 
+AMPERE = card(0, A, name="NVIDIA A100-SXM4-80GB", mib=81920, mig=True)
+
+
+def cut(decision: object, uuids: Mapping[Place, str]) -> Serve:
+    """What is served once the slices are there."""
+    assert isinstance(decision, Cut)
+    return decision.then({place: Slice(place, 1, uuids[place], nodes=("/dev/nvidia-caps/nvidia-cap30",))
+                          for place in decision.places})  # fmt: skip
+
+
+def test_a_slot_is_a_place_of_the_card_and_its_container_gets_nothing_but_the_slice():
+    """Spec nvidia-device-plugin 12.4 and 21.7: position 3 of group2 is its 1g.10gb."""
+    one = pod("p", f"{A}[group2-3],NVIDIA,8000,0:")
+    decision = allocator(cards=(AMPERE,)).allocate([one], ["x"])
+    assert isinstance(decision, Cut)
+    assert decision.places == (Place(A, "1g.10gb", 6),)
+    served = cut(decision, {Place(A, "1g.10gb", 6): "MIG-M1"})
+    assert served.answer == Answer(env={"NVIDIA_VISIBLE_DEVICES": "MIG-M1"})
+    assert served.patch is not None
+
+
+def test_a_place_outside_the_groups_is_cut_where_it_says():
+    decision = allocator(cards=(AMPERE,)).allocate([pod("p", f"{A}[2g.20gb@4],NVIDIA,18000,0:")], ["x"])
+    assert isinstance(decision, Cut)
+    assert decision.places == (Place(A, "2g.20gb", 4),)
+
+
+def test_two_slices_of_one_container_are_named_in_their_order():
+    one = pod("p", f"{A}[group2-1],NVIDIA,8000,0:{A}[group2-0],NVIDIA,8000,0:")
+    decision = allocator(cards=(AMPERE,)).allocate([one], units_of(2))
+    places = {Place(A, "2g.20gb", 2): "MIG-b", Place(A, "2g.20gb", 0): "MIG-a"}
+    assert cut(decision, places).answer.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-b,MIG-a"}
+
+
+def test_a_slice_is_opened_by_its_own_device_files():
+    found = allocator(Sharing(pass_device_specs=True), (AMPERE,)).allocate([pod("p", f"{A}[group4-0],NVIDIA,1,0:")], ["x"])
+    answer = cut(found, {Place(A, "7g.80gb", 0): "MIG-1"}).answer
+    assert [node.host_path for node in answer.nodes] == ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap30"]
+
+
+def test_a_container_with_a_slice_and_a_share_has_the_limits_of_the_share():
+    one = pod("p", f"{A}[group1-0],NVIDIA,3000,0:{gives(B)}")
+    answer = cut(allocator(cards=(AMPERE, card(1, B))).allocate([one], units_of(2)), {Place(A, "1g.10gb", 0): "MIG-1"}).answer
+    assert answer.env["NVIDIA_VISIBLE_DEVICES"] == f"{B},MIG-1"
+    assert (answer.env["CUDA_DEVICE_MEMORY_LIMIT_0"], answer.env["CUDA_DEVICE_SM_LIMIT"]) == ("3000m", "50")
+
+
 @pytest.mark.parametrize(
     ("devices", "cards", "reason"),
     [
@@ -293,8 +343,12 @@ def test_an_admitted_pod_is_not_served_again():
         (f"{A},NVIDIA,-5,30:", CARDS, "has no unsigned memory and cores"),
         (f"{gives(A)};{gives(B)}", CARDS, "has 2 parts but 1 containers ask for vGPUs"),
         (gives("GPU-elsewhere"), CARDS, "card GPU-elsewhere is not on this node"),
-        (f"{A}[group2-3],NVIDIA,8000,0:", (card(0, A, mig=True),), "is in MIG mode (asked for group2-3)"),
-        (gives(A), (card(0, A, mig=True),), "is in MIG mode"),
+        (f"{A}[group2-3],NVIDIA,8000,0:", (card(0, A, mig=True),), "takes no pods: it is in MIG mode, and no MIG geometry"),
+        (gives(A), (AMPERE,), "is in MIG mode, and the assignment names no slice of it"),
+        (f"{A}[group2-3],NVIDIA,8000,0:", CARDS, "is not in MIG mode, and the assignment names its slice group2-3"),
+        (f"{A}[group2-4],NVIDIA,8000,0:", (AMPERE,), "has no slot group2-4; was the ConfigMap changed"),
+        (f"{A}[groupX-0],NVIDIA,8000,0:", (AMPERE,), "has no slot groupX-0"),
+        (f"{A}[2g.10gb@3],NVIDIA,8000,0:", (AMPERE,), "the card has no 2g.10gb that begins at memory slice 3"),
     ],
 )
 def test_what_cannot_be_honoured_fails_that_pod_with_the_reason(devices, cards, reason):

@@ -12,13 +12,19 @@ from pumice.node.effects import PatchNode, PatchStatus
 from pumice.node.vgpu.advertise import Advertisement, Handshake, register_annotation, topology_annotation
 from pumice.node.vgpu.inventory import capacity, core_list, memory_list, share, share_list
 from pumice.node.vgpu.sharing import Flags, Sharing, effective, needed_factor
+from pumice.ports.cards import CardFacts
 from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.device_config import NvidiaConfig, parse_device_config
 from pumice.wire.node_config import parse_node_config
 from pumice.wire.nvidia_vgpu import CardPlace, parse_register, parse_topology
 from pumice.wire.objects import Node, convert
 
 PLAIN = Sharing()
+AMPERE = "NVIDIA A100-SXM4-40GB"
+
+
+def ampere(index: int, uuid: str) -> CardFacts:
+    return card(index, uuid, name=AMPERE, mib=40960, mig=True)
 
 
 def record(uuid: str, memory: int = 32768, health: str = "true", mode: str = "hami-core") -> str:
@@ -31,8 +37,6 @@ def record(uuid: str, memory: int = 32768, health: str = "true", mode: str = "ha
         (PLAIN, (), record(A) + record(B)),
         (replace(PLAIN, factor=10), (), record(A, 3276) + record(B, 3276)),
         (replace(PLAIN, memory_scaling=Fraction("1.8")), (), record(A, 58982) + record(B, 58982)),
-        (replace(PLAIN, memory_scaling=Fraction("1.8"), mode="mig", cuts_mig=True), (),
-         record(A, mode="mig") + record(B, mode="mig")),
         (replace(PLAIN, mode="mig"), (), record(A, health="false", mode="mig") + record(B, health="false", mode="mig")),
         (replace(PLAIN, without_indices=frozenset({1})), (), record(A)),
         (replace(PLAIN, without_uuids=frozenset({A})), (), record(B)),
@@ -45,11 +49,10 @@ def test_the_register_annotation_says_what_is_shared(sharing, sick, expected):
 
 
 def test_a_mig_card_announces_places_where_the_device_configmap_asks_for_it():
-    cards = (card(0, A, mig=True), card(1, B))
+    cards = (ampere(0, A), card(1, B))
     assert "places" not in register_annotation(share(cards, PLAIN))
-    sharing = replace(effective(NvidiaConfig(mig_placements=True)), cuts_mig=True)
-    register = register_annotation(share(cards, sharing))
-    assert register.startswith(record(A, mode="mig,places"))
+    register = register_annotation(share(cards, effective(NvidiaConfig(mig_placements=True))))
+    assert register.startswith(f"{A},10,40960,NVIDIA-{AMPERE},true,mig,places:")
     assert [c.places for c in parse_register(register).cards] == [True, False]
 
 
@@ -69,10 +72,35 @@ def test_a_card_with_mig_switched_on_says_mig_whatever_the_node_wants():
     assert [c.mode for c in cards] == ["mig", "hami-core"]
 
 
-def test_a_card_whose_slices_the_plugin_cannot_cut_is_not_offered():
+def test_a_card_in_mig_mode_is_offered_with_its_own_memory_whatever_the_scaling():
+    (shared,) = share((ampere(0, A),), replace(PLAIN, memory_scaling=Fraction("1.8"), mode="mig"))
+    assert (shared.mode, shared.memory, shared.healthy) == ("mig", 40960, True)
+
+
+IMPOSSIBLE = parse_device_config("""
+nvidia:
+  knownMigGeometries:
+  - models: [A100-SXM4-40GB]
+    allowedGeometries:
+    - {group: g, geometries: [{name: 7g.40gb, memory: 40960, count: 2}]}
+""").nvidia
+
+
+@pytest.mark.parametrize(
+    ("facts", "sharing", "why"),
+    [
+        (card(0, A, mig=True), PLAIN, "no MIG geometry is known for NVIDIA-Tesla V100-SXM2-32GB"),
+        (card(0, A, name=AMPERE, mib=40960), replace(PLAIN, mode="mig"), "the card's MIG mode is off"),
+        (card(0, A, name=AMPERE, mib=40960, mig=True), effective(IMPOSSIBLE), "groups that the hardware cannot be cut into"),
+    ],
+)
+def test_a_card_that_cannot_be_cut_is_not_offered(facts, sharing, why):
+    cards = share((facts, ampere(1, B)), sharing)
+    assert (cards[0].healthy, why in cards[0].closed) == (False, True)
+
+
+def test_what_is_not_offered_keeps_its_devices():
     cards = share((card(0, A, mig=True), card(1, B)), PLAIN)
-    assert [c.healthy for c in cards] == [False, True]
-    assert "MIG mode" in cards[0].closed
     assert {unit.id.rpartition("-")[0]: unit.healthy for unit in share_list(cards)} == {A: False, B: True}
     assert capacity(cards, PLAIN)[PLAIN.memory] == 32768
 
