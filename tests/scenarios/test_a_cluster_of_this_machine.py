@@ -5,11 +5,16 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from kit.auditor import audit
 from kit.local_cluster import NODES, PODS, PUMICE, House, house, phase, pumice, vgpu_pod
+
+from pumice.adapters.kube import KubeClient
+from pumice.ports.cluster import ApiError
 
 
 def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path) -> None:
@@ -61,10 +66,31 @@ def test_beside_a_node_in_mig_mode_ordinary_pods_run_on_the_other(tmp_path: Path
     with house(tmp_path / "d", "--config", str(mixed)) as cluster:
         cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("ordinary", 3000)))
         cluster.wait(lambda kube: _running(kube, "ordinary"))
-        slice_pod = vgpu_pod("slice", 3000)
-        slice_pod["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "mig"}
-        cluster.ask(lambda kube: kube.create(PODS, slice_pod))
-        cluster.wait(lambda kube: _told(kube, "slice", "2 nodes are unavailable"))
+        placed = cluster.ask(lambda kube: kube.get(PODS, "ordinary", "default"))
+        assert placed["spec"]["nodeName"] == "b"
+
+
+def test_a_pod_in_mode_mig_gets_the_slice_that_fits_best_and_runs_inside_it(tmp_path: Path) -> None:
+    """The guides' example: of the slices that an A100 can be cut into, the one of 5 GB for a request of 3,000 MiB."""
+    nodes = tmp_path / "cluster.yaml"
+    nodes.write_text("nodes:\n- {name: a, cards: 1, model: A100-SXM4-40GB, mig: true}\n")
+    burn = f"{sys.executable} -m pumice.cli.burn --seconds 0.1 --memory"
+    script = f"nvidia-smi -L; {burn} 4000; {burn} 5000; echo over; sleep 1000"
+    said = []
+    with house(tmp_path / "d", "--config", str(nodes)) as cluster:
+        for name in ("first", "second"):
+            pod = vgpu_pod(name, 3000)
+            pod["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "mig"}
+            pod["spec"]["containers"][0]["command"] = ["sh", "-c", f"({script}) 2>&1"]
+            cluster.ask(lambda kube, pod=pod: kube.create(PODS, pod))
+            cluster.wait(lambda kube, name=name: _running(kube, name))
+            said.append(cluster.wait(lambda kube, name=name: _log(kube, name, "over")))
+    shown = [[line for line in text.splitlines() if line.startswith("  MIG ")] for text in said]
+    assert [[line.split()[1] for line in lines] for lines in shown] == [["1g.5gb"], ["1g.5gb"]]
+    assert shown[0] != shown[1], "each has its own"
+    for text in said:
+        assert "memory: 4000 of 4000 MiB granted" in text
+        assert text.count("CUDA_ERROR_OUT_OF_MEMORY") == 1
 
 
 @pytest.mark.parametrize(
@@ -112,6 +138,14 @@ def test_the_host_stays_as_it_is(shared: House) -> None:
     shared.ask(lambda kube: kube.create(PODS, vgpu_pod("clean", 1000)))
     shared.wait(lambda kube: _running(kube, "clean"))
     assert look() == before
+
+
+async def _log(kube: KubeClient, name: str, wanted: str) -> str:
+    """The log of a container once it holds that word; empty before."""
+    with suppress(ApiError):
+        text = (await kube.request("GET", f"/api/v1/namespaces/default/pods/{name}/log")).decode()
+        return text if wanted in text else ""
+    return ""
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,23 @@ def test_mig_mode_and_instances_follow_the_driver(make_machine: MachineMaker) ->
     assert "Disabled MIG Mode" in run.smi("-mig", "0")
 
 
+def test_who_is_shown_an_instance_sees_that_one_alone(make_machine: MachineMaker) -> None:
+    """As in a container that was given it: nvidia-smi lists nothing else, and programs run inside it."""
+    run = Programs(make_machine("2xA100-SXM4-40GB"))
+    run.smi("-i", "0", "-mig", "1")
+    run.smi("mig", "-i", "0", "-cgi", "1g.5gb:6,2g.10gb:0,1g.5gb:4", "-C")
+    uuid = next(line.split()[-1].rstrip(")") for line in run.smi("-L").splitlines() if "2g.10gb" in line)
+    run.environment["NVIDIA_VISIBLE_DEVICES"] = uuid
+    card, mine = run.smi("-L").splitlines()
+    assert card.startswith("GPU 0: ")
+    assert mine.split()[:4] == ["MIG", "2g.10gb", "Device", "0:"]
+    assert uuid in mine
+    run.burn("--memory", "9000", "--seconds", "0.01")
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in run.burn("--memory", "9900", "--seconds", "0.01", code=1)
+    run.environment["NVIDIA_VISIBLE_DEVICES"] = "MIG-00000000-0000-5000-8000-000000000000"
+    assert run.smi("-L").strip() == ""
+
+
 def test_a_card_without_mig_says_so(make_machine: MachineMaker) -> None:
     assert "Not Supported" in Programs(make_machine("Tesla-T4")).smi("-mig", "1", code=1)
 

@@ -65,6 +65,7 @@ void visible_look(const struct machine_state *m); /* at attach */
 unsigned visible_count(void);
 unsigned visible_card(unsigned index);
 int visible_index(unsigned card); /* -1: hidden */
+bool visible_instance(const struct machine_state *m, unsigned card, const char *uuid); /* of a card that is seen */
 
 /* ---- clock.c ---- */
 uint64_t machine_now(void);

@@ -59,7 +59,7 @@ static bool find_instance(unsigned card, const char *uuid, size_t length, struct
     for (unsigned g = 0; g < MACHINE_INSTANCES; g++) {
         for (unsigned i = 0; c->instances[g].used && i < MACHINE_INSTANCES; i++) {
             const struct machine_compute_instance *ci = &c->instances[g].compute[i];
-            if (!ci->used || (uuid && strncasecmp(ci->uuid, uuid, length) != 0))
+            if (!ci->used || !visible_instance(the_machine, card, ci->uuid) || (uuid && strncasecmp(ci->uuid, uuid, length) != 0))
                 continue;
             if (best < 0 || c->instances[g].id < c->instances[best].id) {
                 best = (int)g;

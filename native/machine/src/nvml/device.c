@@ -90,7 +90,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *ou
             return card_found(card, out);
         for (unsigned g = 0; visible_index(card) >= 0 && g < MACHINE_INSTANCES; g++)
             for (unsigned i = 0; LOAD(&c->instances[g].used) && i < MACHINE_INSTANCES; i++)
-                if (LOAD(&c->instances[g].compute[i].used) && strcmp(c->instances[g].compute[i].uuid, uuid) == 0) {
+                if (LOAD(&c->instances[g].compute[i].used) && strcmp(c->instances[g].compute[i].uuid, uuid) == 0 &&
+                    visible_instance(the_machine, card, uuid)) {
                     *out = nvml_mig_handle(card, g, i);
                     return card_lost(card) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
                 }
@@ -166,14 +167,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned 
     return nvml_text(uuid, length, t.gi < 0 ? c->uuid : c->instances[t.gi].compute[t.ci].uuid);
 }
 
-/* Instances are numbered by GPU instance id, then compute instance id. */
-unsigned nvml_mig_index(const struct machine_card *c, unsigned gi, unsigned ci)
+/* The instances that this process sees are numbered by GPU instance id, then compute instance id. */
+unsigned nvml_mig_index(unsigned card, unsigned gi, unsigned ci)
 {
     unsigned before = 0;
+    const struct machine_card *c = card_at(card);
     const struct machine_gpu_instance *mine = &c->instances[gi];
     for (unsigned g = 0; g < MACHINE_INSTANCES; g++)
         for (unsigned i = 0; LOAD(&c->instances[g].used) && i < MACHINE_INSTANCES; i++)
-            if (LOAD(&c->instances[g].compute[i].used) &&
+            if (LOAD(&c->instances[g].compute[i].used) && visible_instance(the_machine, card, c->instances[g].compute[i].uuid) &&
                 (c->instances[g].id < mine->id ||
                  (c->instances[g].id == mine->id && c->instances[g].compute[i].id < mine->compute[ci].id)))
                 before++;
@@ -184,7 +186,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     DEVICE(nvmlDeviceGetIndex, device);
     NEED(index);
-    *index = t.gi < 0 ? (unsigned)visible_index(t.card) : nvml_mig_index(c, (unsigned)t.gi, (unsigned)t.ci);
+    *index = t.gi < 0 ? (unsigned)visible_index(t.card) : nvml_mig_index(t.card, (unsigned)t.gi, (unsigned)t.ci);
     return NVML_SUCCESS;
 }
 

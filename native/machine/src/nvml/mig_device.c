@@ -29,7 +29,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
     card_lock(t.card);
     for (unsigned g = 0; g < MACHINE_INSTANCES && c->mig_mode; g++) {
         for (unsigned i = 0; c->instances[g].used && i < MACHINE_INSTANCES; i++) {
-            if (c->instances[g].compute[i].used && nvml_mig_index(c, g, i) == index) {
+            if (c->instances[g].compute[i].used && visible_instance(the_machine, t.card, c->instances[g].compute[i].uuid) &&
+                nvml_mig_index(t.card, g, i) == index) {
                 *out = nvml_mig_handle(t.card, g, i);
                 rc = NVML_SUCCESS;
             }

@@ -15,7 +15,7 @@ bool nvml_ready(void);
 nvmlReturn_t nvml_target(nvmlDevice_t handle, struct target *out); /* INVALID_ARGUMENT, GPU_IS_LOST or success */
 nvmlDevice_t nvml_card_handle(unsigned card);
 nvmlDevice_t nvml_mig_handle(unsigned card, unsigned gi, unsigned ci);
-unsigned nvml_mig_index(const struct machine_card *c, unsigned gi, unsigned ci);
+unsigned nvml_mig_index(unsigned card, unsigned gi, unsigned ci);
 nvmlReturn_t nvml_may_change(void); /* NO_PERMISSION where settings need root */
 
 static inline nvmlReturn_t nvml_enter(const char *function)
