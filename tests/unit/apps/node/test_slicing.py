@@ -126,7 +126,7 @@ async def test_a_card_that_somebody_else_has_cut_is_not_offered_and_is_left_alon
         assert [slice_.uuid for slice_ in driver.slices(A)] == [uuid]
         driver.drain(theirs)
         driver.remove(theirs)
-        await until(lambda: health(world)[A])
+        await world.cluster.until(lambda: health(world)[A])
 
 
 @in_a_world
@@ -137,7 +137,7 @@ async def test_without_the_right_to_cut_the_card_is_not_offered(world):
         told = next(event["message"] for event in world.cluster.events if event["reason"] == "CardUnhealthy")
         assert "NVIDIA_MIG_CONFIG_DEVICES=all" in told
         world.machine.clear_faults()
-        await until(lambda: health(world)[A])
+        await world.cluster.until(lambda: health(world)[A])
 
 
 @in_a_world
