@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kit.engine_world import ALL_PLUGINS, World, conf
 from kit.objects import group, hyper_node, node, pod
 
 PLUGINS = conf("gang", "predicates", "network-topology-aware")
+EXAMPLES = Path(__file__).parents[2] / "examples/topology"
 
 
 def leaf_spine(configuration: str = PLUGINS, *, cpu: str = "2") -> World:
@@ -300,3 +303,38 @@ def test_what_a_sub_group_asks_in_vain_is_said() -> None:
     world.settle()
     assert parts(world, 1, 2) == [{""}]
     assert "no HyperNode has the tierName 'row'" in world.condition("g-0-0")["message"]
+
+
+# -- the example ------------------------------------------------------------------------------------------------------
+
+
+def example(name: str) -> list[dict[str, Any]]:
+    """The objects of one file as an API server would hand them out."""
+    found = list(yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text("utf-8")))
+    for obj in found:
+        uid = f"{obj['kind']}-{obj['metadata']['name']}"
+        obj["metadata"] |= {"uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+        if obj["kind"] != "HyperNode":
+            obj["metadata"]["namespace"] = "default"
+            obj["status"] = {"phase": "Pending"}
+    return found
+
+
+def test_the_example_does_what_it_says() -> None:
+    world = World()
+    world.add(*[node(f"node-{i}", cards=2, mib=11000) for i in range(1, 5)], *example("hypernodes"))
+    world.add(*example("too-many"))
+    world.settle()
+    assert world.condition("too-many-0")["message"] == (
+        "no HyperNode of tier rack or below takes 5 pods (2 looked at); rack-1 has room for 4 at most"
+    )
+    wider = world.groups["default/too-many"]
+    wider["spec"]["networkTopology"]["highestTierName"] = "room"
+    world.add(wider)
+    world.settle()
+    assert all(world.node_of(f"too-many-{i}") for i in range(5))
+    for i in range(5):
+        world.delete_pod(f"too-many-{i}")
+    world.add(*example("one-rack"))
+    world.settle()
+    assert {world.node_of(f"one-rack-{i}") for i in range(3)} in ({"node-1", "node-2"}, {"node-3", "node-4"})

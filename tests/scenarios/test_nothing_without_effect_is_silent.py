@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,19 @@ def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(
 
 def test_the_page_holds_the_table() -> None:
     assert PAGE.read_text("utf-8").endswith(page()), "it is rendered by pumice.wire.without_effect.page()"
+
+
+@pytest.mark.parametrize(("what", "heading", "names"), [
+    (What.ACTION, "Actions", grammar.ACTIONS), (What.PLUGIN, "Plugins", grammar.PLUGIN_ARGUMENTS),
+])  # fmt: skip
+def test_the_scheduler_page_names_every_action_and_plugin_and_whether_it_works(
+    what: What, heading: str, names: Collection[str]
+) -> None:
+    """docs/reference/scheduler.md: whoever builds one writes there that it works."""
+    section = PAGE.with_name("scheduler.md").read_text("utf-8").partition(f"## {heading}")[2].partition("## ")[0]
+    told = dict(re.findall(r"^\| `([a-z-]+)` \| (works|without effect) \| \S", section, re.MULTILINE))
+    waiting = {row.name for row in ROWS if row.what is what}
+    assert told == {name: "without effect" if name in waiting else "works" for name in names}
 
 
 def test_no_row_is_there_twice() -> None:

@@ -84,7 +84,7 @@ class _Search:
         if around and around[-1] is self.tree.root:
             self._whole(self.tree.root)  # nobody is kept away from any node: it waits as any job does, and for the same reasons
             return
-        where = asked.highest_tier_name or f"tier {tier}"
+        where = f"tier {asked.highest_tier_name or tier}"
         if not around and held:
             self._refuse(f"the pods that it has are in no HyperNode of {where} or below together")
         else:
