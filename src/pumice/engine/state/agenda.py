@@ -6,7 +6,7 @@ What stands here nobody else writes: engine, cycle and the other parts of the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from pumice.engine.state.classes import PodClass
@@ -80,13 +80,15 @@ class Agenda:
         self.waiting.pop(job, None)
         self.promises.pop(job, None)
 
-    def start_over(self, jobs: Iterable[Job], patience: Patience) -> None:
+    def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
         """Another configuration decides now: everybody may try again."""
         self.patience = patience
         self.promises.clear()
         self.sleeping.clear()
         self.unexplained.clear()
         self.woken_at = -1
+        for queue in {job.queue for job in jobs}:
+            queue.active.start_over()
         for job in jobs:
             job.sort_key = None
             self.activate(job)

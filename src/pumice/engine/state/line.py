@@ -95,6 +95,11 @@ class ActiveJobs:
         if job in self._jobs:
             self.join(job)
 
+    def start_over(self) -> None:
+        """Other plugins order the jobs now: nobody's place is worth anything, nor can be compared with the new ones."""
+        self.line, self.fresh = Line(), dict(self._jobs)
+        self._holding.clear()
+
     def leave(self, job: Job) -> None:
         """It has nothing to be tried, for the time being."""
         self._jobs.pop(job, None)
