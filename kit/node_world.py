@@ -1,6 +1,6 @@
 """A small world for a node's daemons: an API server that remembers, and a kubelet that speaks gRPC on a real socket.
 
-It is played in virtual time (``PATIENCE``): a plugin looks for something every second, so no jump is longer, and a call that
+It is played in virtual time: a plugin looks for something every second, so no jump is longer, and a call that
 gRPC's threads are slow with costs a few of them and not the minute after which anybody gives up.
 """
 
@@ -17,9 +17,6 @@ from kit.node_objects import NODE
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.ports.clock import Clock
-
-PATIENCE = 0.005
-"""Real seconds without any input after which time jumps."""
 
 
 def node_cluster(annotations: dict[str, str] | None = None, clock: Clock | None = None) -> FakeCluster:

@@ -14,7 +14,7 @@ from typing import Any
 from kit.fake_cluster import FakeCluster
 from kit.machines import cards_of
 from kit.node_objects import NODE, two_cards
-from kit.node_world import PATIENCE, FakeKubelet, node_cluster
+from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node import vgpu_plugin
@@ -77,7 +77,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]], model: MachineModel | N
 
     def run() -> None:
         with cards_of(model or two_cards()) as (machine, cards):
-            run_virtually(play(machine, cards), PATIENCE)
+            run_virtually(play(machine, cards))
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run

@@ -2,39 +2,56 @@
 
     run_virtually(main())          # asyncio.sleep, timeouts and VirtualClock all follow the loop's own time
 
-The loop looks for real input (sockets) for a moment before it jumps to the next timer, so programs that talk over loopback
-work, too. While a thread of ``to_thread`` works it does not jump at all: else five seconds would pass while a busy machine
-writes one file.
+Where nothing but timers can wake the loop it jumps to the next one at once. While connections are open (sockets, pipes, gRPC)
+it looks for real input for a moment first, so programs that talk over loopback work, too. While a thread of ``to_thread`` works
+it does not jump at all: else five seconds would pass while a busy machine writes one file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
+import socket
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 EPOCH = 1_800_000_000.0  # the wall clock when virtual time begins (January 2027)
-PATIENCE = 0.002
+PATIENCE = 0.005
+"""Real seconds without input after which time jumps while connections are open."""
 THREAD_PATIENCE = 20.0
 """Real seconds after which time jumps in spite of a thread that works: it may itself wait for something of the loop."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    def __init__(self, patience: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.elapsed, self.patience = 0.0, patience
+        self.elapsed = 0.0
         self.threads: set[asyncio.Future[Any]] = set()
         """What was given to threads and is not done."""
+        self._silent: set[int] = set()
+        """Descriptors by which nothing comes that somebody else who is watched has not begun."""
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        if not self._silent or _listens(key.fd):  # the loop's own waker comes first
+            self._silent.add(key.fd)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self._silent.discard(key.fd)
+        return key
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             return super().select(None)
         if timeout <= 0:
             return super().select(0)
-        events = super().select(min(timeout, self.patience))
+        alone = not self.threads and len(self.get_map()) == len(self._silent)
+        events = super().select(0 if alone else min(timeout, PATIENCE))
         deadline = time.monotonic() + THREAD_PATIENCE
         while not events and self.threads and time.monotonic() < deadline:
             events = super().select(deadline - time.monotonic())
@@ -43,9 +60,20 @@ class _JumpingSelector(selectors.DefaultSelector):
         return events
 
 
+def _listens(fd: int) -> bool:
+    """Whether it is the socket of a server: who connects to it is on this loop, a thread or another program's."""
+    with suppress(OSError):
+        found = socket.socket(fileno=fd)
+        try:
+            return bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        finally:
+            found.detach()
+    return False
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self, patience: float) -> None:
-        self._jumping = _JumpingSelector(patience)
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
 
     def time(self) -> float:
@@ -71,7 +99,6 @@ class VirtualClock:
         await asyncio.sleep(max(0.0, seconds))
 
 
-def run_virtually(work: Coroutine[Any, Any, T], patience: float = PATIENCE) -> T:
-    """``patience``: real seconds to wait for real input before each jump; more where threads or sockets take part."""
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(patience)) as runner:
+def run_virtually(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)

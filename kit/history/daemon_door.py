@@ -189,4 +189,4 @@ class DaemonDoor(Door):
 
 def virtually(work: Coroutine[Any, Any, Any]) -> Any:
     """Drive a history of this door."""
-    return run_virtually(work, patience=0.0)
+    return run_virtually(work)

@@ -18,7 +18,7 @@ import grpc
 import pytest
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE, gives, pod_object
-from kit.node_world import PATIENCE, FakeKubelet, node_cluster
+from kit.node_world import FakeKubelet, node_cluster
 from kit.toy_brand import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
 from kit.toy_brand_node import SLICE, ToyCards, toy
 from kit.virtual_time import VirtualClock, run_virtually
@@ -75,7 +75,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
                 await world.kubelet.stop()
 
     def run() -> None:
-        run_virtually(play(), PATIENCE)
+        run_virtually(play())
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run

@@ -227,7 +227,7 @@ def test_line_15_series_of_the_metrics_page_come_and_go_with_their_objects() -> 
             _, page = await running.page("/metrics")
             assert [word for word in ('NodeName="n1"', 'job_name="g"', 'podName="a"') if word in page] == []
 
-    run_virtually(story(), patience=0.01)
+    run_virtually(story())
 
 
 def test_line_16_ten_thousand_pods_in_gangs_do_not_wait_for_status_writes_that_nobody_answers(tmp_path: Path) -> None:
@@ -269,4 +269,4 @@ def test_line_16_ten_thousand_pods_in_gangs_do_not_wait_for_status_writes_that_n
         with contextlib.suppress(asyncio.CancelledError):
             await running
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())

@@ -80,7 +80,7 @@ def test_an_outage_amid_the_bindings_of_a_gang_deletes_nobody(first: int, second
             assert await running.bound(*before)
             await running.audit()
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 class Policy:
@@ -120,7 +120,7 @@ def test_a_member_that_policy_refuses_is_told_and_tried_ever_more_rarely_and_the
             assert await running.bound(*before)
             await running.audit()
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 @pytest.mark.parametrize("shape", ["of a Job", "bare, where the option says so"])
@@ -139,7 +139,7 @@ def test_members_that_may_be_deleted_go_when_policy_refuses_one_and_the_gang_wai
             policy.lifted = True
             await running.bind_all("g-3", "h-0", "h-1", "h-2")
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 def test_what_was_not_sent_when_a_member_was_refused_is_not_sent() -> None:
@@ -160,7 +160,7 @@ def test_what_was_not_sent_when_a_member_was_refused_is_not_sent() -> None:
             await running.clock.sleep(0.5)
             assert len(sent) == 1
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 @pytest.mark.parametrize("outage", [0.0, 20.0])
@@ -186,7 +186,7 @@ def test_a_successor_deletes_no_bare_member_of_a_gang_that_was_left_half_bound(o
             assert await uids(heir) == before
             assert (await heir.bound(*before)) is bool(outage)
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 def test_half_a_gang_of_a_job_is_not_given_up_while_the_server_is_away() -> None:
@@ -214,7 +214,7 @@ def test_half_a_gang_of_a_job_is_not_given_up_while_the_server_is_away() -> None
             assert await uids(heir) == before
             assert await heir.bound(*before)
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 def test_a_pod_whose_eviction_is_refused_is_counted_as_running_on_and_its_place_is_promised_to_nobody() -> None:
@@ -242,4 +242,4 @@ def test_a_pod_whose_eviction_is_refused_is_counted_as_running_on_and_its_place_
             assert marks["DisruptionTarget"] == "False"
             await running.audit()
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())

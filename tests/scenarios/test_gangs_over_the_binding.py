@@ -101,7 +101,7 @@ def story_of(fault: Callable[[Daemon], Fault], *, whole: bool | None, evicted: b
             nodes = (await running.cluster.list(volcano.NODES))["items"]
             assert audit(nodes, (await running.cluster.pods()).values()) == []
 
-    run_virtually(story(), patience=0.0)  # nothing real takes part
+    run_virtually(story())
 
 
 @pytest.mark.parametrize("first", range(SIZE))
@@ -208,7 +208,7 @@ def test_the_scheduler_is_killed_amid_the_bindings(kth: int, rival: bool) -> Non
                 assert "its gang could not be bound as a whole" in await heir.events("Evict")
             await heir.audit()
 
-    run_virtually(story(), patience=0.0)  # nothing real takes part
+    run_virtually(story())
 
 
 async def free_card(running: Daemon) -> int:
@@ -232,7 +232,7 @@ def test_members_that_come_back_to_a_running_gang_do_not_endanger_it() -> None:
             await running.clock.sleep(PATIENCE)
             assert {p["metadata"]["name"] for p in await standing(running)} == {f"g-{i}" for i in range(2, SIZE)}
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 def test_the_last_member_after_a_restart_cannot_be_bound_and_the_half_is_evicted() -> None:
@@ -252,7 +252,7 @@ def test_the_last_member_after_a_restart_cannot_be_bound_and_the_half_is_evicted
             running.task, running.stop = heir.task, heir.stop
             assert await whole_or_evicted(heir) == 0
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 def test_a_gang_that_was_evicted_does_not_come_back_in_part() -> None:
@@ -277,7 +277,7 @@ def test_a_gang_that_was_evicted_does_not_come_back_in_part() -> None:
             await running.clock.sleep(30)
             assert len(await standing(running)) in (0, SIZE)
 
-    run_virtually(story(), patience=0.0)  # nothing real takes part
+    run_virtually(story())
 
 
 def test_a_gang_is_evicted_in_time_although_no_other_write_is_ever_answered() -> None:
@@ -292,7 +292,7 @@ def test_a_gang_is_evicted_in_time_although_no_other_write_is_ever_answered() ->
             await create(running.cluster, *gang(), *(pod(f"too-big-{i}", mib=9000 + i) for i in range(30)))
             assert await whole_or_evicted(running) == 0
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())
 
 
 def test_the_cards_of_a_pod_that_may_be_bound_are_kept_until_the_server_answers() -> None:
@@ -318,4 +318,4 @@ def test_the_cards_of_a_pod_that_may_be_bound_are_kept_until_the_server_answers(
             assert [p["metadata"]["name"] for p in await standing(running)] == ["a"]
             await running.audit()
 
-    run_virtually(story(), patience=0.0)
+    run_virtually(story())

@@ -111,7 +111,7 @@ def in_a_house(work: Callable[[House], Awaitable[None]], seed: int = 0) -> None:
 
     folder = tempfile.TemporaryDirectory(prefix="pumice")  # a socket path has at most 107 bytes
     with folder as directory, cards_of("2xA100-SXM4-40GB") as (_, cards):
-        run_virtually(main(Path(directory), cards), patience=0.003)
+        run_virtually(main(Path(directory), cards))
 
 
 def test_a_pod_gets_its_share_from_create_to_env_in_virtual_time() -> None:

@@ -14,7 +14,7 @@ import pytest
 from kit.fake_cluster import refusing
 from kit.machines import cards_of
 from kit.node_objects import NODE, card, pod, pod_object, units_of
-from kit.node_world import PATIENCE, FakeKubelet, node_cluster
+from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.kubelet.endpoint import device_list
@@ -217,7 +217,7 @@ def test_two_pods_share_a_card_as_the_guide_shows():
             await cluster.until(lambda: cluster.notes("nodes", NODE).get(names.NODE_GPU_UNHEALTHY_IDS) == "1")
             await kubelet.until(names.GPU_MEMORY, lambda d: sum(d.values()) == 11178)
 
-    run_virtually(play(), PATIENCE)
+    run_virtually(play())
 
 
 def test_a_pod_that_cannot_be_marked_is_refused_and_told_of():
@@ -230,7 +230,7 @@ def test_a_pod_that_cannot_be_marked_is_refused_and_told_of():
                 await kubelet.allocate(names.GPU_NUMBER, 1, ["any"])
             assert [event["reason"] for event in cluster.events] == ["GPUAllocationFailed"]
 
-    run_virtually(play(), PATIENCE)
+    run_virtually(play())
 
 
 def test_a_list_that_the_kubelet_would_drop_names_the_factor_to_set():
@@ -239,4 +239,4 @@ def test_a_list_that_the_kubelet_would_drop_names_the_factor_to_set():
             pass
 
     with pytest.raises(BadInput, match=r"takes 4194304; set --gpu-memory-factor to at least 4"):
-        run_virtually(play(), PATIENCE)
+        run_virtually(play())

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from kit.machines import cards_of
 from kit.node_objects import NODE, two_cards
-from kit.node_world import PATIENCE, FakeKubelet, node_cluster
+from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import gpushare_plugin, vgpu_plugin
@@ -82,7 +82,7 @@ def test_a_plugin_is_ready_while_the_kubelet_knows_its_cards(plugin: Settings) -
             await until(port, "/readyz", 200)
 
     with cards_of(two_cards()) as (_, cards), tempfile.TemporaryDirectory(prefix="pumice") as folder:
-        run_virtually(act(Path(folder), cards), PATIENCE)
+        run_virtually(act(Path(folder), cards))
 
 
 @pytest.mark.parametrize("plugin", [vgpu, gpushare])
@@ -93,7 +93,7 @@ def test_a_plugin_that_waits_for_a_driver_is_well_so_that_no_kubelet_ends_it_aga
             assert await ask(port, "/healthz") == (200, "ok")
 
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:
-        run_virtually(act(Path(folder)), PATIENCE)
+        run_virtually(act(Path(folder)))
 
 
 def test_a_driver_that_no_longer_answers_is_not_well() -> None:

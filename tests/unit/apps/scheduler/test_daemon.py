@@ -188,7 +188,7 @@ def test_a_default_queue_that_cannot_be_made_is_told_and_tried_until_it_can(
             assert await running.bound("a")
 
     with caplog.at_level(logging.WARNING):
-        run_virtually(story(), patience=0.0)
+        run_virtually(story())
     told = [record.getMessage() for record in caplog.records if "cannot create queue=default" in record.getMessage()]
     assert 4 < len(told) < 12
 
