@@ -97,16 +97,19 @@ def nvidia(
     disable_control_strict: Annotated[
         bool, typer.Option(help="Only CUDA_DISABLE_CONTROL=true leaves the library out, not any value.")
     ] = False,
-    mig_strategy: Annotated[str, typer.Option(envvar="MIG_STRATEGY", help="Only none; MIG is cut by operating mode.")] = (
-        "none"
-    ),
+    mig_strategy: Annotated[
+        str, typer.Option(envvar="MIG_STRATEGY", help="none: cards in MIG mode are cut on demand; mixed: as they are cut.")
+    ] = "none",
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
     log_level: Verbosity = "info",
 ) -> None:
     """Share this node's NVIDIA cards: volcano.sh/vgpu-number, vgpu-memory and vgpu-cores."""
-    if mig_strategy != "none":
-        raise BadInput(f"--mig-strategy {mig_strategy}: only none is served; set operatingmode mig in the node ConfigMap")
+    if mig_strategy == "single":
+        raise BadInput("--mig-strategy single is not served; with none a card in MIG mode is cut as pods need it, with mixed its "
+                       "slices are resources of their own")  # fmt: skip
+    if mig_strategy not in ("none", "mixed"):
+        raise BadInput(f"--mig-strategy {mig_strategy!r}: use none or mixed")
     settings = vgpu_plugin.Settings(
         **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
         hook_path=hook_path,
@@ -116,6 +119,7 @@ def nvidia(
         handshake=handshake.value,
         config_namespace=device_config_namespace,
         node_config=node_config,
+        mig_strategy=mig_strategy,
         flags=Flags(device_split_count, gpu_memory_factor, device_cores_scaling),
         response_options=ResponseOptions(
             strategies=_strategies(device_list_strategy),

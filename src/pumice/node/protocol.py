@@ -86,6 +86,8 @@ class Allocator(Protocol):
     """The extended resource whose Allocate calls are answered."""
     counted: tuple[str, ...] = ()
     """Resources beside it whose devices are only counted: whoever asks for them is given nothing more."""
+    given: tuple[str, ...] = ()
+    """Further resources, whose devices are handed out by their ids alone, whatever pod a call is for."""
     lock: str = ""
     """The annotation of the node lock that schedulers take for this brand, and that goes once a pod is dealt with."""
     books: str = ""
@@ -159,6 +161,10 @@ class Allocator(Protocol):
     ) -> list[str]:
         """The answer to GetPreferredAllocation for one container."""
         return []
+
+    def give(self, resource: str, ids: Sequence[str]) -> Answer | str:
+        """The answer to a call for devices of one of ``given``, or why there is none."""
+        return f"{resource} is not handed out here"
 
     def nobody(self, count: int) -> str:
         """The refusal of a call that no pod waits for."""

@@ -15,7 +15,8 @@ SHARE = ["device-plugin", "gpushare", "--node-name", "n1"]
     [
         (["device-plugin", "nvidia"], "no --node-name and no NODE_NAME in the environment"),
         (["monitor"], "no --node-name and no NODE_NAME in the environment"),
-        ([*NVIDIA, "--mig-strategy", "single"], "--mig-strategy single: only none is served"),
+        ([*NVIDIA, "--mig-strategy", "single"], "--mig-strategy single is not served; with none"),
+        ([*NVIDIA, "--mig-strategy", "some"], "--mig-strategy 'some': use none or mixed"),
         ([*NVIDIA, "--device-list-strategy", "cdi-cri"], "nobody writes the CDI specification that this names devices of"),
         ([*NVIDIA, "--device-list-strategy", "envvar,cdi-annotations"], "--device-list-strategy cdi-annotations: nobody writes"),
         ([*NVIDIA, "--device-list-strategy", "envar"], "--device-list-strategy 'envar': use envvar, volume-mounts"),

@@ -146,6 +146,22 @@ class AllocateHandler:
         return PluginError(decision.reason)
 
 
+class GivingHandler:
+    """Answers for a resource whose devices say themselves what the container gets."""
+
+    def __init__(self, allocator: Allocator, resource: str) -> None:
+        self._allocator, self._resource = allocator, resource
+
+    async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+        return []
+
+    async def allocate(self, ids: Sequence[str]) -> Any:
+        answer = self._allocator.give(self._resource, ids)
+        if isinstance(answer, str):
+            raise PluginError(answer)
+        return message(answer)
+
+
 class CountedHandler:
     """Answers for resources that are only counted, as memory units and cores in device lists are."""
 

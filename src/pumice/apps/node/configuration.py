@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from pumice.apps.service.device_config import load_device_config
+import yaml
+
+from pumice.apps.service.device_config import load_device_config, spaces
+from pumice.apps.service.own_node import CONFIG_MAPS
 from pumice.model.errors import BadInput
 from pumice.node.vgpu.sharing import Flags, Sharing, effective
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire import names
 from pumice.wire.node_config import NodeEntry, parse_node_config
 
 log = logging.getLogger("pumice.node")
@@ -32,9 +38,36 @@ async def load_sharing(
         for warning in document.warnings:
             log.warning("%s: %s", file, warning)
         entries = document.of(node)
+    await _provide(namespace, cluster)
     sharing = effective(await load_device_config(namespace, cluster, clock), entries, flags)
     log.info(
         "sharing mode=%s shares=%d factor=%d memory_scaling=%s core_scaling=%s",
         sharing.mode, sharing.split, sharing.factor, float(sharing.memory_scaling), float(sharing.core_scaling),
     )  # fmt: skip
     return sharing, next((entry.log_level for entry in reversed(entries) if entry.log_level), "")
+
+
+async def _provide(namespace: str, cluster: Cluster) -> None:
+    """Make the device ConfigMap of our manifests where there is none, for people to change. What is there is theirs."""
+    for space in spaces(namespace):
+        try:
+            await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
+            return
+        except ApiError as error:
+            if error.code != 404:
+                return  # whoever loads it says so
+    wanted = spaces(namespace)[0]
+    try:
+        await cluster.create(CONFIG_MAPS, _shipped(wanted), wanted)
+        log.info("made ConfigMap %s/%s with the defaults", wanted, names.DEVICE_CONFIGMAP)
+    except ApiError as error:
+        if error.code != 409:  # another node's plugin was faster
+            log.warning("ConfigMap %s/%s could not be made: %s", wanted, names.DEVICE_CONFIGMAP, error)
+
+
+def _shipped(namespace: str) -> dict[str, Any]:
+    text = (files("pumice") / "manifests" / "volcano-vgpu-device-plugin.yml").read_text("utf-8")
+    found: dict[str, Any] = next(
+        obj for obj in yaml.safe_load_all(text) if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", names.DEVICE_CONFIGMAP)
+    )
+    return {**found, "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": namespace}}

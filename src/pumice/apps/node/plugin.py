@@ -17,7 +17,7 @@ from pathlib import Path
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
-from pumice.apps.node.allocating import AllocateHandler, CountedHandler, Slicer
+from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler, Slicer
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
@@ -199,7 +199,7 @@ class Plugin:
     def _servable(self) -> Iterator[str]:
         """The resources to register: one without devices is not registered at all (spec nvidia-device-plugin 5), and too long
         a list the kubelet would drop (spec 5.1)."""
-        for resource in (self._allocator.resource, *self._allocator.counted):
+        for resource in (self._allocator.resource, *self._allocator.counted, *self._allocator.given):
             units = self._allocator.units(resource)
             if (size := worst_size(units)) > MESSAGE_LIMIT:
                 advice = self._allocator.shorter(resource, units)
@@ -213,7 +213,8 @@ class Plugin:
     def _registration(self, resource: str) -> Registration:
         allocates = resource == self._allocator.resource
         options = Options(preferred=allocates and self._allocator.prefers)
-        handler = self._handler if allocates else CountedHandler()
+        given = resource in self._allocator.given
+        handler = self._handler if allocates else GivingHandler(self._allocator, resource) if given else CountedHandler()
         endpoint = Endpoint(self._folder, self._allocator.socket(resource), handler, options)
         registration = Registration(endpoint, resource, self._folder / "kubelet.sock", options)
         if allocates:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,9 +23,11 @@ from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
 from pumice.node.vgpu.library import install
 from pumice.node.vgpu.sharing import Flags
+from pumice.node.vgpu.static import StaticSlices
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
+from pumice.ports.slices import Slice
 
 log = logging.getLogger("pumice.node")
 
@@ -33,7 +36,8 @@ log = logging.getLogger("pumice.node")
 class Settings(PluginSettings):
     """Paths are the host's.
 
-    ``advertise`` and ``handshake``: see VgpuAllocator. ``library``: the ``libvgpu.so`` to install into ``hook_path``; None
+    ``advertise`` and ``handshake``: see VgpuAllocator. ``mig_strategy``: ``none`` cuts cards on demand, ``mixed`` hands out what
+    somebody has cut (spec 15). ``library``: the ``libvgpu.so`` to install into ``hook_path``; None
     installs nothing. ``config_namespace`` is searched first.
     """
 
@@ -46,6 +50,7 @@ class Settings(PluginSettings):
     node_config: Path = Path("/config/config.json")
     flags: Flags = field(default_factory=Flags)
     response_options: ResponseOptions = field(default_factory=ResponseOptions)
+    mig_strategy: str = "none"
 
 
 async def run(
@@ -76,12 +81,25 @@ def vgpu(
             settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
         )
         await asyncio.to_thread(_install, settings.library, settings.hook_path)
+        static: StaticSlices | None = None
+        if settings.mig_strategy == "mixed":
+            sharing = replace(sharing, static_mig=True)
+            static = StaticSlices(await asyncio.to_thread(_cut_already, settings.nvml))
         return VgpuAllocator(settings.node_name, sharing, _response_options(settings, level), dice,
-                             advertise=settings.advertise, handshake=settings.handshake)  # fmt: skip
+                             advertise=settings.advertise, handshake=settings.handshake, static=static)  # fmt: skip
 
+    if settings.mig_strategy == "mixed":
+        return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards)
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
     return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards,
                  slicer=partial(Slicing, cutter, cluster))  # fmt: skip
+
+
+def _cut_already(nvml: str) -> list[Slice]:
+    """The slices that are there. Raises Unavailable."""
+    driver = NvmlSlices()
+    with closing(NvmlCards(nvml)) as cards:
+        return [slice_ for card in cards.facts() if card.mig for slice_ in driver.slices(card.uuid)]
 
 
 def _install(library: Path | None, hook: Path) -> None:

@@ -26,7 +26,7 @@ async def load_device_config(namespace: str, cluster: Cluster, clock: Clock) -> 
             await clock.sleep(2.0)
             continue
         if found is None:
-            log.warning("no ConfigMap %s in %s: using the defaults", names.DEVICE_CONFIGMAP, " or ".join(_spaces(namespace)))
+            log.warning("no ConfigMap %s in %s: using the defaults", names.DEVICE_CONFIGMAP, " or ".join(spaces(namespace)))
             return NvidiaConfig()
         for warning in found.warnings:
             log.warning("ConfigMap %s: %s", names.DEVICE_CONFIGMAP, warning)
@@ -54,13 +54,14 @@ async def follow_device_config(
             take(found.nvidia)
 
 
-def _spaces(namespace: str) -> list[str]:
+def spaces(namespace: str) -> list[str]:
+    """Where the device ConfigMap is looked for, in this order."""
     return list(dict.fromkeys([namespace or names.DEVICE_CONFIG_NAMESPACE, "kube-system", names.SYSTEM_NAMESPACE]))
 
 
 async def _read_device_config(namespace: str, cluster: Cluster) -> DeviceConfig | None:
     """None: there is none, or it may not be read. Raises ApiError and BadInput."""
-    for space in _spaces(namespace):
+    for space in spaces(namespace):
         try:
             found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
         except ApiError as error:

@@ -16,11 +16,12 @@ from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Refuse, Repeat, Serve
 from pumice.node.vgpu.advertise import Handshake, advertisement
-from pumice.node.vgpu.answer import ResponseOptions, build, places, refusal
+from pumice.node.vgpu.answer import ResponseOptions, build, places, refusal, sliced
 from pumice.node.vgpu.inventory import SharedCard, core_list, memory_list, share, share_list
 from pumice.node.vgpu.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
 from pumice.node.vgpu.record import Record
 from pumice.node.vgpu.sharing import Sharing, needed_factor
+from pumice.node.vgpu.static import StaticSlices
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names
@@ -46,6 +47,7 @@ class VgpuAllocator(Allocator):
         *,
         advertise: str = "status",
         handshake: str = "auto",
+        static: StaticSlices | None = None,
     ) -> None:
         self._node, self._sharing, self._response_options, self._dice = node, sharing, response_options, dice
         self._in_status, self._handshake = advertise == "status", Handshake(handshake)
@@ -53,14 +55,20 @@ class VgpuAllocator(Allocator):
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
         self.resource = sharing.number
+        self._static = static or StaticSlices()
+        self.given = self._static.resources
         self.counted = () if self._in_status else (sharing.cores, sharing.memory)
         self.record = Record(node, sharing)
         self.show(cards)
 
     def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
         self._cards = {card.uuid: card for card in share(cards, self._sharing, sick)}
+        self._minors = {card.uuid: card.minor for card in cards}
+        self._static.show(sick)
 
     def units(self, resource: str) -> list[Unit]:
+        if resource in self.given:
+            return self._static.units(resource)
         makers = {self._sharing.number: share_list, self._sharing.memory: memory_list, self._sharing.cores: core_list}
         return makers[resource](tuple(self._cards.values()))
 
@@ -137,6 +145,13 @@ class VgpuAllocator(Allocator):
             ids=ids,
             work=work,
         )
+
+    def give(self, resource: str, ids: Sequence[str]) -> Answer | str:
+        found = self._static.of(resource, ids)
+        if isinstance(found, str):
+            return found
+        minors = [self._minors.get(slice_.place.card, -1) for slice_ in found]
+        return sliced(found, minors, self._sharing, self._response_options)
 
     def nobody(self, count: int) -> str:
         number = f"{count} vGPUs" if count != 1 else "exactly 1 vGPU"

@@ -98,12 +98,9 @@ def build(
     devices = sorted((device for device in work.devices if device.slot < 0), key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
     env, mounts = _visible(chosen, slices, response_options)
-    nodes: tuple[DeviceNode, ...] = ()
-    if response_options.device_specs or sharing.pass_device_specs:
-        opened = [*chosen, *(cards[slice_.place.card] for slice_ in slices)]
-        nodes = _nodes(opened, [node for slice_ in slices for node in slice_.nodes], response_options)
+    minors = [card.minor for card in chosen] + [cards[slice_.place.card].minor for slice_ in slices]
     if not devices:
-        return Answer(env=env, mounts=tuple(mounts), nodes=nodes)
+        return sliced(slices, minors, sharing, response_options)
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     env[variables.SHARED_CACHE] = f"{CACHE}/{_uuid4(dice)}.cache"
@@ -126,9 +123,17 @@ def build(
     return Answer(
         env=env,
         mounts=tuple(mounts),
-        nodes=nodes,
+        nodes=_nodes(minors, slices, sharing, response_options),
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
     )
+
+
+def sliced(
+    slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing, response_options: ResponseOptions
+) -> Answer:
+    """The answer for a container that gets slices and nothing else; ``minors`` are their cards'."""
+    env, mounts = _visible((), slices, response_options)
+    return Answer(env=env, mounts=tuple(mounts), nodes=_nodes(minors, slices, sharing, response_options))
 
 
 def _visible(
@@ -153,11 +158,13 @@ def _visible(
 
 
 def _nodes(
-    cards: Sequence[SharedCard], capabilities: Sequence[str], response_options: ResponseOptions
+    minors: Sequence[int], slices: Sequence[Slice], sharing: Sharing, response_options: ResponseOptions
 ) -> tuple[DeviceNode, ...]:
+    if not (response_options.device_specs or sharing.pass_device_specs):
+        return ()
     paths = [path for path in CONTROL_NODES if _present(path, response_options.present)]
-    paths += [f"/dev/nvidia{card.minor}" for card in cards if card.minor >= 0]
-    paths += capabilities
+    paths += [f"/dev/nvidia{minor}" for minor in minors if minor >= 0]
+    paths += [node for slice_ in slices for node in slice_.nodes]
     return tuple(DeviceNode(path, response_options.dev_root.rstrip("/") + path) for path in dict.fromkeys(paths))
 
 

@@ -43,7 +43,8 @@ def share(facts: Sequence[CardFacts], sharing: Sharing,
     A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise. One that cannot
     be cut takes no pods: what is advertised is what an Allocate call will be answered with.
     """
-    return tuple(_shared(card, sharing, sick) for card in facts if not sharing.leaves_out(card.index, card.uuid))
+    left = (card for card in facts if not sharing.leaves_out(card.index, card.uuid) and not (sharing.static_mig and card.mig))
+    return tuple(_shared(card, sharing, sick) for card in left)
 
 
 def _shared(card: CardFacts, sharing: Sharing, sick: Mapping[str, str]) -> SharedCard:

@@ -31,6 +31,8 @@ class Sharing:
     pass_device_specs: bool = False
     mig_placements: bool = False
     mode: str = "hami-core"
+    static_mig: bool = False
+    """Cards in MIG mode are for resources of their own, slice by slice as somebody has cut them (``static.py``)."""
     without_uuids: frozenset[str] = frozenset()
     without_indices: frozenset[int] = frozenset()
     config: NvidiaConfig = field(default_factory=NvidiaConfig)

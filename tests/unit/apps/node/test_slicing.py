@@ -218,3 +218,27 @@ async def test_a_slice_on_which_a_process_still_runs_is_not_removed_whoever_has_
         assert there() == ["2g.10gb@0"]
 
 
+
+
+@in_a_world
+async def test_slices_that_somebody_has_cut_are_resources_of_their_own_under_mixed(world):
+    """Spec nvidia-device-plugin 15: served as NVIDIA's plugin does, whatever pod asks."""
+    driver = NvmlSlices()
+    for place in (Place(A, "2g.10gb", 0), Place(A, "1g.5gb+me", 4), Place(A, "2g.10gb", 2)):
+        driver.make(place)
+        driver.fill(place)
+    uuids = {str(slice_.place): slice_.uuid for slice_ in driver.slices(A)}
+    async with world.plugin(mig_strategy="mixed"):
+        assert health(world) == {B: True}, "whole cards as ever, and none that is cut"
+        ids = await world.kubelet.until("volcano.sh/mig-2g.10gb", lambda units: len(units) == 2)
+        assert ids == {uuids["2g.10gb@0"]: True, uuids["2g.10gb@2"]: True}
+        await world.kubelet.until("volcano.sh/mig-1g.5gb.me", lambda units: list(units) == [uuids["1g.5gb+me@4"]])
+        answer = await world.kubelet.allocate("volcano.sh/mig-2g.10gb", 2, list(ids)[::-1])
+        assert dict(answer.envs) == {variables.NVIDIA_VISIBLE_DEVICES: f"{uuids['2g.10gb@0']},{uuids['2g.10gb@2']}"}
+        with pytest.raises(grpc.aio.AioRpcError, match=r"MIG-none is no slice of volcano\.sh/mig-2g\.10gb on this node"):
+            await world.kubelet.allocate("volcano.sh/mig-2g.10gb", 1, ["MIG-none"])
+        world.cluster.put(pod_object("shared", gives(B)))
+        assert (await world.kubelet.allocate(NUMBER, 1)).envs[variables.NVIDIA_VISIBLE_DEVICES] == B
+        world.machine.raise_xid(0, 79)
+        await world.kubelet.until("volcano.sh/mig-2g.10gb", lambda units: not any(units.values()))
+    assert len(driver.slices(A)) == 3

@@ -16,6 +16,7 @@ from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
+from pumice.wire.device_config import parse_device_config
 
 NUMBER = names.VGPU_NUMBER
 CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "GPU is lost": how a sick card is tested
@@ -330,3 +331,23 @@ async def test_a_folder_that_is_no_kubelets_is_one_line(world):
     with pytest.raises(BadInput, match="a socket path has at most 107 bytes"):
         async with world.plugin(device_plugin_dir=deep):
             pass
+
+
+@in_a_world
+async def test_the_device_configmap_is_made_where_it_is_missing_and_left_as_people_wrote_it(world):
+    async with world.plugin():
+        made = world.cluster.found("configmaps", names.DEVICE_CONFIGMAP)
+        assert made["metadata"]["namespace"] == "kube-system"
+        assert parse_device_config(made["data"][names.DEVICE_CONFIG_KEY]).nvidia.known_mig_geometries
+    mine = {names.DEVICE_CONFIG_KEY: "nvidia: {deviceSplitCount: 3}"}
+    world.cluster.change("configmaps", names.DEVICE_CONFIGMAP, {"data": mine})
+    async with world.plugin():
+        assert len(await world.kubelet.until(NUMBER, lambda d: len(d) == 6)) == 6
+        assert world.cluster.found("configmaps", names.DEVICE_CONFIGMAP)["data"] == mine
+
+
+@in_a_world
+async def test_without_the_right_to_make_the_device_configmap_its_defaults_hold(world):
+    world.cluster.gate = refusing(ApiError(403, "Forbidden", "no"), 1, "POST")
+    async with world.plugin():
+        assert len(await world.kubelet.until(NUMBER, lambda d: len(d) == 20)) == 20
