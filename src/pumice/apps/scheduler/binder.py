@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
@@ -80,6 +80,8 @@ class Binder:
     """Whether Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
     given_up: Callable[[Bind], str] = lambda effect: ""
     """Why the gang of a Binding is not bound any more, while it is not; then the rest of it is not sent."""
+    overtaking: Callable[[Bind], Awaitable[None] | None] = lambda effect: None
+    """What is on its way that the Binding must not overtake."""
     begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
     """Begins a task; the daemon's group, so that none outlives it or fails unseen."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -134,6 +136,8 @@ class Binder:
         if error:
             self.done(effect, Outcome.GONE if error == POD_WENT else Outcome.FAILED, error)
             return
+        if (earlier := self.overtaking(effect)) is not None:
+            await earlier
         self.sent(effect)
         outcome, error = await self._bind(effect)
         if locks is not None and lock is not None and outcome is not Outcome.BOUND:

@@ -162,6 +162,7 @@ class Scheduler:
             VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, results.sent, self.metrics.took,
             allowed=lambda: self._election is None or self._election.held, given_up=results.given_up,
+            overtaking=lambda effect: self.writer.overtaking(effect.uid),
         )  # fmt: skip
 
     # -- the daemon ---------------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ class Scheduler:
         self._tell_problems()
         for effect in plan.effects:
             if isinstance(effect, Bind):
-                self.writer.forget(effect.namespace, effect.name)
+                self.writer.forget(effect.uid)
                 self.binder.send(effect)
             elif self.settings.status_writes:
                 self.writer.put(effect)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -23,6 +23,8 @@ log = logging.getLogger("pumice.scheduler.status")
 ATTEMPTS = 6
 REMEMBERED_EVENTS = 20_000
 REPEAT_EVENT_AFTER = 600.0
+OVERTAKEN = 2.0
+"""Seconds for which a Binding waits at most for a condition of its pod that is on its way."""
 MARKS_WAIT = 1.0
 """Seconds that an eviction waits for its marks to be written."""
 REFUSED = frozenset({400, 403, 405, 422})
@@ -84,12 +86,21 @@ class StatusWriter:
             self._pending.popitem(last=False)
         self._wake.set()
 
-    def forget(self, namespace: str, name: str) -> None:
+    def forget(self, uid: str) -> None:
         """The pod was bound: a condition that is not yet written is out of date."""
-        key = ("pod", namespace, name)
+        key = ("pod", uid)
         self._pending.pop(key, None)
         if key in self._writing:
             self._writing[key] = False
+
+    def overtaking(self, uid: str) -> Awaitable[None] | None:
+        """What a Binding of the pod has to wait for: a condition on its way, which would say of a bound pod that it waits."""
+        return self._landed(("pod", uid)) if ("pod", uid) in self._writing else None
+
+    async def _landed(self, key: tuple[str, ...]) -> None:
+        deadline = self.clock.monotonic() + OVERTAKEN
+        while key in self._writing and self.clock.monotonic() < deadline:
+            await self.clock.sleep(0.005)
 
     @property
     def backlog(self) -> int:
@@ -178,7 +189,7 @@ class StatusWriter:
     async def _perform(self, effect: Effect) -> None:
         match effect:
             case PodCondition():
-                await self._patch_pod(effect.namespace, effect.name, [_condition(
+                await self._patch_pod(effect.namespace, effect.name, effect.uid, [_condition(
                     "PodScheduled", "False", effect.reason, effect.message, self.clock.now())])  # fmt: skip
             case GroupStatus():
                 status: dict[str, Any] = {
@@ -197,8 +208,9 @@ class StatusWriter:
             case Evict():
                 await self._delete(effect)
 
-    async def _patch_pod(self, namespace: str, name: str, conditions: list[dict[str, Any]]) -> None:
-        body = {"status": {"conditions": conditions}}
+    async def _patch_pod(self, namespace: str, name: str, uid: str, conditions: list[dict[str, Any]]) -> None:
+        """The uid keeps it off a successor of the same name."""
+        body = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
         await self.cluster.patch(PODS, name, body, namespace, subresource="status", kind="strategic")
 
     async def _write_queue(self, effect: QueueAllocated) -> None:
@@ -220,7 +232,7 @@ class StatusWriter:
         ]
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(MARKS_WAIT):
-                await self._patch_pod(effect.namespace, effect.name, conditions)
+                await self._patch_pod(effect.namespace, effect.name, effect.uid, conditions)
         await self.cluster.delete(PODS, effect.name, effect.namespace, uid=effect.uid)
 
     async def _stays(self, effect: Evict, cause: str) -> None:
@@ -228,14 +240,14 @@ class StatusWriter:
         why = f"the eviction was refused: {cause}"
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(MARKS_WAIT):
-                await self._patch_pod(effect.namespace, effect.name, [
+                await self._patch_pod(effect.namespace, effect.name, effect.uid, [
                     _condition("DisruptionTarget", "False", "EvictionRefused", why, self.clock.now())])  # fmt: skip
         self.refused(effect, cause)
 
     def _key(self, effect: Effect) -> tuple[str, ...] | None:
         match effect:
             case PodCondition():
-                return ("pod", effect.namespace, effect.name)
+                return ("pod", effect.uid)
             case GroupStatus():
                 return ("group", effect.namespace, effect.name)
             case QueueAllocated():
