@@ -8,15 +8,13 @@ without a controller is deleted, and when somebody waits who fits.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from kit import card_rules, kube_rules
 from kit.card_rules import Card, Sharing, Vgpu
-from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, quantity, requests
+from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, requests
 from kit.queue_rules import Queues, group_key, members
 
 Json = Mapping[str, Any]
@@ -38,10 +36,11 @@ class Complaint:
 
 @dataclass
 class Checker:
-    """``proportion``: the configuration shares the cluster between queues; ``gangs``: pods of a PodGroup stand or fall together.
+    """``shares``: the plugin by which the configuration shares the cluster between queues (proportion, capacity, or capacity with
+    a tree of queues); ``gangs``: pods of a PodGroup stand or fall together.
     ``ours``: the scheduler's name; ``sharing``: which cards it gives out."""
 
-    proportion: bool = True
+    shares: str = "proportion"
     gangs: bool = True
     ours: str = "volcano"
     sharing: Sharing = field(default_factory=Vgpu)
@@ -105,11 +104,14 @@ class Checker:
                     self.complain("over", f"{key} was bound to {node}: {text}")
         self.granted[pod["metadata"]["uid"]] = assignment
         seen.bind(placed, node)
-        if any(queue["spec"].get("capability") for queue in seen.tables.get("Queue", {}).values()):
+        if any(q["spec"].get("capability") or q["spec"].get("guarantee") for q in seen.tables.get("Queue", {}).values()):
             standing = (other for pods in seen.placed.values() for other in pods)
             queues = Queues(seen.tables, standing, lambda other: self._charged(other, 0, slot=0, there=seen.nodes), self.ours)
             for text in queues.capped(queues.of(pod), requests(pod), already=True):
                 self.complain("over", f"{key} was bound to {node}: {text}")
+            if self.shares == "capacity":
+                for text in queues.robbed(queues.of(pod), requests(pod), seen.total()):
+                    self.complain("over", f"{key} was bound to {node}: {text}")
 
     def deleted(self, pod: Json) -> None:
         """The scheduler deleted a pod."""
@@ -228,12 +230,11 @@ class Checker:
         mine = {what: need * value for what, value in self._charged(pod, largest).items()}
         if queues.capped(name, mine, already=queues.hoping):
             return False
-        if not self.proportion:
+        if not self.shares:
             return True
-        total: dict[str, Fraction] = defaultdict(Fraction)
-        for node in cluster.nodes.values():
-            for what, value in node.get("status", {}).get("allocatable", {}).items():
-                total[what] += quantity(value)
+        if self.shares == "capacity tree" and any(name in queues.above(other) for other in queues.queues):
+            return False  # pods run in the lowest queues only
+        total = cluster.total()
         if len(queues.busy) == 1:
             return all(queues.allocated[name][what] + value * (not queues.hoping) + queues.guaranteed(what, but=name)
                        <= total[what] for what, value in mine.items())  # fmt: skip

@@ -232,6 +232,14 @@ class Cluster:
         self.choosy = [p for pods in self.placed.values() for p in pods if terms(p, "podAntiAffinity")]
         """Placed pods that refuse to be near others."""
 
+    def total(self) -> Amounts:
+        """What all nodes have together."""
+        found: Amounts = Counter()
+        for node in self.nodes.values():
+            for what, value in node.get("status", {}).get("allocatable", {}).items():
+                found[what] += quantity(value)  # type: ignore[assignment]
+        return found
+
     def bind(self, pod: Json, node: str) -> None:
         placed = {**pod, "spec": {**pod["spec"], "nodeName": node}}
         self.placed[node].append(placed)

@@ -95,7 +95,23 @@ class Queues:
                     found.append(f"{what}: {total} of {limit} in queue {at}")
         return found
 
+    def robbed(self, name: str, amounts: Mapping[str, Any], total: Mapping[str, Any]) -> list[str]:
+        """Of what the queue, with these amounts, has taken what others are guaranteed and do not use; every queue for itself."""
+        found = []
+        for what in (what for what, amount in amounts.items() if amount):
+            if self.allocated[name][what] <= self._guarantee(name, what):
+                continue
+            unused = sum(max(0, self._guarantee(other, what) - self.allocated[other][what])
+                         for other in self.queues if other != name)  # fmt: skip
+            taken = sum(held[what] for held in self.allocated.values())
+            if unused and taken + unused > total[what]:
+                found.append(f"{what}: {taken} of {total[what]} is in use, {unused} is guaranteed to others")
+        return found
+
     def guaranteed(self, what: str, *, but: str = "") -> Any:
         """What all queues together are guaranteed, ``but`` one of them."""
-        return sum(quantity(queue["spec"].get("guarantee", {}).get("resource", {}).get(what, 0))
-                   for name, queue in self.queues.items() if name != but)  # fmt: skip
+        return sum(self._guarantee(name, what) for name in self.queues if name != but)
+
+    def _guarantee(self, name: str, what: str) -> Any:
+        queue = self.queues.get(name)
+        return 0 if queue is None else quantity(queue["spec"].get("guarantee", {}).get("resource", {}).get(what, 0))

@@ -11,6 +11,7 @@ from kit.history.registry import Op
 from kit.legacy_card_rules import Legacy
 from kit.object_store import Json, Store
 
+HIERARCHY = "enableHierarchy: true"
 VGPU_ENABLE = "deviceshare.VGPUEnable: true"
 
 
@@ -25,7 +26,9 @@ class Door(ABC):
         self.conf, self.dice = conf, dice
         self.store = Store()
         sharing: Sharing = Vgpu() if VGPU_ENABLE in conf else Legacy("GPUNumberEnable: true" in conf)
-        self.checker = Checker(proportion="name: proportion" in conf, gangs="name: gang" in conf, sharing=sharing)
+        shares = next((name for name in ("proportion", "capacity") if f"name: {name}" in conf), "")
+        shares += " tree" if HIERARCHY in conf else ""
+        self.checker = Checker(shares=shares, gangs="name: gang" in conf, sharing=sharing)
 
     async def begin(self) -> None:
         """The first objects are there."""

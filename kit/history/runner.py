@@ -11,7 +11,7 @@ from typing import Any
 
 from kit.checker import Complaint
 from kit.history import befalls, pods, world  # noqa: F401  (they register their kinds)
-from kit.history.door import VGPU_ENABLE, Door
+from kit.history.door import HIERARCHY, VGPU_ENABLE, Door
 from kit.history.registry import KINDS, Op, View
 from pumice.cluster.first_objects import SCHEDULER_CONF
 
@@ -22,6 +22,8 @@ CONFS = {
     "new cluster": SCHEDULER_CONF,
     "no gangs": SCHEDULER_CONF.replace("  - name: gang\n", ""),
     "no shares": SCHEDULER_CONF.replace("  - name: proportion\n", ""),
+    "capacity": SCHEDULER_CONF.replace("name: proportion", "name: capacity"),
+    "tree of queues": SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}"),
     "spread": SCHEDULER_CONF.replace("SchedulePolicy: binpack", "SchedulePolicy: spread"),
     "legacy parts of cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUSharingEnable: true"),
     "legacy whole cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUNumberEnable: true"),

@@ -16,6 +16,9 @@ CAPS: tuple[dict[str, str] | None, ...] = (
     {"volcano.sh/vgpu-number": "3"},
 )  # fmt: skip
 GUARANTEES: tuple[dict[str, str] | None, ...] = (None, None, None, {"cpu": "2"}, {"volcano.sh/vgpu-memory": "6000"})
+DESERVED: tuple[dict[str, str] | None, ...] = (
+    None, {"cpu": "3", "memory": "8Gi"}, {"cpu": "4", "volcano.sh/vgpu-memory": "8000"}, {"volcano.sh/vgpu-number": "2"},
+)  # fmt: skip
 REGISTER = "volcano.sh/node-vgpu-register"
 MIG_CARD = "NVIDIA-NVIDIA A100-SXM4-40GB"
 
@@ -47,7 +50,7 @@ def _taint(dice: Random) -> Json:
 def beginning(view: View, dice: Random) -> list[Op]:
     """Where a history starts: two or three nodes, one queue or several."""
     ops = [create(objects.queue("root")), create(objects.queue("default")), create(objects.priority_class("high", 100))]
-    if dice.random() < 0.4:
+    if dice.random() < 0.5:
         ops += [create(_queue(dice, name)) for name in QUEUES[: dice.choice((2, 2, 3))]]
     for space, team in zip(SPACES, ("one", "two"), strict=True):
         ops.append(create({"kind": "Namespace", "metadata": {"name": space, "labels": {"team": team}}}))
@@ -56,7 +59,7 @@ def beginning(view: View, dice: Random) -> list[Op]:
 
 def _queue(dice: Random, name: str) -> Json:
     return objects.queue(name, weight=dice.choice((1, 1, 3)), priority=dice.choice((0, 0, 2)),
-                         capability=dice.choice(CAPS), guarantee=dice.choice(GUARANTEES),
+                         capability=dice.choice(CAPS), guarantee=dice.choice(GUARANTEES), deserved=dice.choice(DESERVED),
                          parent=dice.choice(("", "", "root", *QUEUES[:2])))  # fmt: skip
 
 
@@ -191,6 +194,12 @@ def queue_anew(view: View, dice: Random) -> list[Op] | None:
     return [delete(queue), anew(queue)]
 
 
+@kind("a queue comes", 1)
+def queue_comes(view: View, dice: Random) -> list[Op] | None:
+    free = [name for name in QUEUES if name not in view.tables["Queue"]]
+    return [create(_queue(dice, dice.choice(free)))] if free else None
+
+
 @kind("a queue closes or opens", 1)
 def closes(view: View, dice: Random) -> list[Op] | None:
     found = [q for q in view.all("Queue") if q["metadata"]["name"] not in ("root", "default")]
@@ -205,10 +214,10 @@ def share(view: View, dice: Random) -> list[Op] | None:
     found = [q for q in view.all("Queue") if q["metadata"]["name"] != "root"]
     if not found:
         return None
-    queue, part = dice.choice(found), dice.choice(("capability", "guarantee", "weight"))
+    queue, part = dice.choice(found), dice.choice(("capability", "guarantee", "deserved", "weight"))
     if part == "weight":
         return [patch(queue, {"spec": {"weight": dice.choice((1, 4))}})]
-    amounts = dice.choice(CAPS) if part == "capability" else dice.choice(GUARANTEES)
+    amounts = dice.choice({"capability": CAPS, "guarantee": GUARANTEES, "deserved": DESERVED}[part])
     written = {"resource": amounts} if part == "guarantee" and amounts else amounts
     return [patch(queue, {"spec": {part: None}}), patch(queue, {"spec": {part: written}})]  # a merge patch would join two
 

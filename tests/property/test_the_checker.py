@@ -23,6 +23,7 @@ from pumice.engine.framework import Framework
 from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
+from pumice.engine.plugins.guarantees import Kept
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
@@ -115,21 +116,27 @@ def parents_do_not_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueTree, "_path", lambda self, queue: ())
 
 
+def guarantees_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Kept, "refuses", lambda self, queue, amounts, all_held, total: (None, ""))
+
+
 @pytest.mark.parametrize(("broken", "promise"), [
     (no_taints, "forbidden"), (no_node_affinity, "forbidden"), (no_anti_affinity, "forbidden"),
     (nobody_is_unwelcome, "forbidden"), (no_affinity, "forbidden"), (no_spread, "forbidden"), (no_ports, "forbidden"),
     (gates_are_open, "forbidden"), (room_everywhere, "over"), (cards_are_forgotten, "over"), (nobody_is_woken, "asleep"),
     (gains_are_not_told, "asleep"), (releases_wake_nobody, "asleep"), (every_gang_is_ready, "gang"),
-    (no_caps, "over"), (parents_do_not_count, "over"),
 ], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
 def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
     assert first_complaint(promise) is not None
 
 
-@pytest.mark.parametrize("conf", ["filters", "legacy parts of cards", "legacy whole cards"])
-def test_forgotten_cards_are_found_out_whoever_shares_them(conf: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cards_are_forgotten(monkeypatch)
+@pytest.mark.parametrize(("broken", "conf"), [
+    (cards_are_forgotten, "filters"), (cards_are_forgotten, "legacy parts of cards"), (cards_are_forgotten, "legacy whole cards"),
+    (no_caps, "no shares"), (parents_do_not_count, "no shares"), (guarantees_do_not_count, "capacity"),
+], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
+def test_what_is_forgotten_of_cards_and_queues_is_found_out(broken: Break, conf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
     monkeypatch.setattr(runner, "CONFS", {conf: runner.CONFS[conf]})
     assert first_complaint("over") is not None
 
