@@ -15,7 +15,7 @@ CAPS: tuple[dict[str, str] | None, ...] = (
     None, None, None, {"cpu": "4"}, {"cpu": "6", "memory": "3Gi"}, {"volcano.sh/vgpu-memory": "12000"},
     {"volcano.sh/vgpu-number": "3"},
 )  # fmt: skip
-GUARANTEES: tuple[dict[str, str] | None, ...] = (None, None, None, {"cpu": "2"}, {"volcano.sh/vgpu-memory": "6000"})
+GUARANTEES: tuple[dict[str, str] | None, ...] = (None, None, {"cpu": "2"}, {"cpu": "3"}, {"volcano.sh/vgpu-memory": "6000"})
 DESERVED: tuple[dict[str, str] | None, ...] = (
     None, {"cpu": "3", "memory": "8Gi"}, {"cpu": "4", "volcano.sh/vgpu-memory": "8000"}, {"volcano.sh/vgpu-number": "2"},
 )  # fmt: skip

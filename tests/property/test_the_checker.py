@@ -15,15 +15,15 @@ from kit.checker import Checker
 from kit.history import runner
 from kit.history.engine_door import EngineDoor
 from kit.history.runner import OPEN, draw
-from kit.kube_rules import Cluster
-from kit.objects import node, pod
+from kit.kube_rules import Cluster, requests
+from kit.objects import node, pod, queue
+from kit.queue_rules import Queues
 
 from pumice.engine.cycle import trying
 from pumice.engine.framework import Framework
 from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
-from pumice.engine.plugins.guarantees import Kept
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
@@ -116,10 +116,6 @@ def parents_do_not_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueTree, "_path", lambda self, queue: ())
 
 
-def guarantees_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Kept, "refuses", lambda self, queue, amounts, all_held, total: (None, ""))
-
-
 @pytest.mark.parametrize(("broken", "promise"), [
     (no_taints, "forbidden"), (no_node_affinity, "forbidden"), (no_anti_affinity, "forbidden"),
     (nobody_is_unwelcome, "forbidden"), (no_affinity, "forbidden"), (no_spread, "forbidden"), (no_ports, "forbidden"),
@@ -133,7 +129,7 @@ def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: 
 
 @pytest.mark.parametrize(("broken", "conf"), [
     (cards_are_forgotten, "filters"), (cards_are_forgotten, "legacy parts of cards"), (cards_are_forgotten, "legacy whole cards"),
-    (no_caps, "no shares"), (parents_do_not_count, "no shares"), (guarantees_do_not_count, "capacity"),
+    (no_caps, "no shares"), (parents_do_not_count, "no shares"),
 ], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
 def test_what_is_forgotten_of_cards_and_queues_is_found_out(broken: Break, conf: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
@@ -155,3 +151,12 @@ def test_a_pod_counts_where_it_stands_although_the_card_that_it_holds_is_gone() 
     cluster = Cluster({"Node": {"n": node("n", cards=1)}, "Pod": {"default/held": held}})
     assert cluster.forbids(pod("late", mib=1000, cores=100), "n") == ["too little volcano.sh/vgpu-cores"]
     assert not cluster.forbids(pod("small", mib=1000), "n")
+
+
+@pytest.mark.parametrize(("mine", "robbed"), [(2, []), (3, ["cpu: 3 of 4 is in use, 2 is guaranteed to others"])])
+def test_who_takes_what_others_are_guaranteed_is_told(mine: int, robbed: list[str]) -> None:
+    queues = {name: queue(name, guarantee=own) for name, own in (("rich", None), ("poor", {"cpu": "2"}))}
+    pods = [pod(f"p{i}", cpu="1", queue="rich", nodeName="n") for i in range(mine)]
+    cluster = Cluster({"Node": {"n": node("n", cpu="4")}, "Queue": queues, "Pod": {p["metadata"]["name"]: p for p in pods}})
+    books = Queues(cluster.tables, pods, requests, "volcano")
+    assert books.robbed("rich", requests(pods[0]), cluster.total()) == robbed
