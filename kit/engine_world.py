@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from kit.auditor import audit
 from kit.objects import queue
 from pumice.cluster.first_objects import SCHEDULER_CONF
-from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
+from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, Nominate, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family
@@ -68,6 +68,11 @@ class World:
         self.classes: dict[str, Json] = {}
         self.events: list[Event] = []
         self.bindings: list[Bind] = []
+        self.evictions: list[Evict] = []
+        self.stays: Callable[[Evict], bool] = lambda evict: False
+        """Whether the API server refuses to delete a pod."""
+        self.grace = False
+        """Whether evicted pods are terminating until the test lets them go (``delete_pod``)."""
         self.effects: list[Effect] = []
         self.refuse: Callable[[Bind], bool] = lambda bind: False
         self.disturbed: set[str] = set()
@@ -196,7 +201,10 @@ class World:
             case Event():
                 self.events.append(effect)
             case Evict():
-                self.remove("Pod", f"{effect.namespace}/{effect.name}")
+                self.evictions.append(effect)
+                self._evict(effect)
+            case Nominate():
+                self._nominate(effect)
 
     def _bind(self, effect: Bind) -> None:
         obj = self.pods.get(f"{effect.namespace}/{effect.name}")
@@ -209,6 +217,24 @@ class World:
         self.engine.bound(effect.uid)
         if self.deliver:
             self.tell(obj)
+
+    def _evict(self, effect: Evict) -> None:
+        key = f"{effect.namespace}/{effect.name}"
+        obj = self.pods.get(key)
+        if obj is None or obj["metadata"]["uid"] != effect.uid:
+            return
+        if self.stays(effect):
+            self.engine.state.pods.eviction_refused(effect.uid)
+        elif self.grace:
+            self.terminate(effect.name, effect.namespace)
+        else:
+            self.remove("Pod", key)
+
+    def _nominate(self, effect: Nominate) -> None:
+        obj = self.pods.get(f"{effect.namespace}/{effect.name}")
+        if obj is not None:
+            obj["status"]["nominatedNodeName"] = effect.node
+            self.add(obj)
 
     def _condition(self, effect: PodCondition) -> None:
         obj = self.pods.get(f"{effect.namespace}/{effect.name}")

@@ -95,4 +95,14 @@ class Evict:
     reason: str
 
 
-Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Write status.nominatedNodeName: the node on which room is made for the pod; empty: nowhere any more."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+
+
+Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate

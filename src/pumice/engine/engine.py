@@ -106,12 +106,15 @@ class Engine:
     @property
     def stirred(self) -> bool:
         """Whether something has happened that a cycle should look at, whatever the time."""
-        agenda = self.state.agenda
-        return bool(agenda.dirty or agenda.settled or self.state.hyper_nodes.untold) or self.pressing
+        agenda, promises = self.state.agenda, self.state.promises
+        told = agenda.dirty or agenda.settled or self.state.hyper_nodes.untold
+        return bool(told or promises.ripe or promises.lapsed) or self.pressing
 
     @property
     def pressing(self) -> bool:
         """Whether some pod may get a place or a reason; else there is status to be written at most."""
+        if self.state.promises.ripe:
+            return True
         active = any(queue.active and queue.present for queue in self.state.queues.values())
         return active or self.state.agenda.pressing(self.placer.news)
 

@@ -55,6 +55,8 @@ InRole = TypeVar("InRole", bound=Role)
 
 Vote = Callable[[Task, Sequence[Task]], Spared | None]
 NOBODY_VOTES = "no plugin lets it go"
+GANG = "gang"
+"""The plugin that never lets a gang fall; where gangs go as a whole it is not asked."""
 
 
 class Framework:
@@ -85,9 +87,17 @@ class Framework:
         self._overused = [plugin.overused for plugin in self._all(SaysOverused)]
         self._limits = self._all(LimitsQueues)
         self._starving = [[plugin.job_starving for plugin in tier] for tier in self._by_tier(SaysStarving)]
+<<<<<<< HEAD
         self._preempt = [[plugin.spared_from_preempt for plugin in tier] for tier in self._by_tier(SparesFromPreempt)]
         self._reclaim = [[plugin.spared_from_reclaim for plugin in tier] for tier in self._by_tier(SparesFromReclaim)]
         self._owners = [plugin.spared_from_reclaim for plugin in self._all(SparesFromReclaim) if isinstance(plugin, LimitsQueues)]
+=======
+        preempt, reclaim = self._by_tier(SparesFromPreempt), self._by_tier(SparesFromReclaim)
+        self._preempt = [[plugin.spared_from_preempt for plugin in tier] for tier in preempt]
+        self._reclaim = [[plugin.spared_from_reclaim for plugin in tier] for tier in reclaim]
+        self._preempt_gangs = [[plugin.spared_from_preempt for plugin in tier if plugin.name != GANG] for tier in preempt]
+        self._reclaim_gangs = [[plugin.spared_from_reclaim for plugin in tier if plugin.name != GANG] for tier in reclaim]
+>>>>>>> 50c3254 (Make room: preempt and reclaim choose the cheapest pods that let another in, and what they free is promised until it is taken)
         self._may_reclaim = [plugin.may_reclaim for plugin in self._all(AdmitsReclaim)]
         self._victims = [[plugin.victims for plugin in tier] for tier in self._by_tier(NamesVictims)]
         self._filters = self._all(Filters)
@@ -198,8 +208,16 @@ class Framework:
             spared = {**(vote(claimant, [victim for victim in victims if victim.uid not in spared]) or {}), **spared}
         return spared
 
+    def evictable_by_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        """The vote on whole gangs, of all but the one who never lets a gang fall (spec 10.7)."""
+        return _spared(self._preempt_gangs, claimant, victims)
+
+    def evictable_by_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return _spared(self._reclaim_gangs, claimant, victims)
+
     def may_reclaim(self, queue: QueueState, task: Task) -> bool:
-        return all(may(queue, task) for may in self._may_reclaim)
+        """Where nobody knows shares, no queue has one that it could have back: two would take from each other for ever."""
+        return bool(self._may_reclaim) and all(may(queue, task) for may in self._may_reclaim)
 
     def victims(self, running: Sequence[Task]) -> Mapping[str, str]:
         """The first tier that names anybody decides."""

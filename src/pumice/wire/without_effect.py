@@ -97,8 +97,6 @@ def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
 
 ROWS: Final[tuple[Row, ...]] = (
     *_actions(
-        preempt="no pod is evicted for a more important one of its queue, which waits until room is free",
-        reclaim="no queue gets back what others borrowed before their pods end",
         shuffle="no running pod is moved",
         gangpreempt="no gang is evicted for a more important one",
         gangreclaim="no queue gets back what gangs of others borrowed before they end",

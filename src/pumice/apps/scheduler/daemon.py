@@ -34,7 +34,7 @@ from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.tasks import first, group, run_until
-from pumice.engine.effects import Bind, Event
+from pumice.engine.effects import Bind, Event, Evict
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.engine.state.state import State
@@ -153,7 +153,8 @@ class Scheduler:
         self.page = MetricsPage(self.metrics, lambda: (self.informers.changes, id(self.engine.framework)))
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
-                                   busy=lambda: self.binder.in_flight >= BUSY_BINDINGS)
+                                   busy=lambda: self.binder.in_flight >= BUSY_BINDINGS,
+                                   allowed=lambda: self._election is None or self._election.held)
         self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
         self.writer.refused = results.eviction_refused
         locks = NodeLocks(cluster, clock, dice)
@@ -290,7 +291,7 @@ class Scheduler:
             if isinstance(effect, Bind):
                 self.writer.forget(effect.uid)
                 self.binder.send(effect)
-            elif self.settings.status_writes:
+            elif self.settings.status_writes or isinstance(effect, Evict):
                 self.writer.put(effect)
         if plan.more:
             self._wake.set()

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
+from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, Nominate, PodCondition, QueueAllocated
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, micro_stamp, stamp
@@ -53,6 +53,8 @@ class StatusWriter:
     rate: float = 200.0
     burst: float = 2000.0
     busy: Callable[[], bool] = lambda: False
+    allowed: Callable[[], bool] = lambda: True
+    """Whether this scheduler leads: nobody evicts without the lease."""
     refused: Callable[[Evict, str], None] = lambda effect, cause: None
     """Told of an eviction that the API server refuses for good."""
     _pending: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
@@ -167,6 +169,9 @@ class StatusWriter:
     async def _write(self, key: tuple[str, ...], effect: Effect) -> None:
         attempt = 0
         while self._writing[key] and (attempt < ATTEMPTS or isinstance(effect, Evict)):  # who was told to go must go
+            if isinstance(effect, Evict) and not self.allowed():
+                self.refused(effect, "this scheduler leads no longer")
+                return
             try:
                 await self._perform(effect)
                 return
@@ -207,6 +212,9 @@ class StatusWriter:
                 await self.cluster.create(EVENTS, self._event(effect), effect.namespace or "default")
             case Evict():
                 await self._delete(effect)
+            case Nominate():
+                body = {"status": {"nominatedNodeName": effect.node or None}}
+                await self.cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status", kind="strategic")
 
     async def _patch_pod(self, namespace: str, name: str, uid: str, conditions: list[dict[str, Any]]) -> None:
         """The uid keeps it off a successor of the same name."""
@@ -256,6 +264,8 @@ class StatusWriter:
                 return ("hypernode", effect.name)
             case Evict():
                 return ("evict", effect.uid)
+            case Nominate():
+                return ("nominate", effect.uid)
             case Event():
                 if not self.events or not self._worth_saying(effect):
                     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.engine import effects
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.statement import Evict, Place, Promise, Statement
+from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.volume_options import volumes_for
@@ -14,6 +14,7 @@ def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
     """Commit what stands, keep what will stand, take back the rest. True: it is committed."""
     if not statement.steps:
         return False
+    _keep_nominated(cycle, statement)
     if cycle.framework.job_ready(job):
         commit(cycle, job, statement)
         return True
@@ -22,6 +23,16 @@ def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
     else:
         discard(cycle, job, statement)
     return False
+
+
+def _keep_nominated(cycle: Cycle, statement: Statement) -> None:
+    """Who stands on what leaves its nominated node was promised it by a scheduler that is no more, and keeps it."""
+    kept = [step for step in statement.steps if isinstance(step, Promise) and step.task.nominated == step.choice.node]
+    for step in kept:
+        _remember_step(step)
+        cycle.state.promises.keep(step.task, cycle.state.ledger.going(step.choice.node))
+    if kept:
+        statement.steps = [step for step in statement.steps if step not in kept]
 
 
 def discard(cycle: Cycle, job: Job, statement: Statement) -> None:
@@ -50,7 +61,7 @@ def commit(cycle: Cycle, job: Job, statement: Statement) -> None:
         if isinstance(step, Place):
             _bind(cycle, step, gang)
         elif isinstance(step, Evict):
-            _evict(cycle, step)
+            evict(cycle, step)
     if not job.scheduled_at:
         job.scheduled_at = cycle.wall
         cycle.measures.jobs.append(max(0.0, cycle.wall - job.created))
@@ -62,8 +73,12 @@ def commit(cycle: Cycle, job: Job, statement: Statement) -> None:
 
 def _remember(statement: Statement) -> None:
     for step in statement.steps:
-        if isinstance(step, Place | Promise):
-            step.task.trial = (step.task.status, step.choice.node)
+        _remember_step(step)
+
+
+def _remember_step(step: Step) -> None:
+    if isinstance(step, Place | Promise):
+        step.task.trial = (step.task.status, step.choice.node)
 
 
 def _bind(cycle: Cycle, step: Place, gang: str) -> None:
@@ -90,7 +105,8 @@ def _bind(cycle: Cycle, step: Place, gang: str) -> None:
     cycle.measures.assumed.append(max(0.0, cycle.wall - task.created))
 
 
-def _evict(cycle: Cycle, step: Evict) -> None:
+def evict(cycle: Cycle, step: Evict) -> None:
+    """Tell the world that a pod shall go."""
     task = step.task
     assert task.job is not None
     cycle.state.pods.expect_end(step.receipt, step.before.status)

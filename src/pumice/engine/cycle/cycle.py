@@ -40,6 +40,10 @@ class Measures:
     """Seconds from creation to decision, of the pods placed."""
     stages: list[tuple[str, float]] = field(default_factory=list)
     """Predicate and Scoring: seconds of each pass over many nodes."""
+    room_tried: int = 0
+    """Pods for which room was to be made."""
+    evictions: dict[str, int] = field(default_factory=dict)
+    """By action, how many pods were told to go."""
     unready: list[str] = field(default_factory=list)
     """Keys of jobs that were tried and do not stand."""
 
@@ -85,6 +89,8 @@ class Cycle:
     """Jobs some of whose pods got their reason in this cycle."""
     standing: dict[Job, Statement] = field(default_factory=dict)
     """Gangs that stand in part on what is being released: what they took is kept from others until the cycle ends."""
+    postponed: dict[Job, None] = field(default_factory=dict)
+    """Jobs that may have room made for them, and there was no time."""
     promises: list[Statement] = field(default_factory=list)
     """What was promised to gangs that were committed; it ends with the cycle."""
     gangs: dict[Job, int | None] = field(default_factory=dict)

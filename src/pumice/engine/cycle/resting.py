@@ -9,6 +9,10 @@ from pumice.engine.cycle.unplaced import never
 from pumice.engine.state.jobs import Job
 from pumice.wire.volcano import INQUEUE
 
+MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
+ROOM_RETRY = 5.0
+"""Seconds after which a job is looked at again for whom no room could be made."""
+
 
 def rest(cycle: Cycle) -> None:
     """Take back what did not reach the world, and let everybody wait for what they lack."""
@@ -63,6 +67,8 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
     asleep = {t.cls for t in hoping if cycle.placer.is_asleep(t.cls)}
     if pending and not hoping:
         agenda.sleep(job, ())
+    elif job in cycle.postponed:
+        return
     elif job in cycle.blocked or job in cycle.discarded or job in cycle.placer.standing:
         agenda.wait(job, _again(cycle, job))
     elif any(t.retry_at > cycle.now for t in pending):
@@ -70,6 +76,8 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
         agenda.wait(job, job.retry_at)
     elif all(t.cls in asleep for t in hoping):
         agenda.sleep(job, asleep)
+        if not cycle.actions.isdisjoint(MAKING_ROOM) and not all(t.hopeless for t in hoping):
+            agenda.wait(job, cycle.now + ROOM_RETRY)  # who may go changes without anything being released
     elif not cycle.out_of_time():  # else it is not finished with, and stays active
         agenda.wait(job, _again(cycle, job))
 

@@ -109,7 +109,7 @@ class Statement:
     def lift(self, uid: str) -> None:
         """Take a pod off the books that holds its place for good, whoever scheduled it."""
         task = self.state.tasks.get(uid)
-        tentative = task is not None and task.status is Status.ALLOCATED
+        tentative = task is not None and task.status in (Status.ALLOCATED, Status.PIPELINED)
         receipt = None if tentative else self.state.ledger.lift(uid)
         if receipt is None:
             return
@@ -117,6 +117,11 @@ class Statement:
         if task is not None:
             _move(task, Status.RELEASING, task.node, hopeless=task.hopeless)
         self.steps.append(Lift(task, receipt, before))
+
+    def take_back(self, step: Step) -> None:
+        """Undo one step, whatever came after it: no two steps are about one pod, so their order does not matter."""
+        self.steps.remove(step)
+        self._undo(step)
 
     def mark(self) -> Mark:
         return Mark(len(self.steps))

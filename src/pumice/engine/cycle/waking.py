@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import admit, queues
+from pumice.engine.cycle.room.redeeming import redeem
 from pumice.engine.effects import Event
 from pumice.engine.state.statuses import Status
 from pumice.wire.volcano import SCHEDULING_API
@@ -14,6 +15,7 @@ def wake(cycle: Cycle) -> None:
     state = cycle.state
     cycle.placer.fallen.clear()
     _give_up(cycle)
+    redeem(cycle)
     state.agenda.wake_due(cycle.now)
     if state.classes.images.fresh:
         state.pods.sort_by_images()
@@ -37,6 +39,7 @@ def _give_up(cycle: Cycle) -> None:
         node = state.ledger.holdings[uid].node
         text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
         cycle.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
+        state.promises.stays(uid)
         for job in cycle.placer.standing:
             if any(task.trial == (Status.PIPELINED, node) for task in job.pending.values()):
                 about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)

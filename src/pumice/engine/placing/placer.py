@@ -282,6 +282,7 @@ class Placer:
     def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:
         ledger = self.state.ledger
         gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state is Hold.TERMINATING]
+        gone += ledger.kept_promises(node)
         promised = ledger.promised.get(node, {})
         grants = []
         for ask in cls.asks:

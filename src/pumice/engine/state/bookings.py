@@ -13,6 +13,7 @@ from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
+from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status
 from pumice.engine.state.tasks import Task
 from pumice.families.protocol import NO_MARKS, Family
@@ -37,6 +38,7 @@ class Bookings:
     ledger: Ledger
     classes: Classes
     charges: Charges
+    promises: Promises
     tasks: Mapping[str, Task]
     nodes_changed: Callable[[], None] = lambda: None
     """Told that a node came or went, or has other labels."""
@@ -129,6 +131,7 @@ class Bookings:
     def set_families(self, families: Sequence[Family]) -> None:
         """Exchange the device families: read every node and its pods anew."""
         self.charges.forget()
+        self.promises.drop_all()
         self.ledger.set_families(families)
         for node in self.ledger.table.row_of:
             self._replay_node(node)
@@ -178,6 +181,7 @@ class Bookings:
 
     def _forget_node(self, name: str) -> None:
         row = self.ledger.table.row_of.get(name)
+        self.promises.drop_node(name)
         self.ledger.remove_node(name)
         self.nodes_changed()
         self.agenda.wake_waiting()  # whoever was kept away from other nodes by the pods that were seen there

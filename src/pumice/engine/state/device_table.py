@@ -120,7 +120,9 @@ def _future(book: NodeDevices, without: Iterable[str], plus: Mapping[str, Grant]
     usages = [
         Usage(u.shares, u.memory, u.cores, u.group, u.slots, dict(u.holders)) for u in book.usages
     ]
-    copy = NodeDevices(book.name, book.inventory, usages, dict(book.marks), dict(book.doubts), book.by_uuid)
+    without = frozenset(without)
+    doubts = {uid: doubts for uid, doubts in book.doubts.items() if uid not in without}
+    copy = NodeDevices(book.name, book.inventory, usages, dict(book.marks), doubts, book.by_uuid)
     for uid in without:
         for usage in usages:
             if uid in usage.holders:

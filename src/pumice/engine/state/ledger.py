@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pumice.engine.state.cards import DeviceTable
 from pumice.engine.state.features import Features
@@ -24,6 +25,7 @@ from pumice.engine.state.resources import Request
 from pumice.engine.state.terms import TermIndex
 from pumice.families.protocol import NO_MARKS, Family, Marks
 from pumice.model.cards import Grant
+from pumice.model.refusal import Refusal
 from pumice.wire.objects import Node
 
 Amounts = tuple[tuple[int, int], ...]
@@ -74,7 +76,7 @@ class Ledger:
     holdings: dict[str, Holding] = field(default_factory=dict)
     by_node: dict[str, dict[str, Holding]] = field(default_factory=dict)
     pipelined: dict[str, Holding] = field(default_factory=dict)
-    """Promises on resources that are being released; they end with the cycle."""
+    """Promises on resources that are being released; those that are not kept end with the cycle."""
     promised: dict[str, dict[str, Holding]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     _serial: int = 0
@@ -108,6 +110,7 @@ class Ledger:
 
     def confirm(self, holding: Holding) -> None:
         """The pod was seen on its node. What was seen replaces what was assumed; seeing it again changes nothing."""
+        self.unpipeline(holding.uid)  # somebody else bound a pod that waited here for its place
         old = self.holdings.get(holding.uid)
         holding.state = Hold.CONFIRMED
         if old is not None:
@@ -136,6 +139,10 @@ class Ledger:
         holding = self.holdings.get(uid)
         return holding is not None and holding.state in GOING
 
+    def going(self, node: str) -> set[str]:
+        """Pods that are leaving the node, and whose places are waited for."""
+        return {uid for uid, held in self.by_node.get(node, {}).items() if held.state is Hold.TERMINATING}
+
     def give_up(self, uid: str) -> bool:
         """Promise nobody any more what a terminating pod holds. True: it was counted on until now."""
         holding = self.holdings.get(uid)
@@ -147,6 +154,7 @@ class Ledger:
 
     def release(self, uid: str) -> bool:
         """The pod is gone, or its Binding was refused. True when it held something."""
+        self.unpipeline(uid)
         holding = self.holdings.get(uid)
         if holding is None:
             return False
@@ -202,8 +210,24 @@ class Ledger:
         if not self.promised[holding.node]:
             del self.promised[holding.node]
         row = self.table.row_of.get(holding.node)
-        if row is not None:
+        if uid in self.holdings:
+            self._take(self.holdings[uid])
+        elif row is not None:
             self.table.set_pipelined(row, self._charged(holding.request), -1)
+
+    def keep_promise(self, uid: str) -> None:
+        """The promise outlives the cycle: until it is taken back its room is held in the present too, on top of what is still
+        there, so that nobody slips in while one pod after the other leaves. Cards that are cut for it take nobody else: what
+        leaves them is cut otherwise."""
+        promise = self.pipelined[uid]
+        row = self.table.row_of.get(promise.node)
+        if row is not None:
+            self.table.set_pipelined(row, self._charged(promise.request), -1)
+        self._put(Holding(uid, promise.node, promise.request, tuple(map(_closed, promise.grants)), Hold.RESERVED, promise.marks))
+
+    def kept_promises(self, node: str) -> list[str]:
+        """Pods to which room of that node is promised beyond the cycle."""
+        return [uid for uid in self.promised.get(node, ()) if uid in self.holdings]
 
     @contextmanager
     def as_promised(self) -> Iterator[None]:
@@ -384,6 +408,12 @@ class Ledger:
             for uid, h in self.holdings.items()
         }
         return {"nodes": nodes, "cards": cards, "held": held, "terms": self.terms.fingerprint(self.table.row_of)}
+
+
+def _closed(grant: Grant) -> Grant:
+    """The same, and nobody else on the cards of which it takes a slot."""
+    cards = dict.fromkeys(piece.uuid for piece in grant.pieces if piece.slot is not None)
+    return replace(grant, doubts=tuple(Refusal(uuid, "it is kept for a pod that waits for others to leave") for uuid in cards))
 
 
 def _copy(holding: Holding) -> Holding:

@@ -17,6 +17,7 @@ from pumice.engine.state.groups import Groups
 from pumice.engine.state.images import images_of
 from pumice.engine.state.interning import repack
 from pumice.engine.state.ledger import Ledger, Receipt
+from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
 from pumice.engine.state.tasks import Task, name_index
 from pumice.engine.state.yielding import yielding
@@ -37,6 +38,7 @@ class Pods:
     charges: Charges
     groups: Groups
     bookings: Bookings
+    promises: Promises
     tasks: dict[str, Task]
     scheduler_names: frozenset[str]
     tidied_after: int = 5000
@@ -76,6 +78,8 @@ class Pods:
             status = Status.RELEASING  # what has begun to go does not come back by an older event
         elif status not in (Status.PENDING, Status.UNKNOWN):
             self._evictions.pop(meta.uid, None)  # it goes, or has ended, whatever becomes of our own eviction
+        if status is not Status.PENDING:
+            self.promises.forget(meta.uid)  # it needs a place no more, or has one
         if ours:
             self._put_task(pod, kind, status, task, now)
         self._hold(pod, kind, status)
@@ -90,8 +94,10 @@ class Pods:
             self._drop_namesake(uid, pod.key)
             return
         task = self.tasks.get(uid)
+        self.promises.forget(uid)
         self.bookings.release(uid)
         self.ledger.unpipeline(uid)
+        self.promises.left(uid)
         self._evictions.pop(uid, None)
         self._leaving.pop(uid, None)
         self.versions.forget(uid)
@@ -160,6 +166,8 @@ class Pods:
             task = self._new_task(pod, kind)
         elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
             return  # a stale event must not undo an assumed placement (spec 5)
+        elif status is Status.PENDING and task.uid in self.promises.kept and self._still_promised(task, pod, kind):
+            return
         elif status is Status.PENDING and not self.ledger.holdings.get(task.uid):
             task.features = kind.features
             self._reclass(task, pod, kind)
@@ -195,6 +203,14 @@ class Pods:
             job.move(task, status)
         if before != (task.status, task.cls, task.gated, task.job, task.nominated):
             self.agenda.touch(job)  # else it is an echo of our own writes, or says nothing that is read
+
+    def _still_promised(self, task: Task, pod: Pod, kind: Kind) -> bool:
+        """Whether the pod, which is promised a place, still asks for what it was promised."""
+        if self.classes.of(pod, kind) is task.cls and not pod.spec.scheduling_gates:
+            task.pod = pod
+            return True
+        self.promises.lapse_job(task)
+        return False
 
     def _new_task(self, pod: Pod, kind: Kind) -> Task:
         meta = pod.metadata
@@ -245,6 +261,7 @@ class Pods:
         self.ledger.undo(receipt)
         task.job.move(task, shown)
         self.agenda.look_at(task.job)
+        self.promises.stays(uid)
         return task
 
     @property

@@ -19,6 +19,7 @@ from pumice.engine.state.hypernodes import HyperNodes
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.pods import Pods
+from pumice.engine.state.promises import Promises
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.tasks import Task
 from pumice.engine.state.volumes import Volumes
@@ -42,15 +43,16 @@ class State:
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
         self.agenda = Agenda()
         self.charges = Charges(self.ledger)
+        self.promises = Promises(self.ledger, self.agenda)
         self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)
         self.hyper_nodes = HyperNodes(self.agenda, self.ledger, self.problems)
         self.bookings = Bookings(
-            self.agenda, self.bearers, self.problems, self.ledger, self.classes, self.charges, tasks,
+            self.agenda, self.bearers, self.problems, self.ledger, self.classes, self.charges, self.promises, tasks,
             self.hyper_nodes.nodes_changed,
         )  # fmt: skip
         self.pods = Pods(
-            self.agenda, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings, tasks,
-            scheduler_names,
+            self.agenda, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
+            self.promises, tasks, scheduler_names,
         )  # fmt: skip
         self.tasks: Mapping[str, Task] = tasks
         self.jobs: Mapping[str, Job] = self.groups.jobs

@@ -39,7 +39,7 @@ _SHOWN = frozenset({Status.BOUND, Status.RUNNING, Status.RELEASING, Status.SUCCE
 MOVES: Mapping[Status, frozenset[Status]] = {
     Status.PENDING: _SHOWN | {Status.ALLOCATED, Status.PIPELINED},
     Status.ALLOCATED: frozenset({Status.BINDING, Status.PENDING}),  # no event comes between a trial and its end
-    Status.PIPELINED: frozenset({Status.PENDING}),
+    Status.PIPELINED: _SHOWN | {Status.PENDING},  # a promise outlives the cycle
     Status.BINDING: _SHOWN | {Status.PENDING},
     Status.BOUND: _SHOWN,  # an event that shows it without a node is older
     Status.RUNNING: _SHOWN | {Status.PENDING},

@@ -5,6 +5,10 @@ from collections.abc import Callable, Mapping
 from pumice.engine.cycle.actions.allocate import allocate
 from pumice.engine.cycle.actions.backfill import backfill
 from pumice.engine.cycle.actions.enqueue import enqueue
+from pumice.engine.cycle.actions.preempt import preempt
+from pumice.engine.cycle.actions.reclaim import reclaim
 from pumice.engine.cycle.cycle import Cycle
 
-ACTIONS: Mapping[str, Callable[[Cycle], None]] = {"enqueue": enqueue, "allocate": allocate, "backfill": backfill}
+ACTIONS: Mapping[str, Callable[[Cycle], None]] = {
+    "enqueue": enqueue, "allocate": allocate, "backfill": backfill, "preempt": preempt, "reclaim": reclaim,
+}  # fmt: skip

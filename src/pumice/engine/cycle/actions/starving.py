@@ -1,0 +1,55 @@
+"""Jobs that may have room made for them, and what becomes of the trial (part of preempt and reclaim)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.queueing import queues
+from pumice.engine.cycle.room.committing import carry_out
+from pumice.engine.cycle.room.making import Making, Trial
+from pumice.engine.cycle.statement import Evict
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.queues import QueueState
+from pumice.engine.state.tasks import Task
+
+
+def starving(cycle: Cycle, admitted: Callable[[QueueState], bool]) -> Iterator[Job]:
+    """Queue by queue, the most urgent first, the jobs that were tried in this cycle and lack pods. Those for whom there was no
+    time stay active; one has its turn in every cycle."""
+    framework, first = cycle.framework, True
+    for queue in sorted((queue for queue in queues(cycle) if queue.present and queue.open), key=framework.queue_key):
+        jobs = [job for job in queue.active if job in cycle.tried and _may_ask(cycle, job)]
+        if not jobs or not admitted(queue):
+            continue
+        for job in sorted(jobs, key=framework.job_key):
+            if not first and cycle.out_of_time():
+                cycle.postponed[job] = None
+                continue
+            if framework.job_starving(job):
+                first = False
+                yield job
+
+
+def claimants(cycle: Cycle, job: Job) -> list[Task]:
+    """Its pods that may be tried, in order."""
+    tasks = [task for task in job.pending.values() if not task.gated and task.retry_at <= cycle.now]
+    return sorted(tasks, key=cycle.framework.task_key)
+
+
+def settle(cycle: Cycle, making: Making, job: Job, trial: Trial) -> bool:
+    """Carry the trial out where the job can go on by it; else take it back. True: somebody goes."""
+    statement = trial.statement
+    cycle.measures.room_tried += trial.attempts
+    if any(isinstance(step, Evict) for step in statement.steps) and cycle.framework.job_pipelined(job):
+        carry_out(cycle, job, trial, making.scope.action)
+        return True
+    statement.rollback()
+    return False
+
+
+def _may_ask(cycle: Cycle, job: Job) -> bool:
+    return bool(
+        job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
+        and job.held_until <= cycle.now
+    )  # fmt: skip

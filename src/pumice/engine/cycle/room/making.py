@@ -1,0 +1,139 @@
+"""Room for the pods of one job, in one trial: who goes, who is promised what, and who may stay after all."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.room.on_a_node import Room
+from pumice.engine.cycle.room.scope import Scope
+from pumice.engine.cycle.room.search import Search
+from pumice.engine.cycle.room.victims import Prices, Unit
+from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
+from pumice.engine.placing.placer import Choice
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.tasks import Task
+
+
+@dataclass(slots=True)
+class Trial:
+    """Steps that were not taken back yet. ``units``: who goes, and for whom it was asked."""
+
+    statement: Statement
+    units: list[tuple[Unit, Task]] = field(default_factory=list)
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class Making:
+    """One action's searches in one cycle."""
+
+    cycle: Cycle
+    scope: Scope
+    _searches: dict[Hashable, Search] = field(default_factory=dict)
+    _vain: set[Hashable] = field(default_factory=set)
+    """Kinds of pods for which there was no room to be made."""
+
+    def for_job(self, job: Job, tasks: list[Task]) -> Trial:
+        """Find room for its pods, in this order, until it starves no longer. Pods for which there is none are skipped."""
+        trial = Trial(self.cycle.statement())
+        for task in tasks:
+            if not self.cycle.framework.job_starving(job):
+                break
+            trial.attempts += 1
+            self.for_pod(task, trial)
+        if len(trial.units) > 1:
+            self._give_back(trial)
+        return trial
+
+    def for_pod(self, task: Task, trial: Trial) -> bool:
+        """Promise the pod a place: an idle one, one that is being released, or the cheapest that others can make."""
+        if self._promise(task, trial.statement):
+            return True
+        if not task.yielding.preempts or task.cls.refusals or task.request.refused or not self.scope.admits(task):
+            return False
+        room = self._cheapest(task, trial.statement)
+        if room is None:
+            return False
+        mark = trial.statement.mark()
+        for pod in room.pods:
+            trial.statement.evict(pod, self.scope.action)
+        choice = self.cycle.placer.choose_future(task.cls, self._name(room.row))
+        if choice is None:
+            trial.statement.rollback(mark)
+            return False
+        trial.statement.promise(task, choice)
+        trial.units += [(unit, task) for unit in room.units]
+        return True
+
+    def _name(self, row: int) -> str:
+        return self.cycle.state.ledger.table.name(row)
+
+    def _promise(self, task: Task, statement: Statement) -> bool:
+        """Without asking anybody to go."""
+        job, placer = task.job, self.cycle.placer
+        if job is None or not self.cycle.framework.allocatable(job.queue, task.amounts):
+            return False
+        idle = placer.choose(task.cls)
+        if idle is not None:
+            statement.place(task, idle)
+            return True
+        future = placer.choose_future(task.cls)
+        if future is not None:
+            statement.promise(task, future)
+        return future is not None
+
+    def _cheapest(self, task: Task, statement: Statement) -> Room | None:
+        job = task.job
+        assert job is not None
+        short = not self.cycle.framework.allocatable(job.queue, task.amounts)
+        own = job if job.ready_count or self.scope.inside else None
+        key = (task.cls, job.queue, job.priority, task.priority, own, short)
+        if key in self._vain:
+            return None
+        search = self._searches.get(key)
+        if search is None:
+            search = self._searches[key] = Search(self.scope, self.cycle.placer, prices(self.cycle))
+        room = search.best(task, statement, short_queue=short)
+        if room is None:
+            self._vain.add(key)
+        return room
+
+    def _give_back(self, trial: Trial) -> None:
+        """From the most important down, whoever is not needed stays: the pods that were promised its node find other places."""
+        statement = trial.statement
+        for unit, claimant in sorted(trial.units, key=lambda entry: (entry[0].highest, entry[0].total), reverse=True):
+            if len(trial.units) == 1:
+                return
+            leaving = {pod.uid for pod in unit.pods}
+            nodes = {pod.node for pod in unit.pods}
+            evicted = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid in leaving]
+            promised = [step for step in statement.steps if isinstance(step, Promise) and step.choice.node in nodes]
+            steps: list[Step] = [*promised, *evicted]
+            for step in steps:
+                statement.take_back(step)
+            mark = statement.mark()
+            if all(self._promise_again(step.task, statement) for step in promised):
+                trial.units.remove((unit, claimant))
+                continue
+            statement.rollback(mark)
+            for eviction in evicted:
+                statement.evict(eviction.task, eviction.reason)
+            for promise in promised:
+                statement.promise(promise.task, promise.choice)
+
+    def _promise_again(self, task: Task, statement: Statement) -> bool:
+        future = self.cycle.placer.choose_future(task.cls)
+        if future is not None:
+            statement.promise(task, future)
+        return future is not None
+
+
+def prices(cycle: Cycle) -> Prices:
+    return Prices(cycle.state.ledger.table.total, lambda pods: 0, minds_budgets=False)
+
+
+def places(statement: Statement) -> list[tuple[Task, Choice]]:
+    """Who is promised what by it."""
+    return [(step.task, step.choice) for step in statement.steps if isinstance(step, Place | Promise)]

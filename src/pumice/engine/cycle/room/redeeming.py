@@ -1,0 +1,61 @@
+"""Promises at the beginning of a cycle: where those who held the place are gone, it is taken before anybody else sees it."""
+
+from __future__ import annotations
+
+from pumice.engine import effects
+from pumice.engine.cycle.concluding import commit
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Task
+
+
+def redeem(cycle: Cycle) -> None:
+    promises = cycle.state.promises
+    while promises.ripe:
+        job = next(iter(promises.ripe))
+        del promises.ripe[job]
+        if job.known:
+            _redeem(cycle, job)
+    tell_lapsed(cycle)
+
+
+def tell_lapsed(cycle: Cycle) -> None:
+    """Pods that were promised a place in vain are nominated for it no longer."""
+    promises = cycle.state.promises
+    lapsed, promises.lapsed = promises.lapsed, []
+    for task in dict.fromkeys(lapsed):
+        if task.status is Status.PENDING and not task.nominated:
+            cycle.effects.append(effects.Nominate(task.uid, task.namespace, task.name, ""))
+
+
+def _redeem(cycle: Cycle, job: Job) -> None:
+    """Bind those of its pods whose places are free, where that makes it whole. Once nobody is awaited any more and it is not, it
+    waits like any other."""
+    promises, framework = cycle.state.promises, cycle.framework
+    kept = [promises.kept[uid] for uid in job.tasks if uid in promises.kept]
+    free = sorted((found.task for found in kept if not found.awaits), key=framework.task_key)
+    if not free or (len(free) < len(kept) and job.ready_count + len(free) < job.min_available):
+        return
+    nodes = {task.uid: task.node for task in free}
+    for task in free:
+        promises.take_back(task)
+    statement = cycle.statement()
+    missed: list[Task] = []
+    for task in free:
+        choice = cycle.placer.choose(task.cls, nodes[task.uid]) or cycle.placer.choose(task.cls)
+        if choice is None:
+            missed.append(task)
+        else:
+            statement.place(task, choice)
+    if statement.steps and framework.job_ready(job):
+        commit(cycle, job, statement)
+    else:
+        statement.rollback()
+        missed = free
+    for task in missed:
+        promises.lapsed.append(task)
+    if missed:
+        for found in kept:
+            if found.task.uid in promises.kept and not framework.job_ready(job):
+                promises.lapse(found.task)

@@ -1,0 +1,111 @@
+"""Pods that go together, and what it costs that they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pumice.engine.cycle.room.scope import Scope, importance, rank, surplus
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.resources import PODS, Vector
+from pumice.engine.state.statuses import ALLOCATED_STATUSES
+from pumice.engine.state.tasks import Task
+
+BASE = 2**31
+"""Added to each priority of a sum, so that more pods never cost less (as upstream and kube-scheduler sum them)."""
+PARTS = 10**6
+"""What is freed is counted in such parts of the cluster."""
+
+
+class Cost(NamedTuple):
+    """Smaller is better, field by field."""
+
+    violations: int
+    highest: int
+    bundles: int
+    total: int
+    pods: int
+    freed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """One pod, or all pods of a gang that would fall: they go together or not at all. ``here``: those on the node in question."""
+
+    job: Job | None
+    pods: tuple[Task, ...]
+    here: tuple[Task, ...]
+    whole: bool
+    highest: int
+    total: int
+    freed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What pods cost. ``violations``: how many pods beyond what PodDisruptionBudgets allow a set of pods is."""
+
+    total: Vector
+    violations: Callable[[Sequence[Task]], int]
+    minds_budgets: bool
+
+    def freed(self, pod: Task) -> int:
+        return sum(
+            amount * PARTS // whole
+            for name, amount in pod.amounts.items()
+            if name != PODS and (whole := self.total.get(name, 0)) > 0
+        )
+
+    def unit(self, pods: Sequence[Task], here: Sequence[Task], *, whole: bool) -> Unit:
+        pods = sorted(pods, key=importance)
+        return Unit(
+            pods[0].job, tuple(pods), tuple(here), whole, max(map(rank, pods)), sum(rank(pod) + BASE for pod in pods),
+            sum(map(self.freed, pods)),
+        )  # fmt: skip
+
+    def cost(self, units: Iterable[Unit]) -> Cost:
+        units = tuple(units)
+        pods = [pod for unit in units for pod in unit.pods]
+        return Cost(
+            self.violations(pods) if self.minds_budgets else 0, max(unit.highest for unit in units), len(units),
+            sum(unit.total for unit in units), len(pods), sum(unit.freed for unit in units),
+        )  # fmt: skip
+
+
+def stays(scope: Scope, claimant: Task, pod: Task) -> str:
+    """Why the pod does not go, whoever else goes; empty when it may."""
+    if not scope.candidate(claimant, pod):
+        return "it is not asked"
+    return scope.spared(claimant, (pod,)).get(pod.uid, "")
+
+
+def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices) -> list[Unit]:
+    """What may go of a node's pods. Of a gang single pods go down to its minimum, beyond that all of it."""
+    by_job: dict[Job | None, list[Task]] = {}
+    for pod in pods:
+        if not stays(scope, claimant, pod):
+            by_job.setdefault(pod.job, []).append(pod)
+    units = []
+    for job, here in by_job.items():
+        spare = len(here) if job is None or scope.inside else surplus(job)  # inside a job one takes the other's place
+        if spare:
+            units += [prices.unit((pod,), (pod,), whole=False) for pod in here]
+        if job is not None and spare < len(here):
+            gang = [pod for pod in job.tasks.values() if pod.status in ALLOCATED_STATUSES]
+            if all(not stays(scope, claimant, pod) for pod in gang):
+                units.append(prices.unit(gang, here, whole=True))
+    return sorted(units, key=lambda unit: (unit.highest, len(unit.pods), unit.total, unit.freed, unit.pods[0].uid))
+
+
+def coherent(units: Sequence[Unit]) -> bool:
+    """Whether no gang is both taken whole and pod by pod, and none falls by what is taken pod by pod."""
+    taken: dict[Job, int] = {}
+    whole = {unit.job for unit in units if unit.whole}
+    for unit in units:
+        if unit.whole or unit.job is None:
+            continue
+        taken[unit.job] = taken.get(unit.job, 0) + 1
+        if unit.job in whole or taken[unit.job] > surplus(unit.job):
+            return False
+    return True

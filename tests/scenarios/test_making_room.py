@@ -1,0 +1,266 @@
+"""Room is made: less important pods go for more important ones, and queues get their shares back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from kit.engine_world import World
+from kit.objects import group, node, pod, priority_class
+
+Json = dict[str, Any]
+
+CONF = """\
+actions: "enqueue, allocate, preempt, reclaim, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: %s
+  - name: conformance
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+  - name: nodeorder
+"""
+WHOLE_GANGS = CONF % "true"
+"""Gangs never fall under their minimum (and a pod of its own is a gang of one)."""
+BUNDLES = CONF % "false"
+"""As upstream's default: plugin gang has no say in who is preempted."""
+
+
+def full(world: World, *objects: Json) -> World:
+    """Everything that comes runs."""
+    world.add(*objects)
+    world.settle(2)
+    run(world)
+    return world
+
+
+def run(world: World) -> None:
+    for obj in list(world.pods.values()):
+        if obj["spec"].get("nodeName") and obj["status"].get("phase") == "Pending":
+            world.set_phase(obj["metadata"]["name"], "Running", obj["metadata"]["namespace"])
+
+
+def gone(world: World) -> set[str]:
+    return {effect.name for effect in world.evictions}
+
+
+def gang(name: str, size: int, minimum: int | None = None, *, priority: str = "", cards: int = 1, **spec: Any) -> Iterable[Json]:
+    yield group(name, minimum=size if minimum is None else minimum, priority_class=priority)
+    yield from (pod(f"{name}-w-{i}", group=name, cards=cards, mib=8000, **spec) for i in range(size))
+
+
+def one_card(conf: str = BUNDLES) -> World:
+    return full(World(conf), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
+
+
+def test_a_low_pods_card_goes_to_a_high_one_and_no_binding_comes_before_it_is_free() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(3)
+    assert gone(world) == {"low"}
+    assert [bind.name for bind in world.bindings] == ["low"], "low holds the card still"
+    assert world.pods["default/high"]["status"]["nominatedNodeName"] == "n1"
+    assert world.condition("high")["message"] == (
+        "Pod default/high can possibly be assigned to n1, once resource is released and minAvailable is satisfied"
+    )
+    world.delete_pod("low")
+    world.settle(1)
+    assert world.card_of("high") == "n1/0"
+    assert gone(world) == {"low"}, "nobody else was asked"
+
+
+def test_what_was_promised_goes_to_nobody_else_while_one_victim_after_the_other_leaves() -> None:
+    world = full(World(BUNDLES), node("n1", cards=2, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
+    world.grace = True
+    world.add(pod("high", cards=2, mib=8000, priority=10))
+    world.settle(2)
+    assert gone(world) == {"a", "b"}
+    world.delete_pod("a")
+    world.add(pod("quick", mib=8000, priority=5))
+    world.settle(2)
+    assert world.node_of("quick") == "", "its card is kept for who made it free"
+    world.delete_pod("b")
+    world.settle(1)
+    assert world.card_of("high") in ("n1/0+1", "n1/1+0")
+    assert world.node_of("quick") == ""
+
+
+@pytest.mark.parametrize("priority", [1, 0])
+def test_nobody_goes_for_a_pod_that_is_not_more_important(priority: int) -> None:
+    world = one_card()
+    world.add(pod("same", mib=8000, priority=priority))
+    world.settle(8)
+    assert not world.evictions
+
+
+def test_nobody_goes_for_a_pod_that_never_preempts() -> None:
+    world = one_card()
+    world.add(pod("polite", mib=8000, priority=10, preemptionPolicy="Never"))
+    world.settle(8)
+    assert not world.evictions
+
+
+def test_who_says_that_it_is_not_preemptable_stays() -> None:
+    world = full(
+        World(BUNDLES), node("n1", cards=1, mib=8000),
+        pod("low", mib=8000, priority=1, annotations={"volcano.sh/preemptable": "false"}),
+    )  # fmt: skip
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(8)
+    assert not world.evictions
+
+
+def test_the_pod_that_is_least_important_goes_and_no_more_than_are_needed() -> None:
+    world = full(
+        World(BUNDLES), node("n1", cards=2, mib=8000),
+        *(pod(name, mib=4000, priority=priority) for name, priority in (("a", 3), ("b", 2), ("c", 1), ("d", 2))),
+    )  # fmt: skip
+    world.add(pod("high", mib=4000, priority=10))
+    world.settle(3)
+    assert gone(world) == {"c"}
+    assert world.node_of("high") == "n1"
+
+
+def test_a_node_with_less_important_pods_is_cleared_rather_than_one_with_fewer() -> None:
+    world = World(BUNDLES)
+    full(world, node("n1", cards=1, mib=8000), pod("middle", mib=8000, priority=5))
+    full(world, node("n2", cards=1, mib=8000), pod("x", mib=4000, priority=1), pod("y", mib=4000, priority=1))
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(3)
+    assert gone(world) == {"x", "y"}
+    assert world.node_of("high") == "n2"
+
+
+def test_a_gang_is_made_room_for_in_one_go_or_nobody_leaves() -> None:
+    world = World(BUNDLES)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=2, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
+    world.add(*gang("g", 3, priority="high"))
+    world.settle(8)
+    assert not world.evictions, "two cards are no use to a gang of three"
+    full(world, node("n2", cards=1, mib=8000), pod("c", mib=8000, priority=200))
+    world.settle(8)
+    assert not world.evictions, "nor is a third one that a more important pod has"
+    world.add(node("n3", cards=1, mib=8000))
+    world.settle(8)
+    assert gone(world) == {"a", "b"}
+    assert {world.node_of(f"g-w-{i}") for i in range(3)} == {"n1", "n3"}
+
+
+def test_a_gang_is_bound_only_when_the_last_victim_is_gone() -> None:
+    world = World(BUNDLES)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=3, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
+    world.grace = True
+    world.add(*gang("g", 3, priority="high"))
+    world.settle(2)
+    assert gone(world) == {"a", "b"}
+    world.delete_pod("a")
+    world.settle(2)
+    assert not any(bind.name.startswith("g-") for bind in world.bindings)
+    world.delete_pod("b")
+    world.settle(2)
+    assert {world.node_of(f"g-w-{i}") for i in range(3)} == {"n1"}
+
+
+def test_under_plugin_gangs_vote_no_gang_falls_under_its_minimum() -> None:
+    world = World(WHOLE_GANGS)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=3, mib=8000), *gang("b", 3, minimum=2))
+    world.add(pod("h1", mib=8000, priority=10), pod("h2", mib=8000, priority=10))
+    world.settle(8)
+    assert len(gone(world)) == 1, "one of three may go, the second not"
+
+
+def test_without_it_a_gang_that_would_fall_goes_as_a_whole() -> None:
+    world = World(BUNDLES)
+    full(world, node("n1", cards=2, mib=8000), *gang("b", 2))
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(3)
+    assert gone(world) == {"b-w-0", "b-w-1"}
+    world = World(BUNDLES)
+    full(world, node("n1", cards=3, mib=8000), *gang("b", 2), pod("x", mib=8000, priority=1))
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(3)
+    assert gone(world) == {"b-w-0", "b-w-1"}, "priority 0 is less than 1, and it comes first"
+
+
+def test_a_pod_of_a_job_takes_the_place_of_a_less_important_one_of_the_same_job() -> None:
+    world = World(BUNDLES)
+    world.add(group("g", minimum=1))
+    full(world, node("n1", cards=1, mib=8000), pod("g-w-0", group="g", mib=8000, priority=1))
+    world.add(pod("g-w-1", group="g", mib=8000, priority=5))
+    world.settle(3)
+    assert gone(world) in (set(), {"g-w-0"})
+
+
+def test_the_system_is_nobodys_victim() -> None:
+    world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("low", namespace="kube-system", mib=8000, priority=1))
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(8)
+    assert not world.evictions
+
+
+def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_it_waits() -> None:
+    world = one_card()
+    before = world.engine.state.ledger.fingerprint()
+    world.stays = lambda evict: True
+    world.add(pod("high", mib=8000, priority=10))
+    world.cycle()
+    assert gone(world) == {"low"}
+    assert world.engine.state.ledger.fingerprint() == before
+    assert not world.engine.state.promises.kept
+    world.stays = lambda evict: False
+    world.settle(8)
+    assert world.node_of("high") == "n1", "it is tried again"
+
+
+def test_a_restarted_scheduler_keeps_the_promise_by_what_the_objects_say() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    world.engine = world.restarted()
+    world.settle(2)
+    assert set(world.engine.state.promises.kept) == {world.pods["default/high"]["metadata"]["uid"]}
+    world.add(pod("quick", mib=8000, priority=5))
+    world.delete_pod("low")
+    world.settle(2)
+    assert world.node_of("high") == "n1"
+    assert len(world.evictions) == 1
+
+
+def test_a_promise_ends_with_its_node_and_the_pod_finds_another_place() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    world.remove("Node", "n1")
+    world.settle(2)
+    assert not world.engine.state.promises.kept
+    assert world.pods["default/high"]["status"]["nominatedNodeName"] == ""
+    world.add(node("n2", cards=1, mib=8000))
+    world.settle(2)
+    assert world.node_of("high") == "n2"
+
+
+def test_a_claimant_that_goes_leaves_no_promise_behind() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    world.delete_pod("high")
+    world.settle(1)
+    world.delete_pod("low")
+    world.add(pod("next", mib=8000, priority=0))
+    world.settle(2)
+    assert world.node_of("next") == "n1"
+    assert not world.engine.state.ledger.pipelined
