@@ -87,17 +87,12 @@ class Framework:
         self._overused = [plugin.overused for plugin in self._all(SaysOverused)]
         self._limits = self._all(LimitsQueues)
         self._starving = [[plugin.job_starving for plugin in tier] for tier in self._by_tier(SaysStarving)]
-<<<<<<< HEAD
-        self._preempt = [[plugin.spared_from_preempt for plugin in tier] for tier in self._by_tier(SparesFromPreempt)]
-        self._reclaim = [[plugin.spared_from_reclaim for plugin in tier] for tier in self._by_tier(SparesFromReclaim)]
-        self._owners = [plugin.spared_from_reclaim for plugin in self._all(SparesFromReclaim) if isinstance(plugin, LimitsQueues)]
-=======
         preempt, reclaim = self._by_tier(SparesFromPreempt), self._by_tier(SparesFromReclaim)
         self._preempt = [[plugin.spared_from_preempt for plugin in tier] for tier in preempt]
         self._reclaim = [[plugin.spared_from_reclaim for plugin in tier] for tier in reclaim]
         self._preempt_gangs = [[plugin.spared_from_preempt for plugin in tier if plugin.name != GANG] for tier in preempt]
         self._reclaim_gangs = [[plugin.spared_from_reclaim for plugin in tier if plugin.name != GANG] for tier in reclaim]
->>>>>>> 50c3254 (Make room: preempt and reclaim choose the cheapest pods that let another in, and what they free is promised until it is taken)
+        self._owners = [plugin.spared_from_reclaim for plugin in self._all(SparesFromReclaim) if isinstance(plugin, LimitsQueues)]
         self._may_reclaim = [plugin.may_reclaim for plugin in self._all(AdmitsReclaim)]
         self._victims = [[plugin.victims for plugin in tier] for tier in self._by_tier(NamesVictims)]
         self._filters = self._all(Filters)
@@ -203,7 +198,10 @@ class Framework:
     def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
         """As the tiers vote, but what a queue deserves is asked in whatever tier that stands: with upstream's configurations gang
         and conformance decide in the first one, and two queues within their shares would evict each other for ever."""
-        spared = dict(_spared(self._reclaim, claimant, victims))
+        return self._but_owned(_spared(self._reclaim, claimant, victims), claimant, victims)
+
+    def _but_owned(self, found: Spared, claimant: Task, victims: Sequence[Task]) -> Spared:
+        spared = dict(found)
         for vote in self._owners:
             spared = {**(vote(claimant, [victim for victim in victims if victim.uid not in spared]) or {}), **spared}
         return spared
@@ -213,7 +211,7 @@ class Framework:
         return _spared(self._preempt_gangs, claimant, victims)
 
     def evictable_by_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return _spared(self._reclaim_gangs, claimant, victims)
+        return self._but_owned(_spared(self._reclaim_gangs, claimant, victims), claimant, victims)
 
     def may_reclaim(self, queue: QueueState, task: Task) -> bool:
         """Where nobody knows shares, no queue has one that it could have back: two would take from each other for ever."""

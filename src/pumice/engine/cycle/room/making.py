@@ -10,8 +10,7 @@ from pumice.engine.cycle.room.on_a_node import Room
 from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.search import Search
 from pumice.engine.cycle.room.victims import Prices, Unit
-from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
-from pumice.engine.placing.placer import Choice
+from pumice.engine.cycle.statement import Evict, Promise, Statement, Step
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.tasks import Task
 
@@ -133,7 +132,3 @@ class Making:
 def prices(cycle: Cycle) -> Prices:
     return Prices(cycle.state.ledger.table.total, lambda pods: 0, minds_budgets=False)
 
-
-def places(statement: Statement) -> list[tuple[Task, Choice]]:
-    """Who is promised what by it."""
-    return [(step.task, step.choice) for step in statement.steps if isinstance(step, Place | Promise)]
