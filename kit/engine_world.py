@@ -17,7 +17,17 @@ from msgspec import to_builtins
 from kit.auditor import audit
 from kit.objects import queue
 from pumice.cluster.first_objects import SCHEDULER_CONF
-from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, Nominate, PodCondition, QueueAllocated
+from pumice.engine.effects import (
+    Bind,
+    Effect,
+    Event,
+    Evict,
+    GroupStatus,
+    HyperNodeStatus,
+    Nominate,
+    PodCondition,
+    QueueAllocated,
+)
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family

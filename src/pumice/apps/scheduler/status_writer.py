@@ -13,7 +13,16 @@ from typing import Any
 
 import msgspec
 
-from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, Nominate, PodCondition, QueueAllocated
+from pumice.engine.effects import (
+    Effect,
+    Event,
+    Evict,
+    GroupStatus,
+    HyperNodeStatus,
+    Nominate,
+    PodCondition,
+    QueueAllocated,
+)
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, micro_stamp, stamp
