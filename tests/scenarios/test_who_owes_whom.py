@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kit.engine_world import World, conf
-from kit.objects import node, pod, queue
+from kit.objects import group, node, pod, queue
 from kit.queue_worlds import GPU, capacity, cluster, departments, gpus
 
 from pumice.engine.cycle.cycle import Cycle
@@ -181,3 +181,50 @@ def test_of_one_card_between_two_queues_nobody_claims_it_from_the_other() -> Non
     world.add(gpus("b0", "b"))
     world.settle()
     assert going(world, "b0") == []
+
+
+# -- drf -------------------------------------------------------------------------------------------------------------
+
+
+def hierarchy(*more: Json) -> World:
+    text = conf("conformance", "drf", "predicates", actions="enqueue, allocate, backfill, reclaim").replace(
+        "  - name: drf\n", "  - name: drf\n    enableHierarchy: true\n")  # fmt: skip
+    world = World(text)
+    world.add(node("n1", extra={GPU: "8"}))
+    for name, path in (("a", "root/eng"), ("b", "root/sci")):
+        world.add(queue(name, annotations={"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": "1/1"}))
+    world.add(*more)
+    world.settle()
+    return world
+
+
+def test_in_a_tree_of_queues_the_richer_branch_gives_until_it_would_be_the_poorer_one() -> None:
+    world = hierarchy(*(gpus(f"a{i}", "a") for i in range(6)), *(gpus(f"b{i}", "b") for i in range(2)))
+    world.add(gpus("b9", "b"))
+    world.settle()
+    may, stay = asked(world, "b9")
+    assert may
+    assert [name for name, why in stay.items() if not why] == ["a0", "a1"]
+    assert stay["a5"] == "queue a would come before queue b in the tree of queues"
+
+
+def test_of_two_branches_that_are_even_neither_claims_from_the_other() -> None:
+    world = hierarchy(*(gpus(f"{at}{i}", at) for at in "ab" for i in range(4)))
+    world.add(gpus("a9", "a"), gpus("b9", "b"))
+    world.settle()
+    assert (going(world, "a9"), going(world, "b9")) == ([], [])
+
+
+def test_within_a_queue_a_job_gives_to_a_poorer_one_until_they_are_even() -> None:
+    world = World(conf("drf", "predicates"))
+    world.add(node("n1", extra={GPU: "4"}), group("rich", minimum=1), group("poor", minimum=1))
+    world.add(*(pod(f"r{i}", group="rich", limits={GPU: "1"}) for i in range(4)))
+    world.settle()
+    world.add(pod("p0", group="poor", limits={GPU: "1"}))
+    world.settle()
+    tasks = {task.name: task for task in world.engine.state.tasks.values()}
+    stay = world.engine.framework.spared_from_preempt(tasks["p0"], [tasks[f"r{i}"] for i in range(4)])
+    assert sorted(tasks[f"r{i}"].uid in stay for i in range(4)) == [False, False, False, True]
+    assert next(iter(stay.values())) == (
+        "job rich would have a smaller share of the cluster (0) than job poor with one more pod (0.25)"
+    )

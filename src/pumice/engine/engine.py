@@ -70,7 +70,7 @@ class Engine:
         if self._served != (settings, device_config) or families is not None:
             self._served, self.families = (settings, device_config), made
             self.state.set_families(made, settings)
-        self.state.groups.remark({})
+        self.state.groups.forget_remarks()
         self.placer = Placer(self.state, framework)
         self.state.count_images(counted=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]

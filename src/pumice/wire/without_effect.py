@@ -16,7 +16,7 @@ from typing import Any, Final
 from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import HIERARCHY, HIERARCHY_WEIGHTS, JOBS, Queue
+from pumice.wire.volcano import JOBS, Queue
 
 NUMA_POLICY: Final = names.TOPOLOGY_POLICY
 FLOW: Final = "flow.volcano.sh"
@@ -111,7 +111,6 @@ ROWS: Final[tuple[Row, ...]] = (
         "rescheduling": "no pod is moved from crowded or idle nodes",
         "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",
     }),
-    Row(What.SWITCH, "drf.enableHierarchy", "queues are not ordered by their hierarchy", Told.WARNING),
     Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "pods with resourceClaims wait", Told.WARNING, _true),
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
     Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "nobody is evicted for a gang that asks for one switch",
@@ -149,9 +148,6 @@ ROWS: Final[tuple[Row, ...]] = (
         lambda queue: queue.spec.dequeue_strategy == "fifo", ("spec", "dequeueStrategy")),
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
-    Row(What.QUEUE, HIERARCHY, "the queue is ordered by its own weight", Told.EVENT,
-        lambda queue: not {HIERARCHY, HIERARCHY_WEIGHTS}.isdisjoint(queue.metadata.annotations),
-        ("metadata", "annotations", HIERARCHY)),
 
     Row(What.KIND, "CronJob", "nothing creates its Jobs", Told.EVENT,
         resource=Resource(JOBS.group, "v1alpha1", "cronjobs")),

@@ -61,7 +61,7 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFr
             self._made = nested(queues, tree, total) if self.hierarchical else flat(queues, total)
             self._kept, self._total = Kept(self._made, self.held), total
             self._kept.recount(queues)
-            state.groups.remark(self._made.remarks)
+            state.groups.remark("capacity", self._made.remarks)
 
     def allotment(self, queue: QueueState) -> Allotment | None:
         """None for a queue that has no object."""

@@ -42,7 +42,7 @@ class Groups:
     _lendings: int = 0
     """How often something was lent to a queue beyond its share."""
 
-    _remarked: set[str] = field(default_factory=set)
+    _remarks: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tree = QueueTree(self.queues)
@@ -115,7 +115,7 @@ class Groups:
         if state.parent != parent:
             self.agenda.look_at_queues([parent])  # what it and its own parents hold is less now
             self._look_for_circles(name)
-        meaning = (queue.spec, queue.status.state, state.hierarchy)
+        meaning = (queue.spec, queue.status.state, state.hierarchy, state.misplaced)
         if state.meaning == meaning:
             return  # only the echo of the allocation that we wrote ourselves
         state.meaning = meaning
@@ -164,13 +164,24 @@ class Groups:
         for queue in self.queues.values():
             queue.jobs = set(queue.jobs)
 
-    def remark(self, remarks: Mapping[str, str]) -> None:
-        """What else is wrong with queues, by their names, instead of what was said before. A circle is the graver thing."""
-        for name in self._remarked - remarks.keys():
-            if name not in self.queues or not self.queues[name].problem:
+    def remark(self, who: str, remarks: Mapping[str, str]) -> None:
+        """What a plugin finds wrong with queues, by their names, instead of what it said before. A circle is the graver thing."""
+        if remarks == self._remarks.get(who, {}):
+            return
+        before = {name for said in self._remarks.values() for name in said}
+        self._remarks[who] = remarks
+        for name in before | remarks.keys():
+            queue = self.queues.get(name)
+            if queue is None or not queue.problem:
+                words = [said[name] for said in self._remarks.values() if name in said]
                 self.problems.pop(f"Queue {name}", None)
-        self._remarked = {name for name in remarks if not self.queues[name].problem}
-        self.problems.update({f"Queue {name}": remarks[name] for name in self._remarked})
+                if words and queue is not None:
+                    self.problems[f"Queue {name}"] = "; ".join(words)
+
+    def forget_remarks(self) -> None:
+        """Other plugins look at the queues now."""
+        for who in self._remarks:
+            self.remark(who, {})
 
     def _look_for_circles(self, changed: str) -> None:
         """Name the queues that are their own ancestors, after the parent of one has changed. Mending one mends its circle."""

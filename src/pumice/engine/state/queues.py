@@ -9,7 +9,7 @@ from pumice.engine.state.classes import PodClass
 from pumice.engine.state.line import ActiveJobs
 from pumice.engine.state.resources import Vector, vector
 from pumice.wire.node_groups import NO_GROUPS, NodeGroups, node_groups_of
-from pumice.wire.volcano import FIFO, OPEN, Hierarchy, Queue, hierarchy_of, seconds
+from pumice.wire.volcano import FIFO, OPEN, Hierarchy, Queue, hierarchy_of, hierarchy_problem, seconds
 from pumice.wire.without_effect import Row, asked_by_queue
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class QueueState:
     one_by_one: bool = False
     """Jobs behind one that cannot start are not tried (``dequeueStrategy: fifo``)."""
     hierarchy: Hierarchy | None = None
+    """Its place in the tree of hierarchical drf."""
+    misplaced: str = ""
+    """Why its annotations name no such place, although they speak of one."""
     written: Vector | None = None
     """What status.allocated says on the API server; None before it was seen."""
     problem: str = ""
@@ -117,7 +120,7 @@ class QueueState:
         self.present, self.meaning, self.written = False, None, None
         self.parent, self.state, self.problem = "", "", ""
         self.capability, self.guarantee, self.deserved = {}, {}, {}
-        self.one_by_one, self.hierarchy = False, None
+        self.one_by_one, self.hierarchy, self.misplaced = False, None, ""
         self.unserved, self.node_groups = (), NO_GROUPS
 
     def read(self, queue: Queue) -> None:
@@ -134,7 +137,7 @@ class QueueState:
         self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
         self.guarantee, self.deserved = vector(spec.guarantee.resource), vector(spec.deserved)
         self.one_by_one = spec.dequeue_strategy == FIFO
-        self.hierarchy = hierarchy_of(queue)
+        self.hierarchy, self.misplaced = hierarchy_of(queue), hierarchy_problem(queue.metadata.annotations)
         self.unserved = asked_by_queue(queue)
         self.node_groups = node_groups_of(queue)
         self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}
