@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
@@ -28,6 +30,28 @@ def admit(cycle: Cycle) -> None:
 def _refuse(cycle: Cycle, job: Job, text: str) -> None:
     job.refusal = cycle.blocked[job] = text
     cycle.tried[job] = None
+
+
+def call_up(cycle: Cycle, queue: QueueState) -> None:
+    """A queue that is first in, first out: who waits asleep at its head holds up those of whom something changed, too. Who could
+    not start if there were room does not."""
+    for job in queue.waiters:
+        if job not in queue.active and job.runnable and not job.stalled and _present(cycle, job):
+            cycle.state.agenda.activate(job)
+
+
+def in_turn(cycle: Cycle, queue: QueueState) -> list[Job]:
+    """Jobs of such a queue that are to be started, whether anything of theirs changed or not."""
+    jobs = [job for job in queue.jobs if job.is_pending() and _present(cycle, job)]
+    return sorted(jobs, key=lambda job: (cycle.framework.job_key(job), job.key))
+
+
+def hold_up(cycle: Cycle, first: Job, others: Iterable[Job]) -> None:
+    """These come after one that cannot go."""
+    text = f"{first.name} comes first in queue {first.queue.name}, which is first in, first out"
+    for job in list(others):
+        if job in job.queue.active:
+            _refuse(cycle, job, text)
 
 
 def _present(cycle: Cycle, job: Job) -> bool:

@@ -275,6 +275,8 @@ class Groups:
         if job.tasks or job.group is not None:
             return
         job.detach()
+        if job.queue.one_by_one:
+            self.agenda.wake_waiting()  # for who came after it
         self.jobs.pop(job.key, None)
         self.agenda.forget(job)
         if not job.queue.present and not job.queue.jobs:

@@ -8,7 +8,7 @@ from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import newcomers, queues
+from pumice.engine.cycle.queueing import call_up, hold_up, newcomers, queues
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
@@ -47,7 +47,10 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
                 if job not in untried and _takes_part(cycle, job):
                     _overused(cycle, job)
             continue
-        job = line.take()
+        job, goes_on = line.take(), False
+        if queue.one_by_one and job.held_until > cycle.now:
+            hold_up(cycle, job, line.line)
+            continue
         tasks = untried.get(job)
         if tasks is None and _takes_part(cycle, job):
             tasks = untried[job] = trying.pending(cycle, job)
@@ -55,8 +58,12 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         if tasks:
             statement = cycle.statement()
             domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set()))
-            if conclude(cycle, job, statement) and tasks:
+            goes_on = conclude(cycle, job, statement)
+            if goes_on and tasks:
                 line.line_up(job, framework.job_key)
+        if queue.one_by_one and _holds_up(cycle, job, goes_on=goes_on, more=bool(tasks)):
+            hold_up(cycle, job, line.line)
+            continue
         if line.line:
             heapq.heappush(order, (framework.queue_key(queue), queue))
 
@@ -64,6 +71,8 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
 def _line_up(cycle: Cycle, queue: QueueState) -> bool:
     """Give the jobs of a queue that have pods to be placed their places in its line. False: there are none."""
     active, key = queue.active, cycle.framework.job_key
+    if queue.one_by_one and queue.present:
+        call_up(cycle, queue)
     active.line_up_again(key)
     for job in newcomers(queue):
         if job.pending:
@@ -72,6 +81,13 @@ def _line_up(cycle: Cycle, queue: QueueState) -> bool:
             _start(cycle, job)
             cycle.tried.setdefault(job, None)
     return queue.present and bool(active.line)
+
+
+def _holds_up(cycle: Cycle, job: Job, *, goes_on: bool, more: bool) -> bool:
+    """Whether a job could not go, or not with all of its pods (those that ask for nothing are left to backfill)."""
+    if job in cycle.invalid or job.pending_best_effort == len(job.pending) > 0:
+        return False
+    return job in cycle.standing or (job.runnable > 0 and not (goes_on and more))
 
 
 def _takes_part(cycle: Cycle, job: Job) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import newcomers, queues
+from pumice.engine.cycle.queueing import hold_up, in_turn, newcomers, queues
 from pumice.engine.effects import Event
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, QueueState
 from pumice.wire.volcano import SCHEDULING_API
 
 
@@ -13,22 +13,35 @@ def enqueue(cycle: Cycle) -> None:
     framework = cycle.framework
     for queue in sorted(queues(cycle), key=framework.queue_key):  # what is promised changes no queue's place
         jobs = [job for job in newcomers(queue) if job.is_pending()]
+        if queue.one_by_one and jobs:
+            _one_by_one(cycle, queue)
+            continue
         for job in sorted(jobs, key=lambda job: (framework.job_key(job), job.key)):
             _try(cycle, job)
 
 
-def _try(cycle: Cycle, job: Job) -> None:
+def _one_by_one(cycle: Cycle, queue: QueueState) -> None:
+    """Until one cannot be started."""
+    jobs = in_turn(cycle, queue)
+    for number, job in enumerate(jobs):
+        if job.held_until > cycle.now or not _try(cycle, job):
+            hold_up(cycle, job, jobs[number + 1 :])
+            return
+
+
+def _try(cycle: Cycle, job: Job) -> bool:
     before, job.refusal = job.refusal, ""
     if _may_start(cycle, job):
         cycle.framework.job_enqueued(job)
         job.promise()
         cycle.state.agenda.look_at(job)
-        return
+        return True
     cycle.blocked[job] = job.refusal
     cycle.tried[job] = None
     if job.group is not None and job.refusal != before:
         about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
         cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal))  # spec 11.5, 11.7
+    return False
 
 
 def _may_start(cycle: Cycle, job: Job) -> bool:

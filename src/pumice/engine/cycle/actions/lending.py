@@ -42,6 +42,8 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         job = lines[queue].take()
         if framework.lends(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
             state.groups.lent(queue)
+            if queue.one_by_one:
+                state.agenda.wake_waiting()  # for who came after it
             if job.pending:
                 lines[queue].line_up(job, framework.job_key(job))
         if lines[queue]:
