@@ -55,9 +55,6 @@ def configuration(row: Row) -> str:
             value["actions"] += f", {row.name}"
         case What.PLUGIN:
             plugins.append({"name": row.name})
-        case What.SWITCH:
-            plugin, _, switch = row.name.partition(".")
-            plugins.append({"name": plugin, switch: True})
         case What.ARGUMENT:
             owner = next(name for name, keys in grammar.PLUGIN_ARGUMENTS.items() if row.name in keys)
             plugins.append({"name": owner, "arguments": {row.name: True}})
@@ -84,11 +81,6 @@ def test_every_name_of_the_grammar_has_an_effect_or_a_row() -> None:
     rows = {(row.what, row.name) for row in ROWS}
     assert {name for name in grammar.ACTIONS if (What.ACTION, name) not in rows} == set(ACTIONS)
     assert {name for name in grammar.PLUGIN_ARGUMENTS if (What.PLUGIN, name) not in rows} == set(PLUGINS)
-
-
-def test_what_is_switched_off_is_no_promise() -> None:
-    text = configuration(next(row for row in ROWS if row.name == "drf.enableHierarchy"))
-    assert parse_scheduler_conf(text.replace("Hierarchy: true", "Hierarchy: false")).warnings == ()
 
 
 def test_the_daemon_says_it_on_its_configmap() -> None:

@@ -338,7 +338,6 @@ class _Reader:
                 off.add(switch)
             else:
                 off.discard(switch)
-                self._without_effect(What.SWITCH, f"{entry.get('name')}.enable{switch}", (*path, key))
         return frozenset(off)
 
     def _without_effect(self, what: What, name: str, path: tuple[str | int, ...], value: Any = None) -> None:

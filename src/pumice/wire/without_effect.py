@@ -27,7 +27,6 @@ class What(StrEnum):
 
     ACTION = "action"
     PLUGIN = "plugin"
-    SWITCH = "switch"
     ARGUMENT = "argument"
     KEY = "key"
     FLAG = "flag"
