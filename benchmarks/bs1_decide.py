@@ -146,6 +146,8 @@ def main(argv: list[str] | None = None) -> int:
         "exponent of the cost in nodes": result["exponent_of_cost_in_nodes"],
         "1,000 queues: a cycle above one queue": float(queues["above_one_queue_ms"]["median"]),
         "1,000 pods of 1,000 queues in one cycle": float(queues["thousand_pods_ms"]["median"]),
+        "1,000 queues in a tree of depth 4: a cycle above one queue": float(queues["above_one_queue_tree_ms"]["median"]),
+        "1,000 pods of 1,000 queues in a tree in one cycle": float(queues["thousand_pods_tree_ms"]["median"]),
     }
     for case, rates_of in result["realistic_5000_nodes"].items():
         values[case.replace("_", " ")] = float(rates_of["per_second"]["median"])

@@ -60,10 +60,10 @@ def test_a_queue_without_a_place_stands_below_the_root() -> None:
 
 
 def test_a_branch_pays_for_what_its_teams_hold_of_anything() -> None:
-    """Team a holds three quarters of the memory and wants no more: its branch is as rich as one with six of the eight cards."""
+    """Team a has 11 of 16 parts of the memory and wants no more: its branch is richer than one with 5 of 8 cards."""
     world = world_of(
         placed("a", "root/eng/dev", "1/1/1"), placed("b", "root/eng/prod", "1/1/1"), placed("c", "root/sci", "1/1"),
-        pod("a0", queue="a", cpu="0", memory="12Gi"),
+        pod("a0", queue="a", cpu="0", memory="11Gi"),
     )  # fmt: skip
     world.add(*demand("b", "c"))
     world.settle()

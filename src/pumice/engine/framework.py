@@ -6,7 +6,7 @@ plugin whose keys differ decides, which is what comparing the tuples of keys doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -74,8 +74,8 @@ class Framework:
             self._tiers.append(made)
             self.plugins += [plugin for _, plugin in made]
         self._job_keys = [plugin.job_key for plugin in self._all(OrdersJobs)]
-        self.queues_hang_together = any(plugin.hierarchical for plugin in self._all(OrdersQueues))
-        """Whether a queue's place may change by pods of other queues."""
+        self._nests = next((plugin for plugin in self._all(OrdersQueues) if plugin.hierarchical), None)
+        """Who sees the queues as a tree, in which they take turns."""
         self._queue_keys = [plugin.queue_key for plugin in self._all(OrdersQueues)]
         self._task_keys = [plugin.task_key for plugin in self._all(OrdersTasks)]
         self._valid = [plugin.job_valid for plugin in self._all(ChecksJobs)]
@@ -126,6 +126,16 @@ class Framework:
 
     def queue_key(self, queue: QueueState) -> tuple[Any, ...]:
         return (*[key(queue) for key in self._queue_keys], queue.created, queue.uid, queue.name)
+
+    def queue_place(self, queue: QueueState) -> list[tuple[Hashable, Any]]:
+        """The branches above the queue, from the root down, and the queue itself, each with its key among its siblings."""
+        if self._nests is None:
+            return [(queue, self.queue_key(queue))]
+        keys = self._nests.queue_key(queue)
+        if not keys:
+            return [(queue, ((), self.queue_key(queue)))]
+        above = zip(self._nests.branches(queue)[:-1], ((key, ()) for key in keys), strict=False)
+        return [*above, (queue, (keys[-1], self.queue_key(queue)))]
 
     def task_key(self, task: Task) -> tuple[Any, ...]:
         return (*[key(task) for key in self._task_keys], task.order())

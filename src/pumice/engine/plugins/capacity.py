@@ -79,6 +79,10 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFr
             return ()
         return tuple([(-each.priority, self.share(each), not self._made.of[each].deserved) for each in reversed(found.path)])
 
+    def branches(self, queue: QueueState) -> Sequence[QueueState]:
+        found = self._made.of.get(queue)
+        return () if found is None else found.path[::-1]
+
     def share(self, queue: QueueState) -> float:
         """The largest part that it uses of anything that it deserves."""
         found = self._made.of.get(queue)

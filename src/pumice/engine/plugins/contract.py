@@ -8,7 +8,7 @@ abstract; what it may leave open has an answer here. ``switch`` is what turns th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any, ClassVar, Protocol
@@ -88,6 +88,11 @@ class OrdersQueues(Role):
 
     @abstractmethod
     def queue_key(self, queue: QueueState) -> Any: ...
+
+    def branches(self, queue: QueueState) -> Sequence[Hashable]:
+        """Where it sees queues as a tree: the branches from the root down to the queue. The key is then a tuple with one for each
+        of them, and changes by what is placed below that branch alone."""
+        return ()
 
 
 class OrdersTasks(Role):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from pumice.engine.plugins.contract import (
@@ -66,6 +66,9 @@ class Drf(OrdersJobs, OrdersQueues, FollowsPlacing, SparesFromPreempt, SparesFro
 
     def queue_key(self, queue: QueueState) -> Any:
         return () if self._tree is None else self._tree.key(queue)
+
+    def branches(self, queue: QueueState) -> Sequence[Hashable]:
+        return () if self._tree is None else self._tree.branches(queue)
 
     def placed(self, task: Task) -> None:
         if self._tree is not None and task.job is not None:

@@ -89,8 +89,12 @@ class Tree:
 
     def key(self, queue: QueueState) -> Key:
         """Its place among the queues, from the root down."""
+        return tuple([(each.sated, each.share / each.weight) for each in self.branches(queue)])
+
+    def branches(self, queue: QueueState) -> list[Branch]:
+        """From below the root down to it."""
         leaf = self.leaves.get(queue)
-        return tuple([(each.sated, each.share / each.weight) for each in leaf.path()[1:]]) if leaf is not None else ()
+        return leaf.path()[1:] if leaf is not None else []
 
     @contextmanager
     def supposing(self, queue: QueueState, has: Vector) -> Iterator[None]:

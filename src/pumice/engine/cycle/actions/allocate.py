@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-
 from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import call_up, hold_up, newcomers, queues
+from pumice.engine.cycle.turns import Turns
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
@@ -32,14 +31,10 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     framework = cycle.framework
     lines = {queue: queue.active for queue in queues(cycle) if _line_up(cycle, queue)}
     untried: dict[Job, list[Task]] = {}
-    order = [(framework.queue_key(queue), queue) for queue in lines]
-    heapq.heapify(order)
+    turns = Turns(framework, lines)
     least = cycle.at_least
-    while order and (least > 0 or not cycle.out_of_time()):
-        key, queue = heapq.heappop(order)
-        if framework.queues_hang_together and order and (now := framework.queue_key(queue)) > key and now > order[0][0]:
-            heapq.heappush(order, (now, queue))  # its place has changed by the pods of its siblings
-            continue
+    while turns and (least > 0 or not cycle.out_of_time()):
+        queue = turns.take()
         least -= 1
         line = lines[queue]
         if framework.overused(queue):
@@ -65,7 +60,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             hold_up(cycle, job, line.line)
             continue
         if line.line:
-            heapq.heappush(order, (framework.queue_key(queue), queue))
+            turns.again(queue)
 
 
 def _line_up(cycle: Cycle, queue: QueueState) -> bool:
