@@ -162,7 +162,7 @@ def test_a_queue_that_is_deleted_owes_everything_and_claims_nothing() -> None:
 
 
 def test_proportion_lets_go_what_is_beyond_the_share_by_weight() -> None:
-    world = World(conf("conformance", "proportion", "predicates", actions="enqueue, allocate, backfill, reclaim"))
+    world = World(conf("conformance", "proportion", "predicates"))
     world.add(node("n1", extra={GPU: "8"}), queue("a"), queue("b"), *(gpus(f"a{i}", "a") for i in range(8)))
     world.settle()
     world.add(*(gpus(f"b{i}", "b") for i in range(8)), gpus("b9", "b", 5))
@@ -175,7 +175,7 @@ def test_proportion_lets_go_what_is_beyond_the_share_by_weight() -> None:
 
 
 def test_of_one_card_between_two_queues_nobody_claims_it_from_the_other() -> None:
-    world = World(conf("conformance", "proportion", "predicates", actions="enqueue, allocate, backfill, reclaim"))
+    world = World(conf("conformance", "proportion", "predicates"))
     world.add(node("n1", extra={GPU: "1"}), queue("a"), queue("b"), gpus("a0", "a"))
     world.settle()
     world.add(gpus("b0", "b"))
@@ -187,7 +187,7 @@ def test_of_one_card_between_two_queues_nobody_claims_it_from_the_other() -> Non
 
 
 def hierarchy(*more: Json) -> World:
-    text = conf("conformance", "drf", "predicates", actions="enqueue, allocate, backfill, reclaim").replace(
+    text = conf("conformance", "drf", "predicates").replace(
         "  - name: drf\n", "  - name: drf\n    enableHierarchy: true\n")  # fmt: skip
     world = World(text)
     world.add(node("n1", extra={GPU: "8"}))

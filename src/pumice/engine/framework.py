@@ -225,7 +225,8 @@ class Framework:
 
     def may_reclaim(self, queue: QueueState, task: Task) -> bool:
         """Where nobody knows shares, no queue has one that it could have back: two would take from each other for ever."""
-        return bool(self._may_reclaim) and all(may(queue, task) for may in self._may_reclaim)
+        votes = [vote for may in self._may_reclaim if (vote := may(queue, task)) is not None]
+        return bool(votes) and all(votes)
 
     def victims(self, running: Sequence[Task]) -> Mapping[str, str]:
         """The first tier that names anybody decides."""

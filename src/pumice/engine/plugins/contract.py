@@ -223,7 +223,8 @@ class AdmitsReclaim(Role):
     switch = "Preemptive"
 
     @abstractmethod
-    def may_reclaim(self, queue: QueueState, task: Task) -> bool: ...
+    def may_reclaim(self, queue: QueueState, task: Task) -> bool | None:
+        """None abstains."""
 
 
 class NamesVictims(Role):

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from pumice.engine.plugins.contract import (
+    AdmitsReclaim,
     FollowsPlacing,
     OrdersJobs,
     OrdersQueues,
@@ -25,7 +26,7 @@ EQUAL = 1e-6
 """Shares that differ by less are equal (spec 11.4)."""
 
 
-class Drf(OrdersJobs, OrdersQueues, FollowsPlacing, SparesFromPreempt, SparesFromReclaim):
+class Drf(OrdersJobs, OrdersQueues, FollowsPlacing, AdmitsReclaim, SparesFromPreempt, SparesFromReclaim):
     name = "drf"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -100,6 +101,10 @@ class Drf(OrdersJobs, OrdersQueues, FollowsPlacing, SparesFromPreempt, SparesFro
                     f" {claimant.job.name} with one more pod ({mine:.3g})"
                 )
         return stay
+
+    def may_reclaim(self, queue: QueueState, task: Task) -> bool | None:
+        """Where there is a tree of queues, it depends on who would go."""
+        return None if self._tree is None else queue.open and queue.present
 
     def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
         """In a tree of queues nobody goes by whom his queue would come before the other one with its new pod."""
