@@ -15,6 +15,7 @@ import numpy as np
 from kit.auditor import audit
 from kit.objects import node, pod, queue
 
+from pumice.apps.service.garbage import Garbage
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Placer
@@ -120,7 +121,8 @@ def run(conf: str, case: str, node_count: int) -> dict[str, float]:
     lengths: list[float] = []
     come, placed, now = 0, 0, 100.0
     gc.collect()
-    gc.freeze()
+    garbage = Garbage()  # as the daemon has it
+    garbage.hold_back()
     while placed < len(waiting) and (come < len(waiting) or engine.has_work(now)):
         now += 0.05
         coming = waiting[come : placed + AT_ONCE]
@@ -130,12 +132,14 @@ def run(conf: str, case: str, node_count: int) -> dict[str, float]:
         began = time.perf_counter()
         effects = engine.cycle(now, budget=BUDGET).effects
         lengths.append(time.perf_counter() - began)
+        garbage.tidy(idle=False)
         for effect in effects:
             if isinstance(effect, Bind):
                 placed += 1
                 engine.bound(effect.uid)
                 by_uid[effect.uid]["spec"]["nodeName"] = effect.node
                 by_uid[effect.uid]["metadata"]["annotations"].update(effect.annotations)
+    garbage.let_go()
     gc.unfreeze()
     assert placed == len(waiting), f"{case}: {placed} of {len(waiting)} placed"
     check(engine, nodes, pods)

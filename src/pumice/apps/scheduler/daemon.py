@@ -30,6 +30,7 @@ from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.apps.service.daemon_pages import pages
+from pumice.apps.service.garbage import Garbage
 from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
@@ -127,6 +128,7 @@ class Scheduler:
     port: int = 0
     """Port of the pages, once they are served."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _garbage: Garbage = field(default_factory=Garbage)
     _beside: asyncio.TaskGroup | None = None
     """What goes on while the last Bindings are waited for: Bindings, and the keeping of the lease."""
     _keeper: asyncio.Task[None] | None = None
@@ -224,11 +226,16 @@ class Scheduler:
         gc.disable()
         try:
             await self.informers.synced.wait()
-            # What was listed lives long: looking through it again and again is wasted, even once (0.2 s, for a hundred
-            # objects that were found to be garbage). Before the collector is let loose on all of it.
-            gc.freeze()
+            # Looking through what was listed is wasted, even once (0.2 s, for a hundred objects that were found to be garbage).
+            self._garbage.hold_back()
         finally:
             gc.enable()
+        try:
+            await self._schedule()
+        finally:
+            self._garbage.let_go()
+
+    async def _schedule(self) -> None:
         unmade = await self._ensure_queues()
         if self.settings.leader_elect:
             await self._lead()
@@ -253,7 +260,9 @@ class Scheduler:
     async def _next(self) -> None:
         """Wait for something to do, then for the window."""
         now = self.clock.monotonic()
-        if not self._wake.is_set() and not self.engine.has_work(now):
+        at_rest = not self._wake.is_set() and not self.engine.has_work(now)
+        self._garbage.tidy(idle=at_rest and not self.binder.in_flight)
+        if at_rest:
             wake = self.engine.next_wake()
             pause = self.settings.period if wake is None else min(self.settings.period, max(0.0, wake - now))
             await self._wait(None if wake is None else pause)

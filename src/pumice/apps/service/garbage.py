@@ -1,0 +1,54 @@
+"""When a daemon looks for cyclic garbage.
+
+Python looks through what is young after every 700 new objects, and through everything when a quarter of it is new: a burst of
+thousands of pods was stopped a dozen times, for up to 0.2 s, and nothing was found, because what pods leave behind goes by
+counting. So what is young is looked through more rarely, what has lived for a while is set aside, and all of it is looked through
+when there is nothing else to do and much more of it than after the last time (ADR 50).
+"""
+
+from __future__ import annotations
+
+import gc
+
+USUAL = gc.get_threshold()
+RARELY = (10_000, 20, 1_000_000)
+"""New objects until those are looked through, how often until those that survived it are, and how often until all are."""
+LATE = 5
+"""Looks at what survived after which it is set aside although there is something to do: that takes no time."""
+MORE, AT_LEAST = 1.5, 500_000
+"""All are looked through when there are so many times as many as after the last time, and so many more."""
+OVERDUE = 4
+"""When there are so many times as many, whatever there is to do."""
+
+
+class Garbage:
+    """The collector of one process, held back. Its work is done in ``tidy``."""
+
+    def __init__(self) -> None:
+        self._limit = AT_LEAST
+
+    def hold_back(self) -> None:
+        """What is there lives long."""
+        gc.freeze()
+        gc.set_threshold(*RARELY)
+        self._set_limit()
+
+    def let_go(self) -> None:
+        gc.set_threshold(*USUAL)
+
+    def tidy(self, *, idle: bool) -> None:
+        """Called between two pieces of work; ``idle``: the next one is not in sight."""
+        looks = gc.get_count()[2]
+        if looks < (1 if idle else LATE):
+            return
+        gc.collect(1)
+        gc.freeze()
+        aside = gc.get_freeze_count()
+        if aside > self._limit and (idle or aside > OVERDUE * self._limit):
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            self._set_limit()
+
+    def _set_limit(self) -> None:
+        self._limit = int(gc.get_freeze_count() * MORE) + AT_LEAST
