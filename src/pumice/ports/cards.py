@@ -21,7 +21,8 @@ class CardFacts:
     """What does not change about one card while it is in the machine.
 
     ``index`` is NVML's, ``minor`` the number of ``/dev/nvidia<minor>`` (-1 unknown), ``memory`` bytes as NVML reports
-    them, ``mig`` whether MIG mode is on now, ``numa`` -1 when unknown, ``links`` the NVLinks to each peer, by its UUID.
+    them, ``mig`` whether MIG mode is on now, ``numa`` -1 when unknown, ``pci_id`` PCI's
+    device and vendor in one (0 unknown), ``links`` the NVLinks to each peer, by its UUID.
     """
 
     index: int
@@ -32,6 +33,7 @@ class CardFacts:
     mig: bool = False
     numa: int = -1
     bus_id: str = ""
+    pci_id: int = 0
     links: tuple[tuple[str, int], ...] = ()
 
 

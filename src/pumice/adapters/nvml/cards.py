@@ -173,6 +173,7 @@ def _facts(index: int, handle: Any) -> CardFacts:
         mig=_or(False, lambda: pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE),
         numa=_first_bit(nodes) if any(nodes) else _numa(bus_id),
         bus_id=bus_id,
+        pci_id=_or(0, lambda: int(pynvml.nvmlDeviceGetPciInfo(handle).pciDeviceId)),
     )
 
 

@@ -105,7 +105,7 @@ class Cutter:
         if planned.steps:
             self._journal.write(books.values())
         for step in planned.steps:
-            books = done(books, step, self._act(step))
+            books = done(books, step, act(self._slices, step))
         if books != before:
             self._journal.write(books.values())
 
@@ -126,7 +126,7 @@ class Cutter:
             if step.place in spoilt:
                 continue
             try:
-                books = done(books, step, self._act(step))
+                books = done(books, step, act(self._slices, step))
             except CutRefused:
                 spoilt.add(step.place)
                 books = refused(books, step)
@@ -134,14 +134,16 @@ class Cutter:
             self._journal.write(books.values())
         return books
 
-    def _act(self, step: Step) -> str:
-        match step:
-            case Make(place):
-                self._slices.make(place)
-            case Fill(place):
-                return self._slices.fill(place)
-            case Drain(place):
-                self._slices.drain(place)
-            case Remove(place):
-                self._slices.remove(place)
-        return ""
+
+def act(driver: Slices, step: Step) -> str:
+    """One call of the driver; the UUID of a slice that was filled. Raises CutRefused."""
+    match step:
+        case Make(place):
+            driver.make(place)
+        case Fill(place):
+            return driver.fill(place)
+        case Drain(place):
+            driver.drain(place)
+        case Remove(place):
+            driver.remove(place)
+    return ""
