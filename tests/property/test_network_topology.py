@@ -66,3 +66,113 @@ def test_a_gang_is_placed_exactly_where_some_switch_takes_it_whole_and_behind_th
     assert placed == min(size, widest), "nobody is left who fits behind the switches that are allowed"
     if size == minimum:
         assert min(tier for tier, _ in chosen) == min(fitting), "the nearest that takes it"
+
+
+def hostile_hyper_nodes(dice: random.Random) -> list[dict[str, Any]]:
+    """HyperNodes that claim one another and the same nodes at random."""
+    names = [f"h{i}" for i in range(dice.randint(1, 7))]
+    nodes = [f"n{i}" for i in range(7)]
+    found = []
+    for name in names:
+        selectors: list[dict[str, Any]] = []
+        if dice.random() < 0.3:
+            selectors.append({"regexMatch": {"pattern": dice.choice(["^n[0-3]$", "n", "^x", "(", "(a+)+"])}})
+        children = dice.sample([*names, "ghost"], dice.randint(0, 2))
+        found.append(hyper_node(name, dice.randint(0, 4), *dice.sample(nodes, dice.randint(0, 3)), children=children,
+                                selectors=selectors, created=f"2026-01-0{dice.randint(1, 3)}T00:00:00Z"))  # fmt: skip
+    return found
+
+
+@given(st.randoms(use_true_random=False))
+def test_whatever_hyper_nodes_claim_what_counts_is_a_tree(dice: random.Random) -> None:
+    world = World()
+    made = hostile_hyper_nodes(dice)
+    world.add(*[node(f"n{i}") for i in range(dice.randint(0, 6))], *made)
+    world.settle(1)
+    tree = world.engine.state.hyper_nodes.tree
+    assert set(tree.domains) == {obj["metadata"]["name"] for obj in made}
+    for domain in tree.domains.values():
+        assert list(domain.above)[-1] is tree.root
+        assert domain.parent is not None
+        assert domain.parent.tier > domain.tier
+        assert domain.members <= domain.parent.members
+    for level in tree.levels:
+        members = [row for domain in level.domains for row in domain.members]
+        assert len(members) == len(set(members)), "two domains of one tier have no node in common"
+    for name, obj in world.hyper_nodes.items():
+        assert obj["status"]["nodeCount"] == len(tree.domains[name].members)
+        assert bool(tree.claims[name].refused) == (obj["status"]["conditions"][-1]["status"] == "False")
+    again = World()
+    again.add(*dice.sample(made, len(made)), *world.nodes.values())
+    found = again.engine.state.hyper_nodes.tree
+    table, other = world.engine.state.ledger.table, again.engine.state.ledger.table
+    for name, domain in tree.domains.items():
+        assert {table.name(row) for row in domain.members} == {other.name(row) for row in found.domains[name].members}, (
+            "in whatever order they are heard of"
+        )
+
+
+@given(st.randoms(use_true_random=False))
+def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(dice: random.Random) -> None:
+    world = World(conf("gang", "predicates", *(["network-topology-aware"] if dice.random() < 0.5 else [])))
+    nodes, gangs, serial = [f"n{i}" for i in range(6)], ["g0", "g1", "g2", "g3"], 0
+    tiers = {"a": ["n0", "n1"], "b": ["n2", "n3"], "c": ["n4", "n5"]}
+    asked: dict[str, tuple[int, int]] = {}
+
+    def switches() -> None:
+        world.add(*[hyper_node(name, 1, *members) for name, members in tiers.items()], hyper_node("ab", 2, children=["a", "b"]))
+
+    switches()
+    for _ in range(dice.randint(1, 12)):
+        match dice.randint(0, 5):
+            case 0 | 1:
+                name = dice.choice(nodes)
+                if name in world.nodes and dice.random() < 0.3:
+                    world.remove("Node", name)
+                    for obj in [o for o in world.pods.values() if o["spec"].get("nodeName") == name]:
+                        world.disturbed.add(obj["metadata"]["annotations"]["scheduling.k8s.io/group-name"])
+                        world.delete_pod(obj["metadata"]["name"])
+                else:
+                    before = world.nodes[name]["status"]["allocatable"]["cpu"] if name in world.nodes else "0"
+                    world.add(node(name, cpu=str(dice.randint(int(before), 3))))
+            case 2 | 3:
+                name = dice.choice(gangs)
+                if name not in asked:
+                    asked[name] = dice.randint(1, 3), dice.randint(1, 4)
+                    tier, size = asked[name]
+                    world.add(group(name, minimum=size, topology={"mode": "hard", "highestTierAllowed": tier}))
+                    world.add(*[pod(f"{name}-{serial + i}", group=name, cpu="1") for i in range(size)])
+                    serial += size
+            case 4:
+                for obj in list(world.pods.values()):
+                    if obj["spec"].get("nodeName") and dice.random() < 0.3:
+                        world.disturbed.add(obj["metadata"]["annotations"]["scheduling.k8s.io/group-name"])
+                        world.delete_pod(obj["metadata"]["name"])
+            case 5:
+                left, right = dice.sample(sorted(tiers), 2)
+                if tiers[left]:
+                    tiers[right] = [*tiers[right], tiers[left].pop()]
+                    tiers[left] = tiers[left] or ["nowhere"]
+                switches()
+        if dice.random() < 0.6:
+            world.settle(dice.choice([0, 1, 1, 70]))
+    if dice.random() < 0.3:
+        world.engine = world.restarted()
+    world.settle(3)
+    free = {name: int(obj["status"]["allocatable"]["cpu"]) for name, obj in world.nodes.items()}
+    where: dict[str, set[str]] = {}
+    for obj in world.pods.values():
+        if at := obj["spec"].get("nodeName"):
+            free[at] -= 1
+            where.setdefault(obj["metadata"]["annotations"]["scheduling.k8s.io/group-name"], set()).add(at)
+    domains = [(1, set(members)) for members in tiers.values()]
+    domains += [(2, set(tiers["a"]) | set(tiers["b"])), (3, set(world.nodes))]
+    for name, (tier, size) in asked.items():
+        members = [p for p in world.pods.values() if p["metadata"]["name"].startswith(f"{name}-")]
+        waiting = [p for p in members if not p["spec"].get("nodeName")]
+        held = where.get(name, set())
+        need = max(1, size - (len(members) - len(waiting)))
+        if not waiting or len(members) < size:
+            continue
+        room = [sum(max(0, free[n]) for n in inside & free.keys()) for t, inside in domains if t <= tier and held <= inside]
+        assert all(found < need for found in room), f"{name} waits for {need} pods beside {held}, room {room}"

@@ -270,8 +270,9 @@ class Framework:
     def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
         return _sum(plugin.leanings(state, task) for plugin in self._leanings)
 
-    def domain_score(self, state: State, classes: Sequence[PodClass], domain: Domain) -> float:
-        return sum(plugin.domain_score(state, classes, domain) for plugin in self._domain_scores)
+    def domain_scores(self, state: State, classes: Sequence[PodClass], domains: Sequence[Domain]) -> list[float]:
+        parts = [plugin.domain_scores(state, classes, domains) for plugin in self._domain_scores]
+        return [sum(scores) for scores in zip(*parts, strict=True)] if parts else [0.0] * len(domains)
 
 
 def _vote(tiers: Sequence[Sequence[Callable[[Job], int]]], job: Job) -> bool:

@@ -187,17 +187,20 @@ class _Search:
 
     # -- which domains, and in which order ------------------------------------------------------------------------
 
-    def _ranked(self, domains: Iterable[Domain], tasks: list[Task]) -> Iterator[Domain]:
+    def _ranked(self, domains: Iterable[Domain], tasks: list[Task]) -> list[Domain]:
         """From the lowest tier up, of one tier the best liked first; those that cannot hold what is needed are left out."""
-        state, framework = self.cycle.state, self.cycle.framework
-        asked = [task.cls for task in tasks]
-        worth = [(domain.tier, -framework.domain_score(state, asked, domain), domain.name, domain) for domain in domains]
-        for _, _, _, domain in sorted(worth, key=lambda entry: entry[:3]):
-            room = None if self.copies is None else int(self.copies[domain.rows].sum())
-            if room is None or room >= min(len(tasks), self._lacking) or domain is self.tree.root:
-                yield domain
-            elif room > self.closest[0]:
-                self.closest = room, f"{domain.name} has room for {room} at most"
+        able = [domain for domain in domains if self._could_hold(domain, min(len(tasks), self._lacking))]
+        scores = self.cycle.framework.domain_scores(self.cycle.state, [task.cls for task in tasks], able)
+        worth = [(domain.tier, -score, domain.name, domain) for domain, score in zip(able, scores, strict=True)]
+        return [entry[-1] for entry in sorted(worth, key=lambda entry: entry[:3])]
+
+    def _could_hold(self, domain: Domain, number: int) -> bool:
+        if self.copies is None or domain is self.tree.root:
+            return True
+        room = int(self.copies[domain.rows].sum())
+        if room < number and room > self.closest[0]:
+            self.closest = room, f"{domain.name} has room for {room} at most"
+        return room >= number
 
     @property
     def _lacking(self) -> int:

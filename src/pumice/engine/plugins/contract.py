@@ -321,8 +321,8 @@ class ScoresDomains(Role):
     switch = "HyperNodeOrder"
 
     @abstractmethod
-    def domain_score(self, state: State, classes: Sequence[PodClass], domain: Domain) -> float:
-        """Among domains of one tier, how well this one suits pods of these classes together."""
+    def domain_scores(self, state: State, classes: Sequence[PodClass], domains: Sequence[Domain]) -> Sequence[float]:
+        """How well each domain, among others of its tier, suits pods of these classes together."""
 
 
 # -- every tentative placement and its reversal -------------------------------------------------------------------------

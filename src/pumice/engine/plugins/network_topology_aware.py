@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pumice.engine.plugins.contract import LeansTasks, ScoresDomains
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.domains import Domain, Tree
+from pumice.engine.state.domains import Domain, Level, Tree
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.resources import CPU, MEMORY, Vector, add
 from pumice.engine.state.state import State
@@ -43,33 +43,40 @@ class NetworkTopologyAware(LeansTasks, ScoresDomains):
 
     # -- domains --------------------------------------------------------------------------------------------------
 
-    def domain_score(self, state: State, classes: Sequence[PodClass], domain: Domain) -> float:
+    def domain_scores(self, state: State, classes: Sequence[PodClass], domains: Sequence[Domain]) -> list[float]:
         wanted: Vector = {}
         for cls in classes:
             add(wanted, cls.request.items)
-        return 100 * self.weight * self._fullness(state, wanted, domain)
+        tree = state.hyper_nodes.tree
+        fullness = {
+            domain.name: score
+            for level in tree.levels if any(domain.tier == level.tier for domain in domains)
+            for domain, score in zip(level.domains, self._fullness(state, wanted, level).tolist(), strict=True)
+        }  # fmt: skip
+        return [100 * self.weight * fullness.get(domain.name, 0.0) for domain in domains]
 
-    def _fullness(self, state: State, wanted: Mapping[str, int], domain: Domain) -> float:
-        """How full the domain would be, by the resources that count; 0 where that is more than it has."""
-        table = state.ledger.table
-        score = total = 0.0
+    def _fullness(self, state: State, wanted: Mapping[str, int], level: Level) -> Floats:
+        """How full each domain would be, by the resources that count; 0 where that is more than it has."""
+        table, number = state.ledger.table, len(level.domains)
+        inside = np.flatnonzero(level.codes >= 0)
+        codes = level.codes[inside]
+        score, over, total = np.zeros(number), np.zeros(number, bool), 0
         for name, weight in self.weights.items():
             amount = wanted.get(name, 0)
             if not amount or not weight:
                 continue
             column = table.dim(name)
-            have = float(table.alloc[domain.rows, column].sum())
-            want = float(table.used[domain.rows, column].sum()) + amount
-            if want > have:
-                return 0.0
-            score, total = score + weight * want / have, total + weight
-        return score / total if total else 0.0
+            have = np.bincount(codes, table.alloc[inside, column], number)
+            want = np.bincount(codes, table.used[inside, column], number) + amount
+            over |= want > have
+            score, total = score + weight * want / np.maximum(have, 1), total + weight
+        return np.where(over, 0.0, score / max(1, total))
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def leanings(self, state: State, task: Task) -> Floats | None:
         tree = state.hyper_nodes.tree
-        if not tree.domains or not self.weight or task.job is None:
+        if not tree.levels or not self.weight or task.job is None:
             return None
         near = topology_of(task.job) is not None
         found = self._near(state, tree, task.job) if near else self._packed(state, tree, task)
@@ -83,24 +90,20 @@ class NetworkTopologyAware(LeansTasks, ScoresDomains):
         if not held:
             return None
         score = np.zeros(state.ledger.table.capacity)
-        lowest, highest = tree.tiers[0], tree.root.tier
-        for domain in reversed(list(tree.smallest(frozenset(held)).above)):
-            score[domain.rows] = (highest - domain.tier) / max(1, highest - lowest)
-        for domain in tree.domains.values():
-            if domain.tier == lowest and (here := sum(row in domain.members for row in held)):
-                score[domain.rows] += here / len(job.tasks)
-        return score
+        lowest, highest = tree.levels[0], tree.root.tier
+        for domain in reversed(list(tree.smallest(held).above)):
+            score[domain.rows] = (highest - domain.tier) / (highest - lowest.tier)
+        codes = lowest.codes[held]
+        shares = np.bincount(codes[codes >= 0], minlength=len(lowest.domains)) / len(job.tasks)
+        return score + np.where(lowest.codes >= 0, shares[lowest.codes], 0.0)
 
     def _packed(self, state: State, tree: Tree, task: Task) -> Floats | None:
         """Pods that ask nothing of the network fill the domains that are in use, and leave the others whole."""
         if not self.packs_all:
             return None
         wanted, score, total = dict(task.cls.request.items), np.zeros(state.ledger.table.capacity), 0.0
-        for tier in tree.tiers:
-            weight = self.fading ** (tier - 1) if tier > 0 else 1.0
-            part = np.ones(len(score))  # a node that is in no domain is better still
-            for domain in tree.domains.values():
-                if domain.tier == tier and len(domain.rows):
-                    part[domain.rows] = self._fullness(state, wanted, domain)
+        for level in tree.levels:
+            weight = self.fading ** (level.tier - 1) if level.tier > 0 else 1.0
+            part = np.where(level.codes >= 0, self._fullness(state, wanted, level)[level.codes], 1.0)  # 1: in no domain
             score, total = score + weight * part, total + weight
         return score / total if total else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.selectors import LabelTable, parse_label_selector
@@ -70,29 +71,41 @@ class Claim:
 
 
 @dataclass(slots=True)
+class Level:
+    """The domains of one tier, which have no node in common. ``codes``: per row the place of its domain among them, or -1."""
+
+    tier: int
+    domains: list[Domain]
+    codes: NDArray[np.intp]
+
+
+@dataclass(slots=True)
 class Tree:
-    """``domains`` by name, ``root`` above them all. ``tier_names``: the lowest tier of each name."""
+    """``domains`` by name, ``root`` above them all. ``tier_names``: the lowest tier of each name. ``levels``: lowest first."""
 
     root: Domain
     domains: Mapping[str, Domain]
     claims: Mapping[str, Claim]
     tier_names: Mapping[str, int]
+    levels: list[Level]
 
-    @property
-    def tiers(self) -> list[int]:
-        return sorted({domain.tier for domain in self.domains.values()})
+    def all(self) -> Iterator[Domain]:
+        """The lowest tiers first, the whole cluster last."""
+        for level in self.levels:
+            yield from level.domains
+        yield self.root
 
-    def all(self) -> list[Domain]:
-        """The lowest tiers first."""
-        return sorted((*self.domains.values(), self.root), key=lambda domain: (domain.tier, domain.name))
+    def smallest(self, rows: list[int]) -> Domain:
+        """The lowest domain that holds all of these rows."""
+        for level in self.levels:
+            codes = level.codes[rows]
+            if codes[0] >= 0 and (codes == codes[0]).all():
+                return level.domains[int(codes[0])]
+        return self.root
 
-    def smallest(self, rows: frozenset[int]) -> Domain:
-        """The smallest domain that holds all of these rows."""
-        around = [domain for domain in self.domains.values() if rows <= domain.members]
-        return min(around, key=lambda domain: (domain.tier, len(domain.members), domain.name), default=self.root)
 
-
-def grow(hyper_nodes: Iterable[HyperNode], row_of: Mapping[str, int], labels: LabelTable) -> Tree:
+def grow(hyper_nodes: Iterable[HyperNode], row_of: Mapping[str, int], labels: LabelTable, capacity: int) -> Tree:
+    """``capacity``: how many rows there may be."""
     claims = {claim.name: claim for claim in sorted(map(Claim, hyper_nodes), key=lambda claim: claim.seniority)}
     for claim in claims.values():
         _read(claim, claims, row_of, labels)
@@ -105,7 +118,16 @@ def grow(hyper_nodes: Iterable[HyperNode], row_of: Mapping[str, int], labels: La
         domains[claim.name] = Domain(claim.name, claim.tier, _rows(rows), frozenset(rows), root)
         for child in claim.children:
             domains[child].parent = domains[claim.name]
-    return Tree(root, domains, claims, _tier_names(claims.values()))
+    return Tree(root, domains, claims, _tier_names(claims.values()), _levels(domains.values(), capacity))
+
+
+def _levels(domains: Iterable[Domain], capacity: int) -> list[Level]:
+    found: dict[int, Level] = {}
+    for domain in sorted(domains, key=lambda domain: (domain.tier, domain.name)):
+        level = found.setdefault(domain.tier, Level(domain.tier, [], np.full(capacity, -1, np.intp)))
+        level.codes[domain.rows] = len(level.domains)
+        level.domains.append(domain)
+    return list(found.values())
 
 
 def _rows(rows: Iterable[int]) -> Rows:

@@ -50,7 +50,7 @@ class HyperNodes:
     def tree(self) -> Tree:
         if self._tree is None:
             terms, table = self.ledger.terms, self.ledger.table
-            self._tree = grow(self.known.values(), table.row_of, terms.labels)
+            self._tree = grow(self.known.values(), table.row_of, terms.labels, table.capacity)
         return self._tree
 
     def news(self, now: str) -> Iterator[HyperNode]:
