@@ -123,8 +123,9 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
         world.add(*[hyper_node(name, 1, *members) for name, members in tiers.items()], hyper_node("ab", 2, children=["a", "b"]))
 
     switches()
+    world.add(*[node(name, cpu=str(dice.randint(1, 3))) for name in nodes])
     for _ in range(dice.randint(1, 12)):
-        match dice.randint(0, 5):
+        match dice.choice([0, 1, 2, 3, 4, 5, 5, 5]):
             case 0 | 1:
                 name = dice.choice(nodes)
                 if name in world.nodes and dice.random() < 0.3:
@@ -138,7 +139,7 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
             case 2 | 3:
                 name = dice.choice(gangs)
                 if name not in asked:
-                    asked[name] = dice.randint(1, 3), dice.randint(1, 4)
+                    asked[name] = dice.choice([1, 1, 1, 2, 3]), dice.randint(2, 6)
                     tier, size = asked[name]
                     world.add(group(name, minimum=size, topology={"mode": "hard", "highestTierAllowed": tier}))
                     world.add(*[pod(f"{name}-{serial + i}", group=name, cpu="1") for i in range(size)])
@@ -149,7 +150,7 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
                         world.disturbed.add(obj["metadata"]["annotations"]["scheduling.k8s.io/group-name"])
                         world.delete_pod(obj["metadata"]["name"])
             case 5:
-                left, right = dice.sample(sorted(tiers), 2)
+                left, right = dice.sample(sorted(tiers), 2)  # a node is plugged in elsewhere
                 if tiers[left]:
                     tiers[right] = [*tiers[right], tiers[left].pop()]
                     tiers[left] = tiers[left] or ["nowhere"]
