@@ -97,6 +97,11 @@ class Api:
         finally:
             connection.close()
 
+    def until_served(self, *paths: str) -> None:
+        """Kinds that were just defined."""
+        for path in paths:
+            _wait_for(self, path)
+
     def _connect(self, timeout: float = 30) -> http.client.HTTPSConnection:
         parts = urlsplit(self.url)
         context = ssl.create_default_context(cafile=str(self.ca))

@@ -1,4 +1,4 @@
-"""``pumice controller``: the daemon that keeps PodGroups of bare pods and queues."""
+"""``pumice controller``: the daemon that looks after Jobs, PodGroups of bare pods, and queues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main(
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
     verbosity: Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")] = 3,
 ) -> None:
-    """Keep PodGroups of bare pods, and the parents and states of queues."""
+    """Look after Jobs, PodGroups of bare pods, and the parents and states of queues."""
     setup_logging(log_format, verbosity)
     settings = controller.Settings(
         scheduler_names=tuple(scheduler_name or ["volcano"]),

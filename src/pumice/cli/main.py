@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pumice.cli.streams import end_by, give_up_output, prepare, said_by_the_system
@@ -38,9 +38,14 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
     },
+    "Jobs and queues (as vcctl, too)": {
+        "job": ("pumice.cli.job", "Run, list, view, suspend, resume, delete Jobs"),
+        "queue": ("pumice.cli.queue", "Create, list, open, close, delete queues"),
+        "pod": ("pumice.cli.pod", "List the pods of Jobs and queues"),
+    },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
-        "controller": ("pumice.cli.controller", "PodGroups and queues"),
+        "controller": ("pumice.cli.controller", "Jobs, PodGroups and queues"),
         "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
     },
@@ -62,10 +67,15 @@ INTERRUPTED = 130
 def main(argv: list[str] | None = None) -> None:
     """Entry point. Errors that a person can mend are one line on stderr and exit code 2, never a traceback."""
     arguments = sys.argv[1:] if argv is None else argv
+    run_safely("pumice", lambda: _main(arguments))
+
+
+def run_safely(program: str, run: Callable[[], None]) -> None:
+    """Run a program of ours: signals, closed pipes and what the system refuses end it as they should."""
     prepare()
     try:
         try:
-            _main(arguments)
+            run()
         finally:
             sys.stdout.flush()  # here, where what is refused can be told
     except KeyboardInterrupt:
@@ -74,12 +84,12 @@ def main(argv: list[str] | None = None) -> None:
         end_by(signal.SIGPIPE)
     except OSError as error:
         give_up_output()
-        print(f"pumice: {said_by_the_system(error)}", file=sys.stderr)
+        print(f"{program}: {said_by_the_system(error)}", file=sys.stderr)
         raise SystemExit(2) from error
     except ModuleNotFoundError as error:
         if (error.name or "pumice").partition(".")[0] == "pumice":
             raise
-        print(f"pumice: the Python package {error.name} is missing; `make setup` or `pip install 'pumice[local]'` brings it",
+        print(f"{program}: the Python package {error.name} is missing; `make setup` or `pip install 'pumice[local]'` brings it",
               file=sys.stderr)  # fmt: skip
         raise SystemExit(2) from error
 
@@ -96,19 +106,24 @@ def _main(arguments: list[str]) -> None:
     name, *rest = arguments
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
+    run_command(name, rest)
+
+
+def run_command(name: str, rest: list[str], program: str = "pumice") -> None:
+    """One command with its arguments. What a person can mend is one line."""
     from pumice.model.errors import PumiceError
 
     try:
         module = _module(name)
         if getattr(module, "PLAIN", False):  # parses its own arguments, because the framework takes longer to import than it runs
             raise SystemExit(module.main(rest))
-        _framework(name, with_bare_options(rest, getattr(module, "BARE", ())))
+        _framework(name, with_bare_options(rest, getattr(module, "BARE", ())), program)
     except PumiceError as error:
-        print(f"pumice: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
-def _framework(name: str, arguments: list[str]) -> None:
+def _framework(name: str, arguments: list[str], program: str) -> None:
     """Run a command of the framework. What it says of wrong usage becomes one line."""
     import typer
 
@@ -116,7 +131,8 @@ def _framework(name: str, arguments: list[str]) -> None:
     command = typer.main.get_command(load(name))
     command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
     try:
-        with command.make_context(f"pumice {name}", arguments) as context:  # its own main() would hide signals and closed pipes
+        # Its own main() would hide signals and closed pipes.
+        with command.make_context(f"{program} {name}", arguments) as context:
             command.invoke(context)
     except usage_error as error:
         said = str(error.format_message())  # type: ignore[attr-defined]
@@ -124,7 +140,7 @@ def _framework(name: str, arguments: list[str]) -> None:
             print(said, file=sys.stderr)
         else:
             said = said.replace("Value error, ", "").rstrip(".")
-            print(f"pumice {name}: {said[:1].lower()}{said[1:]}; see `pumice {name} --help`", file=sys.stderr)
+            print(f"{program} {name}: {said[:1].lower()}{said[1:]}; see `{program} {name} --help`", file=sys.stderr)
         raise SystemExit(2) from error
     except typer.Exit as ended:  # after help
         raise SystemExit(ended.exit_code) from None

@@ -1,0 +1,164 @@
+"""``pumice job`` and ``vcctl job``: Jobs of Volcano (spec volcano-core 21)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from pumice.cli import volcano_tables as tables
+from pumice.cli.volcano_api import (
+    AllNamespaces,
+    Kubeconfig,
+    Master,
+    Namespace,
+    Output,
+    OutputOption,
+    ask,
+    give_command,
+    quantities,
+    show,
+)
+from pumice.controllers.job.phases import ABORT, RESUME
+from pumice.model.errors import BadInput
+from pumice.ports.cluster import Cluster, Json
+from pumice.wire import volcano
+from pumice.wire.batch import JOB_API, JOB_KIND
+from pumice.wire.names import SCHEDULER_NAME
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run, list, view, suspend, resume and delete Jobs.",
+                  epilog="Example: pumice job list --all-namespaces")  # fmt: skip
+
+Name = Annotated[str, typer.Option("-N", "--name", help="Name of the Job.", show_default=False)]
+ASKED = "cpu=1000m,memory=100Mi"
+
+
+@app.command("run", epilog="Example: vcctl job run -N train -r 4 -m 4 -i pytorch")
+def run(
+    name: Name = "",
+    namespace: Namespace = "default",
+    image: Annotated[str, typer.Option("-i", "--image", help="Image of its container.")] = "busybox",
+    minimum: Annotated[int, typer.Option("-m", "--min", help="Pods that start together or not at all.")] = 1,
+    replicas: Annotated[int, typer.Option("-r", "--replicas", help="Pods.")] = 1,
+    requests: Annotated[str, typer.Option("-R", "--requests", help="What each requests.")] = ASKED,
+    limits: Annotated[str, typer.Option("-L", "--limits", help="What each may use.")] = ASKED,
+    scheduler: Annotated[str, typer.Option("-S", "--scheduler", help="Who schedules it.")] = SCHEDULER_NAME,
+    filename: Annotated[Path | None, typer.Option("-f", "--filename", help="A Job's YAML instead.")] = None,
+    kubeconfig: Kubeconfig = None,
+    master: Master = "",
+) -> None:
+    """Run a Job of equal pods, or one from a file."""
+    if filename is not None:
+        body = _of_file(filename)
+        namespace = body["metadata"].get("namespace") or namespace
+    elif not name:
+        raise BadInput("job name cannot be left blank")
+    else:
+        container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent",
+                     "resources": {"requests": quantities(requests), "limits": quantities(limits)}}  # fmt: skip
+        template = {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+        spec = {"schedulerName": scheduler, "minAvailable": minimum, "tasks": [{"replicas": replicas, "template": template}]}
+        body = {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+    async def question(kube: Cluster) -> Json:
+        return await kube.create(volcano.JOBS, body, namespace)
+
+    print(f"run job {ask(kubeconfig, master, question)['metadata']['name']} successfully")
+
+
+@app.command("list", epilog="Example: vcctl job list --all-namespaces")
+def list_(
+    namespace: Namespace = "default",
+    queue: Annotated[str, typer.Option("-q", "--queue", help="Only those of this queue.", show_default=False)] = "",
+    scheduler: Annotated[str, typer.Option("-S", "--scheduler", help="Only this scheduler's.", show_default=False)] = "",
+    all_namespaces: AllNamespaces = False,
+    selector: Annotated[str, typer.Option("--selector", help="Only names with this in them.", show_default=False)] = "",
+    output: OutputOption = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    master: Master = "",
+) -> None:
+    """List Jobs."""
+
+    async def question(kube: Cluster) -> Json:
+        return await kube.list(volcano.JOBS, "" if all_namespaces else namespace)
+
+    found = ask(kubeconfig, master, question)
+    items = [job for job in found["items"] if _is_meant(job, queue, scheduler, selector)]
+    if not show({**found, "items": items}, output):
+        print(tables.jobs(items, namespaces=all_namespaces or output is Output.WIDE))
+
+
+@app.command("view", epilog="Example: vcctl job view -N train")
+def view(
+    name: Name = "", namespace: Namespace = "default", output: OutputOption = Output.TEXT, kubeconfig: Kubeconfig = None,
+    master: Master = "",
+) -> None:  # fmt: skip
+    """Describe a Job and what happened to it."""
+    _named(name, "view")
+
+    async def question(kube: Cluster) -> tuple[Json, list[Json]]:
+        job = await kube.get(volcano.JOBS, name, namespace)
+        events = await kube.list(volcano.EVENTS, namespace, field_selector=f"involvedObject.uid={job['metadata']['uid']}")
+        return job, list(events["items"])
+
+    job, events = ask(kubeconfig, master, question)
+    if not show(job, output):
+        print(tables.description(job, events, time.time()))
+
+
+@app.command("suspend", epilog="Example: vcctl job suspend -N train")
+def suspend(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
+    """Abort a Job; it can be resumed."""
+    _command(name, namespace, kubeconfig, master, "suspend", ABORT)
+
+
+@app.command("resume", epilog="Example: vcctl job resume -N train")
+def resume(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
+    """Start an aborted Job again."""
+    _command(name, namespace, kubeconfig, master, "resume", RESUME)
+
+
+@app.command("delete", epilog="Example: vcctl job delete -N train")
+def delete(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
+    """Delete a Job and its pods."""
+    _named(name, "delete")
+
+    async def question(kube: Cluster) -> Json:
+        return await kube.delete(volcano.JOBS, name, namespace)
+
+    ask(kubeconfig, master, question)
+    print(f"delete job {name} successfully")
+
+
+def _command(name: str, namespace: str, kubeconfig: Path | None, master: str, verb: str, action: str) -> None:
+    _named(name, verb)
+
+    async def question(kube: Cluster) -> None:
+        job = await kube.get(volcano.JOBS, name, namespace)
+        await give_command(kube, job, JOB_API, JOB_KIND, action, namespace)
+
+    ask(kubeconfig, master, question)
+
+
+def _named(name: str, verb: str) -> None:
+    if not name:
+        raise BadInput(f"job name is mandatory to {verb} a particular job")
+
+
+def _is_meant(job: Json, queue: str, scheduler: str, part: str) -> bool:
+    spec = job.get("spec") or {}
+    return (queue in ("", spec.get("queue")) and scheduler in ("", spec.get("schedulerName"))
+            and part in job["metadata"]["name"])  # fmt: skip
+
+
+def _of_file(path: Path) -> Json:
+    try:
+        found = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict) or found.get("kind") != JOB_KIND or not (found.get("metadata") or {}).get("name"):
+        raise BadInput(f"{path}: it holds no Job with a name")
+    return found

@@ -1,0 +1,83 @@
+"""What the commands on Jobs, queues and pods have in common: one question to an API server, Commands, and output for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+import yaml
+
+from pumice.adapters.kube import KubeClient
+from pumice.cli.daemon import find_access
+from pumice.model.errors import BadInput
+from pumice.ports.cluster import ApiError, Cluster, Json
+from pumice.wire import volcano
+
+T = TypeVar("T")
+
+Kubeconfig = Annotated[Path | None, typer.Option("-k", "--kubeconfig", envvar="KUBECONFIG", help="Kubeconfig file.")]
+Master = Annotated[str, typer.Option("-s", "--master", help="Address of the API server, instead of the kubeconfig's.")]
+Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace.")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", help="In every namespace.")]
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="json and yaml are for programs.")]
+
+
+def ask(kubeconfig: Path | None, master: str, question: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Put a question to the API server. Its refusal is one line."""
+    access = find_access(kubeconfig)
+    if master:
+        access = replace(access, server=master if "://" in master else f"https://{master}")
+
+    async def run() -> T:
+        async with KubeClient(access, user_agent="vcctl") as kube:
+            try:
+                return await question(kube)
+            except ApiError as error:
+                raise BadInput(error.message) from error
+
+    return asyncio.run(run())
+
+
+async def give_command(kube: Cluster, target: Json, api: str, kind: str, action: str, namespace: str) -> None:
+    """Ask the controller for something on a Job or queue (spec volcano-core 19)."""
+    meta = target["metadata"]
+    reference = {"apiVersion": api, "kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True,
+                 "blockOwnerDeletion": True}  # fmt: skip
+    body = {"apiVersion": volcano.BUS_API, "kind": "Command", "action": action, "target": reference,
+            "metadata": {"generateName": f"{meta['name']}-{action.lower()}-", "ownerReferences": [reference]}}  # fmt: skip
+    await kube.create(volcano.COMMANDS, body, namespace)
+
+
+def show(found: Mapping[str, Any], output: Output) -> bool:
+    """Print it for a program, where that is asked for."""
+    if output is Output.JSON:
+        print(json.dumps(found, indent=2))
+    elif output is Output.YAML:
+        print(yaml.safe_dump(dict(found), sort_keys=False), end="")
+    return output in (Output.JSON, Output.YAML)
+
+
+def quantities(text: str) -> dict[str, str]:
+    """``cpu=1000m,memory=100Mi``. Raises BadInput."""
+    found = {}
+    for pair in filter(None, text.split(",")):
+        name, equals, value = pair.partition("=")
+        if not equals or not name or not value:
+            raise BadInput(f"{pair!r} is no resource; write for example cpu=1000m,memory=100Mi")
+        found[name.strip()] = value.strip()
+    return found
