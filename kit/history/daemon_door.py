@@ -77,8 +77,9 @@ class DaemonDoor(Door):
 
     async def _kill(self) -> None:
         self.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.task
+        found = (await asyncio.gather(self.task, return_exceptions=True))[0]
+        if isinstance(found, Exception):
+            self.checker.complain("crash", f"the scheduler ended by {type(found).__name__}: {found}")
         for task in list(self.scheduler.binder._running):  # a process that is killed sends nothing any more
             task.cancel()
         await asyncio.sleep(0)

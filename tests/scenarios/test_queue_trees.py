@@ -128,6 +128,12 @@ def test_pods_run_in_the_lowest_queues_only_and_the_others_are_told() -> None:
     assert cluster(*departments(), gpus("x0", "x"), conf=capacity(tree=False)).node_of("x0") == "n1"
 
 
+def test_pods_in_a_queue_that_has_queues_below_it_leave_those_their_turns() -> None:
+    each = {at: [gpus(f"{at}{i}", at) for i in range(3)] for at in "xab"}
+    world = cluster(*departments(), *each["x"], *each["a"], *each["b"])
+    assert running(world) == {"x": 0, "a": 3, "b": 3}
+
+
 def test_a_job_is_started_only_within_what_every_queue_above_may_have() -> None:
     world = cluster(
         *departments(capability={GPU: "3"}), group("a", minimum=2, queue="a", resources={GPU: "2"}),
