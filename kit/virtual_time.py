@@ -87,10 +87,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """A ports.clock.Clock on the running virtual loop."""
+    """A ports.clock.Clock on the running virtual loop. ``offset``: by how much the time of day was set."""
+
+    offset = 0.0
 
     def now(self) -> float:
-        return EPOCH + asyncio.get_running_loop().time()
+        return EPOCH + self.offset + asyncio.get_running_loop().time()
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()

@@ -8,13 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from pumice.cli import bench
 from pumice.cli.main import main
+from pumice.model.errors import BadInput
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tree(tmp_path: Path) -> Path:
     """A checkout with two benchmarks that leave a line in a file, one of them discontented with itself, and a helper."""
     folder = tmp_path / "benchmarks"
     folder.mkdir()
@@ -37,7 +39,6 @@ if __name__ == "__main__":
     (folder / "bs2_second_thing.py").write_text(body.format(title="The second", log=log, code=0))
     (folder / "bs1_first.py").write_text(body.format(title="The first", log=log, code=1))
     (folder / "alone.py").write_text(body.format(title="By name", log=log, code=0).replace("--save", "--keep"))
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -49,9 +50,9 @@ def test_each_module_with_a_main_is_one_with_its_name_title_and_minutes(tree: Pa
 
 
 def test_all_goes_on_when_one_falls_short_and_the_exit_code_tells(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "all", "--quick"])
-    assert ended.value.code == 1
+    with pytest.raises(typer.Exit) as ended:
+        bench.run(tree, "all", quick=True)
+    assert ended.value.exit_code == 1
     assert (tree / "log").read_text() == "The first --quick\nThe second --quick\n"
     said = capfd.readouterr().err
     assert "# 1/2 first: The first" in said
@@ -63,41 +64,42 @@ def test_all_goes_on_when_one_falls_short_and_the_exit_code_tells(tree: Path, ca
 def test_a_figure_that_misses_its_goal_is_told_apart_from_a_wrong_result(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first = tree / "benchmarks" / "bs1_first.py"
     first.write_text(first.read_text().replace("return 1", f"return {bench.SHORT}"))
-    main_ends_with(1, ["bench", "all"])
+    with pytest.raises(typer.Exit):
+        bench.run(tree, "all")
     said = capfd.readouterr().err
     assert "# 1/2 first: short of a goal after" in said
     assert "# 2/2 second-thing: The second (about 3 min)" in said
-    main_ends_with(0, ["bench", "all", "--quick"])
+    bench.run(tree, "all", quick=True)
     assert "# 1/2 first: short of a goal after" in capfd.readouterr().err
 
 
 def test_one_that_does_not_come_to_its_end_is_ended_and_the_others_still_run(
-    tree: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tree: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first = tree / "benchmarks" / "bs1_first.py"
     first.write_text(first.read_text().replace("    return 1", "    import threading\n    threading.Event().wait()")
                      .replace("MINUTES = 3", "MINUTES = 0"))  # fmt: skip
-    monkeypatch.setattr(bench, "LEAST_LIMIT", 0.02)
-    main_ends_with(1, ["bench", "all"])
+    with pytest.raises(typer.Exit):
+        bench.run(tree, "all", least_limit=0.02)
     said = capfd.readouterr().err
     assert "# 1/2 first: ended after 0.02 min" in said
     assert (tree / "log").read_text().endswith("The second\n")
 
 
-def test_a_short_run_is_not_kept_in_place_of_a_whole_one(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    main_ends_with(2, ["bench", "all", "--quick", "--save"])
-    assert capfd.readouterr().err.startswith("pumice: --quick and --save:")
+def test_a_short_run_is_not_kept_in_place_of_a_whole_one(tree: Path) -> None:
+    with pytest.raises(BadInput, match=r"^--quick and --save:"):
+        bench.run(tree, "all", quick=True, save=True)
     assert not (tree / "log").exists()
 
 
 def test_further_flags_go_to_the_benchmark_that_is_named(tree: Path) -> None:
-    main_ends_with(0, ["bench", "alone", "--nodes", "7", "--save"])
+    bench.run(tree, "alone", ["--nodes", "7"], save=True)
     assert (tree / "log").read_text() == "By name --nodes 7\n"  # it does not know --save
 
 
-def test_a_wrong_name_is_answered_with_the_nearest(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    main_ends_with(2, ["bench", "frist"])
-    assert capfd.readouterr().err.strip() == "pumice: there is no benchmark 'frist'; did you mean first?"
+def test_a_wrong_name_is_answered_with_the_nearest(tree: Path) -> None:
+    with pytest.raises(BadInput, match=r"^there is no benchmark 'frist'; did you mean first\?$"):
+        bench.run(tree, "frist")
 
 
 def test_the_benchmarks_of_the_scheduler_are_there() -> None:
@@ -114,13 +116,14 @@ def test_the_null_binder_and_the_proxy_are_programs() -> None:
         assert ended.returncode == 0, ended.stderr
 
 
-def main_ends_with(code: int, arguments: list[str]) -> None:
-    try:
-        main(arguments)
-        ended: object = 0
-    except SystemExit as end:
-        ended = end.code or 0
-    assert ended == code
+def test_the_command_lists_those_of_this_checkout_and_hands_further_flags_on(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--list"])
+    assert "decide" in capfd.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "all", "--nodes", "7"])
+    assert ended.value.code == 2
+    assert capfd.readouterr().err.startswith("pumice: --nodes: flags of a single benchmark need its name")
 
 
 @pytest.mark.parametrize("module", [one.module for one in bench.find_benchmarks(bench.ROOT).values()])

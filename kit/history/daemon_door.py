@@ -29,22 +29,13 @@ SLOW = 200.0
 """Seconds for which a pod whose Binding failed may wait for another try."""
 
 
-class SteppingClock(VirtualClock):
-    """Its wall clock can be set."""
-
-    offset = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.offset
-
-
 class DaemonDoor(Door):
     name = DAEMON
     pauses = (0.5, 3.0, 3.0, 15.0)
 
     def __init__(self, conf: str, dice: Random) -> None:
         super().__init__(conf, dice)
-        self.clock = SteppingClock()
+        self.clock = VirtualClock()
         self.api = FailingApi(self.store, self.clock, Random(dice.random()))
         self.api.bindings, self.api.failed, self.api.deleted = self._decided, self._failed, self.checker.deleted
         self.calm_from = self.arrived = self.changed = 0.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 
-from pumice.families.nvidia_vgpu import NvidiaVgpu, fit
+from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Fit
 from pumice.families.settings import Settings
 from pumice.model.refusal import Misfit
@@ -147,12 +147,11 @@ def test_the_order_of_the_containers_decides_nothing(policy: str) -> None:
         assert isinstance(ledger.try_pod(pod_of("p", *(limits(1, m) for m in slots)), "n"), Fit), slots
 
 
-def test_a_refusal_is_final_only_when_every_way_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_final_only_when_every_way_was_tried() -> None:
     parts: list[Any] = [limits(1, memory) for memory in (10000, 7000, 5000, 5000, 5000)]
     finals = {}
     for steps in (1, 200):
-        monkeypatch.setattr(fit, "STEPS", steps)
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True)))
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True), search_steps=steps))
         ledger.add_node(vgpu_node("n", card("GPU-a"), card("GPU-b")))
         outcome = ledger.try_pod(pod_of("p", *parts), "n")
         assert isinstance(outcome, Misfit)

@@ -6,7 +6,7 @@ import pytest
 from kit.engine_world import conf
 from kit.objects import group, node, pod, queue
 from kit.scheduler_daemon import create, daemon
-from kit.virtual_time import EPOCH, VirtualClock, run_virtually
+from kit.virtual_time import EPOCH, run_virtually
 
 from pumice.engine.engine import Engine
 from pumice.ports.cluster import ApiError
@@ -19,18 +19,8 @@ HOUR = 3600.0
 STEPS = [-HOUR, HOUR]
 
 
-class Wall:
-    """The time of day of every VirtualClock, to be set."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.offset = 0.0
-        monkeypatch.setattr(VirtualClock, "now", lambda clock: EPOCH + clock.monotonic() + self.offset)
-
-
 @pytest.mark.parametrize("step", STEPS)
-def test_a_refused_binding_is_repeated_in_a_moment_though_the_clock_is_set(step: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    wall = Wall(monkeypatch)
-
+def test_a_refused_binding_is_repeated_in_a_moment_though_the_clock_is_set(step: float) -> None:
     async def story() -> None:
         async with daemon(node("n1", cards=1)) as running:
             tries: list[float] = []
@@ -44,7 +34,7 @@ def test_a_refused_binding_is_repeated_in_a_moment_though_the_clock_is_set(step:
             running.cluster.fault = fault
             await create(running.cluster, pod("a", mib=8000))
             await running.clock.sleep(0.05)
-            wall.offset = step
+            running.clock.offset = step
             await running.bind_all("a")
             assert tries[-1] - tries[0] == pytest.approx(0.1 + 0.2 + 0.4 + 0.8 + 1.6, rel=0.3)
 
@@ -52,14 +42,12 @@ def test_a_refused_binding_is_repeated_in_a_moment_though_the_clock_is_set(step:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_an_owned_pod_waits_a_second_for_its_group_though_the_clock_is_set(step: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    wall = Wall(monkeypatch)
-
+def test_an_owned_pod_waits_a_second_for_its_group_though_the_clock_is_set(step: float) -> None:
     async def story() -> None:
         async with daemon(node("n1")) as running:
             await create(running.cluster, pod("a", cpu="1", owner="job"))
             await running.clock.sleep(0.2)
-            wall.offset = step
+            running.clock.offset = step
             await running.clock.sleep(0.2)
             assert not await running.bound("a")
             await running.clock.sleep(1)
@@ -69,17 +57,13 @@ def test_an_owned_pod_waits_a_second_for_its_group_though_the_clock_is_set(step:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_who_waits_for_its_queue_is_looked_at_again_within_a_minute_though_the_clock_is_set(
-    step: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wall = Wall(monkeypatch)
-
+def test_who_waits_for_its_queue_is_looked_at_again_within_a_minute_though_the_clock_is_set(step: float) -> None:
     async def story() -> None:
         async with daemon(node("n1", cpu="8")) as running:
             engine = running.scheduler.engine
             await create(running.cluster, pod("a", cpu="1", queue="nobody's"))
             await running.clock.sleep(1)
-            wall.offset = step
+            running.clock.offset = step
             wake = engine.next_wake()
             assert wake is None or wake - running.clock.monotonic() <= 60
 

@@ -88,9 +88,15 @@ def main(
     or fails; a table at the end says which, and the exit code is 1. A quick run shows the figures that miss their goals and
     fails only where a result is wrong.
     """
-    if not (ROOT / "benchmarks" / "report.py").exists():
+    run(ROOT, name, context.args, list_=list_, quick=quick, save=save)
+
+
+def run(root: Path, name: str = "", further: Sequence[str] = (), *, list_: bool = False, quick: bool = False, save: bool = False,
+        least_limit: float = LEAST_LIMIT) -> None:  # fmt: skip
+    """The command in the checkout ``root``. Raises BadInput, and typer.Exit where one fell short."""
+    if not (root / "benchmarks" / "report.py").exists():
         raise BadInput("the benchmarks are part of the source tree, not of the installed package: run this in a checkout")
-    found = find_benchmarks(ROOT)
+    found = find_benchmarks(root)
     if list_ or not name:
         for one in found.values():
             minutes = f"{one.minutes:g} min" if one.minutes else ""
@@ -99,8 +105,8 @@ def main(
     if name != "all" and name not in found:
         near = difflib.get_close_matches(name, found, 1)
         raise BadInput(f"there is no benchmark {name!r}; " + (f"did you mean {near[0]}?" if near else "see pumice bench --list"))
-    if name == "all" and context.args:
-        raise BadInput(f"{context.args[0]}: flags of a single benchmark need its name in place of all")
+    if name == "all" and further:
+        raise BadInput(f"{further[0]}: flags of a single benchmark need its name in place of all")
     if quick and save:
         raise BadInput("--quick and --save: the figures of a short run would replace those of a whole one; leave one of them out")
     chosen = [one for one in found.values() if one.in_all] if name == "all" else [found[name]]
@@ -109,7 +115,7 @@ def main(
         typer.echo(f"# {len(chosen)} benchmarks; those that say so take {sum(one.minutes for one in chosen):.0f} min", err=True)
     verdicts: list[Verdict] = []
     for number, one in enumerate(chosen, 1):
-        verdicts.append(_run(one, f"{number}/{len(chosen)}", flags, context.args))
+        verdicts.append(_run(root, one, f"{number}/{len(chosen)}", flags, further, least_limit))
         if verdicts[-1].words == INTERRUPTED:
             break
     if name == "all":
@@ -133,15 +139,15 @@ class Verdict:
     seconds: float
 
 
-def _run(one: Benchmark, place: str, flags: Sequence[str], further: Sequence[str]) -> Verdict:
+def _run(root: Path, one: Benchmark, place: str, flags: Sequence[str], further: Sequence[str], least_limit: float) -> Verdict:
     """Run it, and say so before and after on stderr."""
     expected = f" (about {one.minutes:g} min)" if one.minutes and "--quick" not in flags else ""
     typer.echo(f"# {place} {one.name}: {one.title}{expected}", err=True)
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", one.module, *(flag for flag in flags if flag in one.flags), *further], cwd=ROOT
+        [sys.executable, "-m", one.module, *(flag for flag in flags if flag in one.flags), *further], cwd=root
     )
-    limit = max(LEAST_LIMIT, 4 * one.minutes)
+    limit = max(least_limit, 4 * one.minutes)
     try:
         code = process.wait(60 * limit)
         words = {0: GOOD, SHORT: MISSED}.get(code, f"failed, exit code {code}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
@@ -23,9 +24,6 @@ from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.objects import Node, Pod, convert
 
-PATIENCE = 5.0
-"""Seconds for the API server to answer."""
-
 app = typer.Typer(add_completion=False)
 
 
@@ -40,7 +38,22 @@ def status(
     output: Annotated[Output, typer.Option("-o", "--output", help="json: for programs.")] = Output.TEXT,
 ) -> None:
     """Say whether the cluster of a data dir runs, where its parts listen, and who is on which card."""
-    data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
+    tell(DataDir((data_dir or default_data_dir()).expanduser().absolute()), output)
+
+
+Look = Callable[[DataDir, float], Coroutine[Any, Any, tuple[list[Json], list[Json]]]]
+
+
+async def look(data: DataDir, patience: float) -> tuple[list[Json], list[Json]]:
+    """Nodes and pods of a cluster that runs. Raises ApiError, OSError, or TimeoutError after ``patience`` seconds."""
+    async with asyncio.timeout(patience), KubeClient.from_kubeconfig(data.kubeconfig) as kube:
+        nodes = await kube.list(Resource("", "v1", "nodes", namespaced=False))
+        pods = await kube.list(Resource("", "v1", "pods"))
+        return nodes["items"], pods["items"]
+
+
+def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 5.0) -> None:
+    """Print it. Raises SystemExit where no cluster runs or answers."""
     if not data.running():
         told = f"no cluster runs in {data.root}; start one: pumice up"
         print(json.dumps({"running": False}) if output is Output.JSON else told)
@@ -50,15 +63,15 @@ def status(
         print(json.dumps({"running": True, "ready": False}) if output is Output.JSON else f"a cluster is starting in {data.root}")
         raise SystemExit(1)
     try:
-        nodes, pods = asyncio.run(_look(data))
+        nodes, pods = asyncio.run(look(data, patience))
     except (ApiError, OSError, TimeoutError) as error:
-        why = str(error) or f"nothing came within {PATIENCE:.0f} s"
+        why = str(error) or f"nothing came within {patience:.0f} s"
         told = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
         print(json.dumps({"running": True, **facts, "error": why}) if output is Output.JSON else told)
         raise SystemExit(1) from error
     known = [convert(Pod, pod) for pod in pods]
     rows = card_rows([convert(Node, node) for node in nodes], known)
-    problem = scheduler_problem(facts)
+    problem = scheduler_problem(facts, patience)
     if problem:
         facts["scheduler_problem"] = problem
     if output is Output.JSON:
@@ -77,19 +90,12 @@ def _pod_row(pod: Pod) -> dict[str, str | None]:
             "phase": pod.status.phase}  # fmt: skip
 
 
-async def _look(data: DataDir) -> tuple[list[Json], list[Json]]:
-    async with asyncio.timeout(PATIENCE), KubeClient.from_kubeconfig(data.kubeconfig) as kube:
-        nodes = await kube.list(Resource("", "v1", "nodes", namespaced=False))
-        pods = await kube.list(Resource("", "v1", "pods"))
-        return nodes["items"], pods["items"]
-
-
-def scheduler_problem(facts: dict[str, Any]) -> str:
+def scheduler_problem(facts: dict[str, Any], patience: float = 5.0) -> str:
     """What the scheduler says of itself that people should know: why it is not ready, or that its configuration is refused."""
     if "scheduler" not in facts:
         return ""
     try:
-        with urlopen(f"http://{facts['scheduler']}/readyz", timeout=PATIENCE) as answer:
+        with urlopen(f"http://{facts['scheduler']}/readyz", timeout=patience) as answer:
             lines = answer.read().decode("utf-8", "replace").splitlines()
         return "; ".join(lines[1:])
     except HTTPError as refusal:

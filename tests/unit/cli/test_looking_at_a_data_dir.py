@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -44,8 +45,16 @@ def test_nobody_is_ended_for_a_pid_that_a_killed_cluster_left_behind(data: DataD
     assert ended == []
 
 
-def test_a_cluster_that_does_not_answer_is_told_after_a_moment(data: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "PATIENCE", 0.1)
+def told(capsys: pytest.CaptureFixture[str], data: DataDir, output: status.Output, **world: Any) -> tuple[int, str]:
+    """Exit code and text, as ``look``, of a world that is given."""
+    try:
+        status.tell(data, output, **world)
+    except SystemExit as end:
+        return int(end.code or 0), capsys.readouterr().out
+    return 0, capsys.readouterr().out
+
+
+def test_a_cluster_that_does_not_answer_is_told_after_a_moment(data: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as silent, data.hold():
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -55,27 +64,26 @@ def test_a_cluster_that_does_not_answer_is_told_after_a_moment(data: DataDir, mo
             "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
         }))  # fmt: skip
-        code, told = look(data)
-        assert (code, told) == (1, "the cluster (pid 4711) runs, but its API server does not answer: nothing came within 0 s\n")
-        code, told = look(data, "-o", "json")
-        assert (code, json.loads(told)["error"]) == (1, "nothing came within 0 s")
+        code, text = told(capsys, data, status.Output.TEXT, patience=0.1)
+        assert (code, text) == (1, "the cluster (pid 4711) runs, but its API server does not answer: nothing came within 0 s\n")
+        code, text = told(capsys, data, status.Output.JSON, patience=0.1)
+        assert (code, json.loads(text)["error"]) == (1, "nothing came within 0 s")
 
 
-def test_programs_are_told_the_cards_and_the_pods(data: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_told_the_cards_and_the_pods(data: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     register = "GPU-a,10,16384,100,NVIDIA-Tesla T4,0,true,0,hami-core:"
     node = {"metadata": {"name": "n1", "annotations": {names.NODE_VGPU_REGISTER: register}}}
     pod = {"metadata": {"name": "p", "namespace": "a", "annotations": {names.VGPU_IDS: "GPU-a,NVIDIA,3000,50:"}},
            "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}  # fmt: skip
 
-    async def answer(data: DataDir) -> tuple[list[object], list[object]]:
+    async def answer(data: DataDir, patience: float) -> tuple[list[object], list[object]]:
         return [node], [pod]
 
-    monkeypatch.setattr(status, "_look", answer)
     with data.hold():
         data.write_facts({**FACTS, "pid": 4711})
-        told = look(data, "-o", "json")[1]
-        assert look(data)[1].count("a/p (3000 MiB, 50 %)") == 1  # in a pipe, in one line
-    found = json.loads(told)
+        found = json.loads(told(capsys, data, status.Output.JSON, look=answer)[1])
+        text = told(capsys, data, status.Output.TEXT, look=answer)[1]
+        assert text.count("a/p (3000 MiB, 50 %)") == 1  # in a pipe, in one line
     assert found["pods"] == [{"namespace": "a", "name": "p", "node": "n1", "phase": "Running"}]
     (card,) = found["cards"]
     assert (card["node"], card["uuid"], card["memory"], card["cores"]) == ("n1", "GPU-a", 3000, 50)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pumice.adapters.kube.watch import list_and_watch
+from pumice.adapters.kube.watch import WatchLimits, list_and_watch
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
 
@@ -29,6 +29,7 @@ class Verbs(ABC):
 
     clock: Clock
     dice: random.Random
+    watch_limits = WatchLimits()
 
     @abstractmethod
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None,
@@ -91,4 +92,5 @@ class Verbs(ABC):
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         path = resource.path(namespace)
         wanted = {k: v for k, v in selectors.items() if v}
-        return list_and_watch(self, path, wanted, clock=self.clock, dice=self.dice, kind=kind)
+        return list_and_watch(self, path, wanted, clock=self.clock, dice=self.dice, kind=kind,
+                              limits=self.watch_limits)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
@@ -27,10 +28,18 @@ PAGE = 1000  # objects per list request
 TURN = 100  # objects told before others on the loop, the next page among them, get a turn
 GONE_AT_LEAST = 5000
 WATCH_SECONDS = 290  # the server ends a watch after this long; we resume
-IDLE_SECONDS = 75.0  # bookmarks come about once a minute: a longer silence is a half-open connection
 SHORT_WATCH_SECONDS = 1.0
-LONGEST_LINE = 64 * 2**20  # bytes; etcd takes objects of 1.5 MB
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """When a watch is given up and opened again."""
+
+    idle: float = 75.0
+    """Seconds; bookmarks come about once a minute: a longer silence is a half-open connection."""
+    longest_line: int = 64 * 2**20
+    """Bytes; etcd takes objects of 1.5 MB."""
 
 
 class Transport(Protocol):
@@ -44,8 +53,8 @@ class _Expired(Exception):
     """The server forgot our resource version: list again."""
 
 
-async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, str], *, clock: Clock,
-                         dice: random.Random, kind: type[Any] | None = None) -> AsyncIterator[WatchEvent]:
+async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, str], *, clock: Clock, dice: random.Random,
+                         kind: type[Any] | None = None, limits: WatchLimits | None = None) -> AsyncIterator[WatchEvent]:
     """Events of one kind, for ever. Ends only by cancellation, by 404 (the kind is not installed, or not any more: what was
     told comes as DELETED first), or by 401, 403 and 405 before the first list was complete; later these are waited out, for
     whoever began again from nothing would never hear of what vanished meanwhile.
@@ -54,59 +63,33 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
     A name has one bearer at a time: where another object was made under the name of one that vanished, the old one's DELETED
     comes before the new one's ADDED, and what is said of the old one afterwards is not passed on.
     """
-    form = form_of(kind)
-    known: dict[str, str] = {}
-    """Of every object that was told: by namespace and name its uid and version, in one string because there are so many."""
-    failures = gone = 0
+    form, limits, told = form_of(kind), limits or WatchLimits(), _Told()
+    failures = 0
     version = ""
     synced = False
     while True:
         try:
             if not version:
-                fresh: set[str] = set()
                 listed = ""
+                told.begin()
                 async with aclosing(_pages(client, path, selectors, form)) as pages:
                     async for page in pages:
-                        for number, (meta, raw, obj) in enumerate(page.entries):
-                            key, told = _name(meta), _told(meta)
-                            before = known.get(key)
-                            fresh.add(key)
-                            if before is not None and _uid(before) != meta.uid:
-                                yield _gone(key, before)
-                                before = None
-                            if before != told:
-                                known[key] = told
-                                yield WatchEvent("ADDED" if before is None else "MODIFIED", raw, obj)
+                        for number, entry in enumerate(page.entries):
+                            for event in told.listed(*entry):
+                                yield event
                             if number % TURN == TURN - 1:
                                 await asyncio.sleep(0)
                         listed = page.version
-                for key in [key for key in known if key not in fresh]:
-                    yield _gone(key, known.pop(key))
-                del fresh
+                for event in told.not_listed():
+                    yield event
                 version, synced = listed, True  # only now: a list that broke off is begun again
                 yield WatchEvent("SYNCED", b"")
             began = clock.monotonic()
-            async for type_, meta, raw, obj in _watch(client, path, selectors, version, dice, form):
+            async for line in _watch(client, path, selectors, version, dice, form, limits):
                 failures = 0
-                version = meta.resource_version or version
-                if type_ in ("ADDED", "MODIFIED", "DELETED"):
-                    key = _name(meta)
-                    before = known.get(key)
-                    another = before is not None and _uid(before) != meta.uid
-                    if type_ == "DELETED":
-                        if another:
-                            continue
-                        known.pop(key, None)
-                        gone += 1
-                        if gone > GONE_AT_LEAST + len(known) // 2:
-                            known, gone = dict(known), 0  # a dict keeps the places of what was deleted, and doubles
-                    else:
-                        if before is not None and another:
-                            yield _gone(key, before)
-                        known[key] = _told(meta)
-                    yield WatchEvent(type_, raw, obj)  # type: ignore[arg-type]
-                elif type_ == "BOOKMARK":
-                    yield WatchEvent("BOOKMARK", raw, obj)
+                version = line[1].resource_version or version
+                for event in told.watched(*line):
+                    yield event
             if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # do not flood a server that ends watches at once
                 await clock.sleep(BACKOFF_FIRST * (1 + dice.random()))
         except _Expired:
@@ -117,8 +100,8 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 await clock.sleep(_backoff(failures, dice))
         except ApiError as error:
             if error.code == 404:
-                for key in list(known):
-                    yield _gone(key, known.pop(key))
+                for event in told.all_gone():
+                    yield event
             if error.code == 404 or (error.code in (401, 403, 405) and not synced):
                 raise
             failures += 1
@@ -126,6 +109,62 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
             rarely = logging.DEBUG if failures & (failures - 1) else logging.WARNING  # an hour's outage is 11 lines, not 1,000
             log.log(rarely, "watch interrupted path=%s times=%d cause=%s retry_in=%.2fs", path, failures, error, wait)
             await clock.sleep(wait)
+
+
+class _Told:
+    """What the consumer was told of, and which events follow from what a server says."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        """By namespace and name the uid and version, in one string because there are so many."""
+        self._fresh: set[str] = set()
+        self._deleted = 0
+
+    def begin(self) -> None:
+        """A list begins."""
+        self._fresh = set()
+
+    def listed(self, meta: Any, raw: bytes, obj: Any) -> Iterator[WatchEvent]:
+        key, told = _name(meta), _moment(meta)
+        before = self._known.get(key)
+        self._fresh.add(key)
+        if before is not None and _uid(before) != meta.uid:
+            yield _gone(key, before)
+            before = None
+        if before != told:
+            self._known[key] = told
+            yield WatchEvent("ADDED" if before is None else "MODIFIED", raw, obj)
+
+    def not_listed(self) -> Iterator[WatchEvent]:
+        """The list is complete: whoever was not in it is gone."""
+        for key in [key for key in self._known if key not in self._fresh]:
+            yield _gone(key, self._known.pop(key))
+        self._fresh = set()
+
+    def all_gone(self) -> Iterator[WatchEvent]:
+        for key in list(self._known):
+            yield _gone(key, self._known.pop(key))
+
+    def watched(self, type_: str, meta: Any, raw: bytes, obj: Any) -> Iterator[WatchEvent]:
+        """One line of a watch."""
+        if type_ in ("ADDED", "MODIFIED", "DELETED"):
+            key = _name(meta)
+            before = self._known.get(key)
+            another = before is not None and _uid(before) != meta.uid
+            if type_ == "DELETED":
+                if another:
+                    return
+                self._known.pop(key, None)
+                self._deleted += 1
+                if self._deleted > GONE_AT_LEAST + len(self._known) // 2:
+                    self._known, self._deleted = dict(self._known), 0  # a dict keeps the places of what was deleted, and doubles
+            else:
+                if before is not None and another:
+                    yield _gone(key, before)
+                self._known[key] = _moment(meta)
+            yield WatchEvent(type_, raw, obj)  # type: ignore[arg-type]
+        elif type_ == "BOOKMARK":
+            yield WatchEvent("BOOKMARK", raw, obj)
 
 
 def _backoff(failures: int, dice: random.Random) -> float:
@@ -141,7 +180,7 @@ def _name(meta: Any) -> str:
     return f"{meta.namespace}/{meta.name}"
 
 
-def _told(meta: Any) -> str:
+def _moment(meta: Any) -> str:
     return f"{meta.uid}/{meta.resource_version}"
 
 
@@ -174,12 +213,12 @@ async def _pages(client: Transport, path: str, selectors: Mapping[str, str], for
 
 
 async def _watch(client: Transport, path: str, selectors: Mapping[str, str], version: str, dice: random.Random,
-                 form: Form) -> AsyncIterator[tuple[str, Any, bytes, Any]]:
+                 form: Form, limits: WatchLimits) -> AsyncIterator[tuple[str, Any, bytes, Any]]:
     """(type, metadata, raw bytes, object) of the lines of one watch request until the server ends it."""
     params = {**selectors, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
               "timeoutSeconds": str(WATCH_SECONDS + dice.randrange(WATCH_SECONDS))}
     try:
-        answer = await client.stream(path, params, idle=IDLE_SECONDS)
+        answer = await client.stream(path, params, idle=limits.idle)
     except ApiError as error:
         if error.code == 410:
             raise _Expired from error
@@ -191,7 +230,7 @@ async def _watch(client: Transport, path: str, selectors: Mapping[str, str], ver
             for line in lines:
                 if line:
                     yield _checked(line, path, form)
-            if len(rest) > LONGEST_LINE:
+            if len(rest) > limits.longest_line:
                 raise ApiError(0, "BadAnswer", f"watch of {path}: a line does not end")
     except TimeoutError:
         log.info("watch was silent, resuming path=%s", path)

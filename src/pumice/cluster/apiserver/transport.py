@@ -13,10 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
-from pumice.cluster.apiserver import patience
 from pumice.cluster.apiserver.errors import ApiFailure, unauthorized
 from pumice.cluster.apiserver.http_types import Request, Response, User, failure, slices
-from pumice.cluster.apiserver.patience import PatientServer
+from pumice.cluster.apiserver.patience import Patience, PatientServer
 from pumice.cluster.apiserver.server import ApiServer
 from pumice.cluster.apiserver.tunnel import Tunnels
 
@@ -45,15 +44,17 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     tokens: Mapping[str, User] | None = None,
     kubelet_identity: tuple[Path, Path] | None = None,
+    patience: Patience | None = None,
 ) -> Served:
     """Listens until closed. ``kubelet_identity``: certificate and key for calls to kubelets (logs, exec).
 
     Port 0 takes a free one. Raises OSError when the port is taken."""
     api.tokens.add(tokens or {})
     await api.start()
-    shell = _Shell(api, kubelet_identity)
+    patience = patience or Patience()
+    shell = _Shell(api, kubelet_identity, patience)
     server = PatientServer(
-        shell.serve, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=600
+        shell.serve, patience, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=600
     )
     app_runner = web.ServerRunner(server, shutdown_timeout=1)
     await app_runner.setup()
@@ -71,8 +72,8 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 class _Shell:
-    def __init__(self, api: ApiServer, kubelet_identity: tuple[Path, Path] | None) -> None:
-        self.api, self.tunnels = api, Tunnels(kubelet_identity)
+    def __init__(self, api: ApiServer, kubelet_identity: tuple[Path, Path] | None, patience: Patience) -> None:
+        self.api, self.tunnels, self.patience = api, Tunnels(kubelet_identity), patience
         self._streams: set[asyncio.Task[Any]] = set()  # watches and tunnels, which would otherwise outlive the server
 
     async def close(self) -> None:
@@ -86,7 +87,7 @@ class _Shell:
         user = self.api.tokens.user(_authorization(http))
         if user is None:
             return _plain(failure(unauthorized()))
-        request = await _read(http, user)
+        request = await _read(http, user, self.patience.body)
         if isinstance(request, web.Response):
             return request
         response = await self.api.handle(request)
@@ -98,7 +99,7 @@ class _Shell:
         try:
             if response.tunnel is not None:
                 return await self.tunnels.carry(http, response.tunnel)
-            return await _stream(http, response)
+            return await _stream(http, response, self.patience.stall)
         finally:
             self._streams.discard(task)
 
@@ -118,14 +119,14 @@ def _authorization(http: web.BaseRequest) -> str:
     return ""
 
 
-async def _read(http: web.BaseRequest, user: User) -> Request | web.Response:
+async def _read(http: web.BaseRequest, user: User, seconds: float) -> Request | web.Response:
     body = b""
     if http.body_exists:
         try:
-            async with asyncio.timeout(patience.BODY_SECONDS):
+            async with asyncio.timeout(seconds):
                 body = await http.read()
         except TimeoutError:
-            message = f"the body did not arrive within {patience.BODY_SECONDS:.0f} seconds"
+            message = f"the body did not arrive within {seconds:.0f} seconds"
             return _plain(failure(ApiFailure(408, "Timeout", message)))
         except web.HTTPRequestEntityTooLarge:
             message = f"Request entity too large: limit is {BODY_LIMIT}"
@@ -157,7 +158,7 @@ async def _turns(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _stream(http: web.BaseRequest, response: Response) -> web.StreamResponse:
+async def _stream(http: web.BaseRequest, response: Response, stall: float) -> web.StreamResponse:
     result = web.StreamResponse(status=response.code, headers=_headers(response))
     result.enable_chunked_encoding()
     stream = response.stream if response.parts is None else _turns(response.parts)
@@ -165,7 +166,7 @@ async def _stream(http: web.BaseRequest, response: Response) -> web.StreamRespon
     try:
         await result.prepare(http)
         async for chunk in stream:
-            async with asyncio.timeout(patience.STALL_SECONDS):
+            async with asyncio.timeout(stall):
                 await result.write(chunk)
             await asyncio.sleep(0)  # a turn for everybody else: a client that takes all at once would never pause us
         await result.write_eof()

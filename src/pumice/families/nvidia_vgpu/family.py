@@ -16,6 +16,7 @@ from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.quota import VgpuLateQuota, quota_of
 from pumice.families.nvidia_vgpu.ranking import VgpuRanking
 from pumice.families.nvidia_vgpu.replay import replay_pod
+from pumice.families.nvidia_vgpu.search import STEPS
 from pumice.families.protocol import Ask, Family, Fit, Inventory, Marks, NodeCards, Series, Tunables
 from pumice.families.rules import matching_rules
 from pumice.families.settings import Settings
@@ -40,12 +41,15 @@ class NvidiaVgpu(Family):
         names.VGPU_NODE, names.VGPU_TIME, names.VGPU_IDS, names.DEVICES_TO_ALLOCATE, names.BIND_PHASE, names.BIND_TIME,
     )  # fmt: skip
 
-    def __init__(self, config: DeviceConfig | None = None, settings: Settings | None = None) -> None:
+    def __init__(
+        self, config: DeviceConfig | None = None, settings: Settings | None = None, *, search_steps: int = STEPS
+    ) -> None:
         self.config = (config or DeviceConfig()).nvidia
         self.settings = settings or Settings(vgpu=True)
         s = self.settings
         self.catalogue = Catalogue(self.config, builtin=s.mig_catalogue, anywhere=s.mig_off_group)
         self._asks: dict[Any, Ask] = {}
+        self._steps = search_steps
         self._choose = chooser(self.settings.mig_policy)
         self.ranking = VgpuRanking(self.catalogue, self._choose, self._remembered)
         self.late_quota = VgpuLateQuota(self.config)
@@ -108,18 +112,18 @@ class NvidiaVgpu(Family):
         """``fit`` without the explanation: most refusals are never read."""
         if not cards.inventory.cards:
             return None
-        outcome = fit_node(self.name, ask.detail, cards, self._choose, explain=False)
+        outcome = fit_node(self.name, ask.detail, cards, self._choose, explain=False, steps=self._steps)
         return outcome if isinstance(outcome, Fit) else None
 
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
         want: VgpuAsk = ask.detail
         if not cards.inventory.cards:
             return no_devices(cards.node)
-        outcome = fit_node(self.name, want, cards, self._choose)
+        outcome = fit_node(self.name, want, cards, self._choose, steps=self._steps)
         if isinstance(outcome, Fit):
             return outcome
         draft = outcome if isinstance(outcome, Draft) else None
-        return explain_node(want, cards, draft, hopeless(want, cards, self._choose))
+        return explain_node(want, cards, draft, hopeless(want, cards, self._choose, self._steps))
 
     def quota(self, ask: Ask) -> dict[str, int]:
         return quota_of(ask.detail, self.config)

@@ -21,7 +21,7 @@ Picks = list[tuple[Piece, ...]]
 
 
 def fit_node(
-    family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, *, explain: bool = True
+    family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, *, explain: bool = True, steps: int = STEPS
 ) -> Fit | Draft | None:
     """The choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve, or when nobody
     will ``explain``.
@@ -43,7 +43,7 @@ def fit_node(
             if explain:
                 failure = draft_of(usages, facts, mode, failed=0)
             continue
-        outcome = _place(ask, mode, containers, cards, usages, closed, facts, choose)
+        outcome = _place(ask, mode, containers, cards, usages, closed, facts, choose, steps)
         if not isinstance(outcome, Draft):
             score, picks = outcome
             if mode is Mode.MIG and ask.mode is None:
@@ -55,14 +55,14 @@ def fit_node(
     return failure
 
 
-def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None) -> bool:
+def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, steps: int = STEPS) -> bool:
     """Whether the pod would not fit even if every other pod left the node (D-34): known, not only not found."""
     facts: Facts = node.inventory.config
     rows: Rows = rows_of(ask, node.inventory.cards, facts)
     if rows.hopeless is None:
         empty = [Usage()] * len(node.inventory.cards)
         alone = NodeCards(node.node, node.inventory, empty)
-        outcome = fit_node("", ask, alone, choose)
+        outcome = fit_node("", ask, alone, choose, steps=steps)
         rows.hopeless = outcome is None or (isinstance(outcome, Draft) and outcome.complete)
     return rows.hopeless
 
@@ -79,7 +79,8 @@ def closed_cards(ask: VgpuAsk, node: NodeCards) -> Collection[int]:
 
 
 def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards: Sequence[Card], usages: Sequence[Usage],
-           closed: Collection[int], facts: Facts, choose: MigChooser | None) -> tuple[float, Picks] | Draft:  # fmt: skip
+           closed: Collection[int], facts: Facts, choose: MigChooser | None,
+           steps: int) -> tuple[float, Picks] | Draft:  # fmt: skip
     walk = _Walk(ask, mode, containers, cards, usages, closed, facts, choose if mode is Mode.MIG else None)
     upstreams = range(len(ask.containers))
     failure = walk.go(upstreams)
@@ -94,7 +95,7 @@ def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards:
         return failure  # one container looks at all cards anyway
     order, draft = largest_first(ask, containers), draft_of(usages, facts, mode)
     try:
-        found = Search(ask, containers, order, draft, closed, mode is Mode.MIG, STEPS).run()
+        found = Search(ask, containers, order, draft, closed, mode is Mode.MIG, steps).run()
     except OutOfSteps:
         failure.complete = False
         return failure

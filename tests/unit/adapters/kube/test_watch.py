@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from tests.unit.adapters.kube.scripted_server import collect, page, pod, serving, stream
 
-from pumice.adapters.kube import watch
+from pumice.adapters.kube.watch import WatchLimits
 from pumice.wire.objects import Pod
 
 
@@ -168,8 +168,7 @@ def test_a_watch_that_breaks_off_or_says_nonsense_goes_on_after_the_last_word_th
     asyncio.run(scenario())
 
 
-def test_a_watch_whose_line_does_not_end_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LONGEST_LINE", 50_000)
+def test_a_watch_whose_line_does_not_end_fills_no_memory() -> None:
     watches = 0
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -186,6 +185,7 @@ def test_a_watch_whose_line_does_not_end_fills_no_memory(monkeypatch: pytest.Mon
 
     async def scenario() -> None:
         async with serving(handler) as kube:
+            kube.watch_limits = WatchLimits(longest_line=50_000)
             assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
 
     asyncio.run(scenario())
@@ -243,9 +243,8 @@ def test_a_version_forgotten_by_the_server_is_seen_beside_a_named_kind() -> None
     asyncio.run(scenario())
 
 
-def test_a_watch_that_falls_silent_is_opened_again_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_falls_silent_is_opened_again_where_it_was() -> None:
     """A half-open connection: nothing comes any more, not even the bookmarks, and nobody says why."""
-    monkeypatch.setattr(watch, "IDLE_SECONDS", 0.3)
     asked: list[str] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -258,6 +257,7 @@ def test_a_watch_that_falls_silent_is_opened_again_where_it_was(monkeypatch: pyt
 
     async def scenario() -> None:
         async with serving(handler) as kube:
+            kube.watch_limits = WatchLimits(idle=0.3)
             assert await collect(kube, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("ADDED", "c")]
         assert asked == ["7", "9"]
 

@@ -8,21 +8,22 @@ from typing import Any
 
 import pytest
 
-from pumice.cluster.apiserver import ADMIN, ApiServer, open_storage, patience, serve
+from pumice.cluster.apiserver import ADMIN, ApiServer, open_storage, serve
 from pumice.cluster.apiserver.http_types import SLICE
+from pumice.cluster.apiserver.patience import Patience
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"
 Talk = Callable[[str], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
-def served(work: Callable[[ApiServer, Talk], Awaitable[None]]) -> None:
+def served(work: Callable[[ApiServer, Talk], Awaitable[None]], patience: Patience | None = None) -> None:
     """Runs work on a listening server; its function sends a text on a new connection."""
 
     async def main() -> None:
         storage = open_storage(":memory:")
         api = ApiServer(storage)
-        server = await serve(api, tokens={"secret": ADMIN})
+        server = await serve(api, tokens={"secret": ADMIN}, patience=patience)
         writers: list[asyncio.StreamWriter] = []
 
         async def talk(text: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -65,30 +66,24 @@ async def cut(reader: asyncio.StreamReader) -> bool:
 
 
 @pytest.mark.parametrize("beginning", ["", "GET /api HT", get(PODS)[:-2]])
-def test_a_request_that_does_not_go_on_is_closed(monkeypatch: pytest.MonkeyPatch, beginning: str) -> None:
-    monkeypatch.setattr(patience, "HEADER_SECONDS", 0.2)
-
+def test_a_request_that_does_not_go_on_is_closed(beginning: str) -> None:
     async def work(api: ApiServer, talk: Talk) -> None:
         reader, _ = await talk(beginning)
         assert await cut(reader)
 
-    served(work)
+    served(work, Patience(head=0.2))
 
 
-def test_a_body_that_does_not_arrive_is_a_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "BODY_SECONDS", 0.2)
-
+def test_a_body_that_does_not_arrive_is_a_408() -> None:
     async def work(api: ApiServer, talk: Talk) -> None:
         reader, _ = await talk(get(MAPS).replace("GET", "POST")[:-2] + "Content-Length: 100\r\n\r\n{")
         async with asyncio.timeout(10):
             assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
 
-    served(work)
+    served(work, Patience(body=0.2))
 
 
-def test_a_connection_between_requests_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "HEADER_SECONDS", 0.2)
-
+def test_a_connection_between_requests_stays() -> None:
     async def work(api: ApiServer, talk: Talk) -> None:
         reader, writer = await talk(get("/version"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
@@ -98,19 +93,17 @@ def test_a_connection_between_requests_stays(monkeypatch: pytest.MonkeyPatch) ->
             while b"HTTP/1.1 404 " not in (line := await reader.readline()):
                 assert line
 
-    served(work)
+    served(work, Patience(head=0.2))
 
 
 @pytest.mark.parametrize("path", [f"{MAPS}?watch=1", MAPS])
-def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(patience, "STALL_SECONDS", 0.3)
-
+def test_a_client_that_does_not_read_is_cut(path: str) -> None:
     async def work(api: ApiServer, talk: Talk) -> None:
         fill(api, 1500, 20_000)
         await api.storage.durable()
         reader, writer = await talk(get(path))
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(0.5)
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         received = 0
         async with asyncio.timeout(10):
@@ -121,7 +114,7 @@ def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch, pat
                 pass
         assert received < 1500 * 20_000 / 2
 
-    served(work)
+    served(work, Patience(stall=0.1))
 
 
 def test_a_small_request_waits_for_slices_and_not_for_lists() -> None:

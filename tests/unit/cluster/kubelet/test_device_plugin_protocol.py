@@ -15,7 +15,6 @@ from tests.unit.cluster.kubelet.world import NUMBER
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
-from pumice.cluster.kubelet.devices import grpc_plugin
 from pumice.cluster.kubelet.devices.grpc_plugin import PluginServer
 from pumice.cluster.kubelet.devices.manager import DeviceManager
 from pumice.cluster.kubelet.devices.sockets import ShortPath
@@ -87,11 +86,9 @@ def test_an_answer_reaches_the_books_with_mounts_and_device_nodes(with_kubelet: 
     with_kubelet(work)
 
 
-def test_a_plugin_that_does_not_serve_yet_is_refused_after_the_dial_time(
-        with_kubelet: WithKubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_plugin, "DIAL_SECONDS", 0.3)  # ten seconds in the kubelet
-
+def test_a_plugin_that_does_not_serve_yet_is_refused_after_the_dial_time(with_kubelet: WithKubelet) -> None:
     async def work(kubelet: Kubelet) -> None:
+        kubelet.server.dial_seconds = 0.3
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await register(kubelet.directory, NUMBER, "nobody.sock")
         assert refused.value.details() == "failed to dial device plugin: context deadline exceeded"

@@ -22,7 +22,6 @@ from pumice.ports.clock import Clock
 
 log = logging.getLogger("pumice.kubelet")
 VERSION = "v1beta1"
-DIAL_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
 SOCKET = "kubelet.sock"
 _NO_KEEPALIVE_OF_CHANNELS = (("grpc.use_local_subchannel_pool", 1),)  # a new plugin on an old path is a new channel
@@ -38,9 +37,9 @@ class GrpcPlugin:
         self.closed_by_us = False
         self._closing: asyncio.Task[None] | None = None
 
-    async def connect(self) -> None:
-        """Raises TimeoutError after ten seconds."""
-        async with asyncio.timeout(DIAL_SECONDS):
+    async def connect(self, seconds: float) -> None:
+        """Raises TimeoutError after so long."""
+        async with asyncio.timeout(seconds):
             await self._channel.channel_ready()
 
     async def options(self, seconds: float | None) -> Options:
@@ -89,8 +88,8 @@ def go_status(error: grpc.aio.AioRpcError) -> str:
 class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
     """kubelet.sock of one node. Every socket in the folder is deleted at the start; plugins must register again."""
 
-    def __init__(self, directory: Path, manager: DeviceManager, clock: Clock) -> None:
-        self.directory, self.manager, self.clock = directory, manager, clock
+    def __init__(self, directory: Path, manager: DeviceManager, clock: Clock, dial_seconds: float = 10.0) -> None:
+        self.directory, self.manager, self.clock, self.dial_seconds = directory, manager, clock, dial_seconds
         self._server: grpc.aio.Server | None = None
         self._short: ShortPath | None = None
         self._streams: dict[asyncio.Task[None], GrpcPlugin] = {}
@@ -128,7 +127,7 @@ class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.UNKNOWN, f'the ResourceName "{request.resource_name}" is invalid')
         plugin = GrpcPlugin(self.directory / Path(request.endpoint).name)
         try:
-            await plugin.connect()
+            await plugin.connect(self.dial_seconds)
             options = await plugin.options(context.time_remaining())
         except TimeoutError:
             await plugin.shut()
