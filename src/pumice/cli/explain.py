@@ -1,4 +1,4 @@
-"""``pumice explain``: why a pod waits and what would let it in."""
+"""``pumice explain``: why a pod, a PodGroup or a queue waits, and what would let it in."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from typing import Annotated
 import typer
 
 from pumice.cli.casefile import Source, engine_of, picture
+from pumice.cli.explain_queues import show_group, show_queue
 from pumice.cli.explanation import show
 from pumice.engine.explaining.explain import explain
+from pumice.engine.explaining.groups import explain_group
+from pumice.engine.explaining.queues import queue_view
 from pumice.model.errors import BadInput
 
+KINDS = {
+    "pod": ("pod", "pods", "po"),
+    "podgroup": ("podgroup", "podgroups", "pg"),
+    "queue": ("queue", "queues", "q"),
+}  # fmt: skip
 app = typer.Typer(add_completion=False)
 
 
-@app.command(epilog="Example: pumice explain pod trainer-0 -n research")
+@app.command(epilog="Examples: pumice explain pod trainer-0 -n research;  pumice explain queue research")
 def main(
-    kind: Annotated[str, typer.Argument(metavar="pod", help="What to explain, only pods for now; pod/NAME is both.")],
-    name: Annotated[str, typer.Argument(help="Name of the pod.", show_default=False)] = "",
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")] = "default",
+    kind: Annotated[str, typer.Argument(metavar="pod|podgroup|queue", help="What to explain; pod/NAME is both.")],
+    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)] = "",
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod or PodGroup.")] = "default",
     file: Annotated[Path | None, typer.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
     scheduler_name: Annotated[
@@ -27,13 +35,21 @@ def main(
     ] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
-    """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in."""
+    """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
+    PodGroup lacks; what a queue deserves, uses, borrows and waits for."""
     if not name:
         kind, _, name = kind.partition("/")
-    if kind not in ("pod", "pods", "po") or not name:
-        raise BadInput(f"cannot explain {kind!r}; write: pumice explain pod {name or 'NAME'}")
+    meant = next((found for found, words in KINDS.items() if kind in words), None)
+    if meant is None or not name:
+        raise BadInput(f"cannot explain {kind!r}; write: pumice explain {meant or 'pod'} {name or 'NAME'}")
     if "/" in name:
         namespace, _, name = name.partition("/")
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    if meant == "queue":
+        show_queue(queue_view(engine_of(case), name, case.now), output)
+        return
+    if meant == "podgroup":
+        show_group(explain_group(engine_of(case), namespace, name, case.now), output)
+        return
     pod = case.pod(namespace, name)
     show(explain(engine_of(case), pod, now=case.now), output)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -24,8 +25,13 @@ from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import variables
 from pumice.wire.objects import Node, Pod, convert
-from pumice.wire.volcano import NODES, PODS, QUEUES
+from pumice.wire.volcano import NODES, PODS
 
+if TYPE_CHECKING:
+    from pumice.adapters.kube import KubeClient
+    from pumice.engine.explaining.queues import QueueView
+
+Answer = TypeVar("Answer")
 PATIENCE = 3.0
 """Seconds for a cluster to answer before the page says that it does not."""
 
@@ -61,7 +67,7 @@ def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | Non
                          lambda: [as_json(share) for share in shares(where)]))  # fmt: skip
     if kubeconfig := _cluster(data_dir):
         found.append(Tab("pods", lambda width: _pods_page(kubeconfig, width), lambda: [asdict(row) for row in _rows(kubeconfig)]))
-        found.append(Tab("queues", lambda width: _queues_page(kubeconfig), lambda: _ask(kubeconfig)[2]))
+        found.append(Tab("queues", lambda width: _queues_page(kubeconfig), lambda: _queues_data(kubeconfig)))
     if not found:
         raise BadInput("nothing to watch: no NVIDIA driver, no program of `pumice run`, no cluster of `pumice up`; "
                        "try: pumice run --emulated -- pumice burn --seconds 60")
@@ -160,15 +166,14 @@ def _cluster(data_dir: Path | None) -> Path | None:
     return data.kubeconfig if data.running() and data.kubeconfig.exists() else None
 
 
-def _ask(kubeconfig: Path) -> tuple[list[Json], list[Json], list[Json]]:
+def _ask(kubeconfig: Path, question: Callable[[KubeClient], Awaitable[Answer]]) -> Answer:
     import asyncio  # these two take as long as all the rest, and mostly there is no cluster
 
     from pumice.adapters.kube import KubeClient
 
-    async def ask() -> tuple[list[Json], list[Json], list[Json]]:
+    async def ask() -> Answer:
         async with asyncio.timeout(PATIENCE), KubeClient.from_kubeconfig(kubeconfig) as kube:
-            nodes, pods, queues = await asyncio.gather(kube.list(NODES), kube.list(PODS), kube.list(QUEUES))
-            return nodes["items"], pods["items"], queues["items"]
+            return await question(kube)
 
     try:
         return asyncio.run(ask())
@@ -181,18 +186,30 @@ def _pods_page(kubeconfig: Path, width: int) -> RenderableType:
 
 
 def _rows(kubeconfig: Path) -> list[CardRow]:
-    nodes, pods, _ = _ask(kubeconfig)
+    async def lists(kube: KubeClient) -> tuple[list[Json], list[Json]]:
+        return (await kube.list(NODES))["items"], (await kube.list(PODS))["items"]
+
+    nodes, pods = _ask(kubeconfig, lists)
     return card_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods])
 
 
+def _queues(kubeconfig: Path) -> list[QueueView]:
+    """As an engine under the cluster's configuration sees them."""
+    from pumice.cli.casefile import Source, collect, engine_of
+    from pumice.engine.explaining.queues import queue_views
+
+    case = _ask(kubeconfig, lambda kube: collect(kube, Source().configmap))
+    case.scheduler_names.append("default-scheduler")  # in this machine's own cluster there is no other scheduler
+    return queue_views(engine_of(case), case.now)
+
+
 def _queues_page(kubeconfig: Path) -> RenderableType:
-    table = Table(pad_edge=False, box=None, header_style="bold")
-    for name in ("QUEUE", "STATE", "WEIGHT", "PENDING", "RUNNING", "ALLOCATED"):
-        table.add_column(name)
-    for queue in sorted(_ask(kubeconfig)[2], key=lambda item: str(item["metadata"]["name"])):
-        spec, status = queue.get("spec") or {}, queue.get("status") or {}
-        allocated = status.get("allocated") or {}
-        table.add_row(str(queue["metadata"]["name"]), str(status.get("state", "")), str(spec.get("weight", 1)),
-                      str(status.get("pending", 0)), str(status.get("running", 0)),
-                      ", ".join(f"{name} {amount}" for name, amount in allocated.items()) or "nothing")  # fmt: skip
-    return table
+    from pumice.cli.explain_queues import queues_table
+
+    return queues_table(_queues(kubeconfig))
+
+
+def _queues_data(kubeconfig: Path) -> list[Json]:
+    from pumice.cli.explain_queues import as_json
+
+    return [as_json(view) for view in _queues(kubeconfig)]

@@ -20,6 +20,7 @@ from pumice.engine.plugins.contract import (
     FollowsPlacing,
     Invalid,
     KnowsDue,
+    KnowsShares,
     LeansTasks,
     LimitsQueues,
     NamesVictims,
@@ -86,6 +87,7 @@ class Framework:
         self._due = [plugin.job_due for plugin in self._all(KnowsDue)]
         self._overused = [plugin.overused for plugin in self._all(SaysOverused)]
         self._limits = self._all(LimitsQueues)
+        self.knows_shares = next((plugin for plugin in self.plugins if isinstance(plugin, KnowsShares)), None)
         self._starving = [[plugin.job_starving for plugin in tier] for tier in self._by_tier(SaysStarving)]
         preempt, reclaim = self._by_tier(SparesFromPreempt), self._by_tier(SparesFromReclaim)
         self._preempt = [[plugin.spared_from_preempt for plugin in tier] for tier in preempt]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pumice.engine.engine import Engine
+from pumice.engine.plugins.contract import KnowsShares, Standing
 from pumice.engine.plugins.drf import Drf
-from pumice.engine.plugins.proportion import Proportion
 from pumice.engine.state.jobs import Job, QueueState, Status, Task
-from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector
+from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector, add
 from pumice.metrics.text import Family, Lines, Rendered, counter, each, ending, gauge
 
 _QUEUE_PARTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
@@ -96,7 +96,7 @@ class JobSeries:
 
 def queue_families(engine: Engine) -> Iterator[Family]:
     """Everything about queues."""
-    plugin = next((p for p in engine.framework.plugins if isinstance(p, Proportion)), None)
+    plugin = engine.framework.knows_shares
     queues = [queue for queue in engine.state.queues.values() if queue.present]
     amounts = {queue: _queue_amounts(queue, plugin) for queue in queues}
     for part in _QUEUE_PARTS:
@@ -113,7 +113,11 @@ def queue_families(engine: Engine) -> Iterator[Family]:
     yield gauge("volcano_queue_share", "Part of what it deserves that a queue uses",
                 (({"queue_name": q.name}, plugin.share(q) if plugin else 0) for q in shared))  # fmt: skip
     yield gauge("volcano_queue_overused", "Whether a queue uses all that it deserves",
-                (({"queue_name": q.name}, int(plugin is not None and plugin.overused(q))) for q in shared))  # fmt: skip
+                (({"queue_name": q.name}, int(_overused(plugin.standing(q))) if plugin else 0) for q in shared))  # fmt: skip
+
+
+def _overused(found: Standing) -> bool:
+    return bool(found.deserved) and all(value <= found.taken.get(name, 0) for name, value in found.deserved.items())
 
 
 def _render(jobs: list[Job], into: tuple[list[str], ...]) -> None:
@@ -136,14 +140,13 @@ def _ending(value: float) -> str:
     return ending(round(value, 6))
 
 
-def _queue_amounts(queue: QueueState, plugin: Proportion | None) -> dict[str, Vector]:
+def _queue_amounts(queue: QueueState, plugin: KnowsShares | None) -> dict[str, Vector]:
     request = dict(queue.allocated)
-    for name, value in queue.pending.items():
-        request[name] = request.get(name, 0) + value
+    add(request, queue.pending.items())
     found = {"allocated": queue.allocated, "request": request, "inqueue": queue.inqueue, "capacity": queue.capability}
-    part = plugin.shares.part(queue) if plugin is not None else None
-    if part is not None:
-        found.update(deserved=part.deserved, real_capacity=part.cap)
+    if plugin is not None:
+        standing = plugin.standing(queue)
+        found.update(deserved=standing.deserved, real_capacity=standing.most)
     return found
 
 

@@ -15,15 +15,17 @@ from pumice.engine.plugins.contract import (
     PERMIT,
     REJECT,
     AdmitsReclaim,
+    KnowsShares,
     LimitsQueues,
     OrdersQueues,
     Session,
     Spared,
     SparesFromReclaim,
+    Standing,
     VotesToStart,
 )
 from pumice.engine.plugins.guarantees import Kept
-from pumice.engine.plugins.reclaiming import Standing, admitted, spared
+from pumice.engine.plugins.reclaiming import admitted, spared
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.queue_tree import QueueTree, together
 from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order
@@ -35,7 +37,7 @@ MOST_LEVELS = 1000
 """All queues above one have a say in reclaim, unless the configuration bounds them."""
 
 
-class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFromReclaim):
+class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFromReclaim, KnowsShares):
     name = "capacity"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -159,10 +161,10 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFr
         found = self._made.of.get(queue)
         if found is None or self._shut(queue, found):
             return False
-        return admitted(self._path(queue), task.amounts, self._standing)
+        return admitted(self._path(queue), task.amounts, self.standing)
 
     def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return spared(claimant, victims, self._path, self._standing)
+        return spared(claimant, victims, self._path, self.standing)
 
     def _path(self, queue: QueueState) -> Sequence[QueueState]:
         """The queue and those above it whose shares count between two queues: all but the root, which is everybody's."""
@@ -170,7 +172,7 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFr
         path = (queue,) if found is None else found.path[: 1 + self._levels]
         return [each for each in path if each.name != ROOT_QUEUE]
 
-    def _standing(self, queue: QueueState) -> Standing:
+    def standing(self, queue: QueueState) -> Standing:
         found = self._made.of.get(queue)
         if found is None:
             return Standing(self.held(queue), {}, {}, {})

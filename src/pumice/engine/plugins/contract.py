@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +179,26 @@ class LimitsQueues(Role):
 
     def excess(self, queue: QueueState, amounts: Vector) -> float | None:
         """How far so much more would bring the queue over its share, as a part of the cluster; None of who knows no shares."""
+
+
+class Standing(NamedTuple):
+    """How one queue stands: what it has taken and may take at most, what it deserves and is guaranteed."""
+
+    taken: Vector
+    most: Vector
+    deserved: Vector
+    guarantee: Vector
+
+
+class KnowsShares(Role):
+    """Who can say how queues stand, for reclaim and for people."""
+
+    @abstractmethod
+    def standing(self, queue: QueueState) -> Standing: ...
+
+    @abstractmethod
+    def share(self, queue: QueueState) -> float:
+        """The largest part that the queue uses of anything that it deserves."""
 
 
 # -- making room ------------------------------------------------------------------------------------------------------

@@ -11,15 +11,17 @@ from pumice.engine.plugins.contract import (
     REJECT,
     AdmitsReclaim,
     FollowsPlacing,
+    KnowsShares,
     LimitsQueues,
     OrdersQueues,
     SaysOverused,
     Session,
     Spared,
     SparesFromReclaim,
+    Standing,
     VotesToStart,
 )
-from pumice.engine.plugins.reclaiming import Standing, admitted, spared
+from pumice.engine.plugins.reclaiming import admitted, spared
 from pumice.engine.plugins.shares import Shares
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.queue_tree import together
@@ -40,7 +42,7 @@ WAITERS_ASKED = 300
 
 
 class Proportion(
-    OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, FollowsPlacing, AdmitsReclaim, SparesFromReclaim
+    OrdersQueues, VotesToStart, SaysOverused, LimitsQueues, FollowsPlacing, AdmitsReclaim, SparesFromReclaim, KnowsShares
 ):
     name = "proportion"
 
@@ -124,12 +126,12 @@ class Proportion(
         )
 
     def may_reclaim(self, queue: QueueState, task: Task) -> bool:
-        return queue.open and self.shares.part(queue) is not None and admitted((queue,), task.amounts, self._standing)
+        return queue.open and self.shares.part(queue) is not None and admitted((queue,), task.amounts, self.standing)
 
     def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return spared(claimant, victims, lambda queue: (queue,), self._standing)
+        return spared(claimant, victims, lambda queue: (queue,), self.standing)
 
-    def _standing(self, queue: QueueState) -> Standing:
+    def standing(self, queue: QueueState) -> Standing:
         part = self.shares.part(queue)
         taken = together(queue.allocated, queue.awaited)
         return Standing(taken, {}, {}, {}) if part is None else Standing(taken, part.cap, part.deserved, queue.guarantee)

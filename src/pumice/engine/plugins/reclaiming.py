@@ -8,22 +8,11 @@ something that it asks for. So no pod that was let in by a claim can be claimed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
-from pumice.engine.plugins.contract import Spared
+from pumice.engine.plugins.contract import Spared, Standing
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order, subtract
 from pumice.engine.state.tasks import Task
-
-
-class Standing(NamedTuple):
-    """How one queue stands: what it has taken and may take at most, what it deserves and is guaranteed."""
-
-    taken: Vector
-    most: Vector
-    deserved: Vector
-    guarantee: Vector
-
 
 StandingOf = Callable[[QueueState], Standing]
 Path = Sequence[QueueState]

@@ -1,0 +1,63 @@
+"""Why a gang stands or waits, member by member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pumice.engine.cycle.status import job_text, pod_message
+from pumice.engine.engine import Engine
+from pumice.engine.state.jobs import Job, Status
+from pumice.model.errors import BadInput
+from pumice.wire.nearest import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One PodGroup. ``waiting`` is why its pods wait, to their names; ``queue_words`` why its queue keeps it back."""
+
+    name: str
+    queue: str
+    phase: str
+    minimum: int
+    ready: int
+    pods: int
+    summary: str
+    queue_words: str
+    nodes: Mapping[str, int]
+    """Members by node."""
+    waiting: Mapping[str, tuple[str, ...]]
+
+
+def explain_group(engine: Engine, namespace: str, name: str, now: float) -> GroupView:
+    """What a cycle says of it. The engine should not be used further. Raises BadInput when there is no such PodGroup."""
+    job = engine.state.jobs.get(f"{namespace}/{name}")
+    if job is None:
+        known = [each.key for each in engine.state.jobs.values()]
+        raise BadInput(f"no PodGroup {namespace}/{name}{nearest(f'{namespace}/{name}', known)}")
+    engine.cycle(now)
+    waiting: dict[str, list[str]] = {}
+    nodes: dict[str, int] = {}
+    for task in job.tasks.values():
+        if task.status is Status.PENDING:
+            waiting.setdefault(_why(job, task.gated, pod_message(job, task)), []).append(task.name)
+        elif task.node:
+            nodes[task.node] = nodes.get(task.node, 0) + 1
+    return GroupView(
+        job.key, job.queue.name, job.phase or "Pending", job.min_available, job.ready_count, len(job.tasks), _summary(job),
+        job.refusal or ("" if job.queue.present else job.queue.missing_text), dict(sorted(nodes.items())),
+        {why: tuple(sorted(names)) for why, names in waiting.items()},
+    )  # fmt: skip
+
+
+def _summary(job: Job) -> str:
+    lacking = job.min_available - job.ready_count
+    if lacking <= 0:
+        return f"stands: {job.ready_count} of {len(job.tasks)} pods have a place, {job.min_available} are needed"
+    if job.valid_count < job.min_available:
+        return f"waits for {job.min_available - job.valid_count} more pods to be created: {job_text(job)}"
+    return f"waits, {lacking} of {job.min_available} members lack a place: {job_text(job)}"
+
+
+def _why(job: Job, gated: bool, message: str) -> str:
+    return "held by its scheduling gates" if gated else message

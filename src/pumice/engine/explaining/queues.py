@@ -1,0 +1,101 @@
+"""How queues stand, for people: what each deserves, is guaranteed and may have, and what it uses, borrows and waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.engine import Engine
+from pumice.engine.plugins.reclaiming import entitled
+from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract
+from pumice.model.errors import BadInput
+from pumice.wire.volcano import OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One queue, with all that is below it in ``used``, ``waiting`` and the numbers of pods. ``most`` is what is left to it by
+    its own capability, those above it and what others are guaranteed. ``depth`` is how many stand above it."""
+
+    name: str
+    parent: str
+    depth: int
+    state: str
+    weight: int
+    running: int
+    pending: int
+    guarantee: Vector
+    deserved: Vector
+    capability: Vector
+    most: Vector
+    used: Vector
+    borrowed: Vector
+    waiting: Vector
+    remarks: tuple[str, ...] = ()
+    jobs: tuple[tuple[str, int, str], ...] = ()
+    """Jobs that wait, the first one first: key, pods, and why."""
+
+    def resources(self) -> list[str]:
+        """Those of which it has something to say, in the order of naming."""
+        said = (self.guarantee, self.deserved, self.capability, self.used, self.waiting)
+        return sorted({name for each in said for name in each}, key=dimension_order)
+
+
+def queue_views(engine: Engine, now: float) -> list[QueueView]:
+    """All queues that have an object, parents before their children. The plugins share the cluster out anew for it."""
+    engine.framework.open_queues(Cycle(engine.state, engine.framework, engine.placer, now, ""))
+    tree = engine.state.groups.tree
+    present = [queue for queue in engine.state.queues.values() if queue.present]
+    order = {queue: (*(each.name for each in reversed(tree.above(queue))), queue.name) for queue in present}
+    below: dict[QueueState, list[QueueState]] = {queue: [] for queue in present}
+    for queue in present:
+        for each in (queue, *tree.above(queue)):
+            below.setdefault(each, []).append(queue)
+    return [_view(engine, queue, below[queue]) for queue in sorted(present, key=lambda queue: order[queue])]
+
+
+def queue_view(engine: Engine, name: str, now: float) -> QueueView:
+    """One of them. Its jobs have their reasons after a cycle only. Raises BadInput when there is no such queue."""
+    engine.cycle(now)
+    found = {view.name: view for view in queue_views(engine, now)}
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise BadInput(f"no queue {name}; there are: {known}")
+    return found[name]
+
+
+def _view(engine: Engine, queue: QueueState, family: Iterable[QueueState]) -> QueueView:
+    tree, shares = engine.state.groups.tree, engine.framework.knows_shares
+    used, waiting = _shown(tree.taken(queue)), dict[str, int]()
+    jobs: list[Job] = []
+    running = 0
+    for each in family:
+        add(waiting, each.pending.items())
+        subtract(waiting, each.aside.items())
+        running += sum(job.allocated_count for job in each.jobs)
+        jobs += each.waiters
+    found = shares.standing(queue) if shares is not None else None
+    deserved = _shown(found.deserved) if found is not None else {}
+    remarks = (engine.state.problems.get(f"Queue {queue.name}", ""), "" if queue.open else queue.closed_text)
+    return QueueView(
+        queue.name, queue.parent, len(tree.above(queue)), queue.state or OPEN, queue.weight, running,
+        sum(len(job.pending) for job in jobs), _shown(queue.guarantee), deserved, dict(queue.capability),
+        {} if found is None else _shown(found.most), used, {} if found is None else _borrowed(used, deserved), _shown(waiting),
+        tuple(filter(None, remarks)),
+        tuple((job.key, len(job.pending), _why(job)) for job in sorted(jobs, key=engine.framework.job_key)),
+    )  # fmt: skip
+
+
+def _borrowed(used: Vector, deserved: Vector) -> Vector:
+    limits = entitled(deserved, used)
+    return exceeded({name: used[name] for name in limits}, limits)
+
+
+def _why(job: Job) -> str:
+    return job.refusal or next((task.error for task in job.pending.values() if task.error), "not tried yet")
+
+
+def _shown(vector: Vector) -> Vector:
+    return {name: value for name, value in vector.items() if value and name != PODS}
