@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.objects import node
 from kit.virtual_time import VirtualClock
 from pumice.apps.controller.daemon import Controller, Settings
+from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import volcano
 
@@ -48,10 +49,9 @@ def on(event: str, action: str, **more: Any) -> Json:
 
 
 class JobWorld:
-    def __init__(self, cluster: FaultyCluster, clock: VirtualClock) -> None:
-        self.cluster, self.clock = cluster, clock
-        self.hands = FaultyCluster(cluster.api, clock)
-        """Everybody's but the controller's, whose own client is ``cluster``."""
+    def __init__(self, cluster: Any, hands: Any, clock: Clock) -> None:
+        """``cluster`` is the controller's client, ``hands`` everybody else's."""
+        self.cluster, self.hands, self.clock = cluster, hands, clock
         self._starts = 0
 
     async def up(self) -> None:
@@ -73,6 +73,12 @@ class JobWorld:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
+    async def until(self, holds: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+        end = self.clock.monotonic() + seconds
+        while not await holds():
+            assert self.clock.monotonic() < end, "it does not come to be"
+            await self.clock.sleep(0.05)
+
     async def rest(self, seconds: float = MOMENT) -> None:
         await self.clock.sleep(seconds)
 
@@ -89,8 +95,8 @@ class JobWorld:
     async def command(self, action: str, name: str) -> None:
         uid = (await self.job(name))["metadata"]["uid"]
         target = {"apiVersion": ABOUT, "kind": "Job", "name": name, "uid": uid, "controller": True}
-        body = {"metadata": {"generateName": f"{name}-{action.lower()}-", "ownerReferences": [target]}, "action": action,
-                "target": target}  # fmt: skip
+        body = {"apiVersion": volcano.BUS_API, "kind": "Command", "action": action, "target": target,
+                "metadata": {"generateName": f"{name}-{action.lower()}-", "ownerReferences": [target]}}  # fmt: skip
         await self.hands.create(volcano.COMMANDS, body, "default")
         await self.rest()
 
@@ -158,7 +164,7 @@ class JobWorld:
         return str((await self.status(name)).get("state", {}).get("phase", ""))
 
     async def pods(self) -> dict[str, Json]:
-        return await self.hands.pods()
+        return {each["metadata"]["name"]: each for each in (await self.hands.list(volcano.PODS, "default"))["items"]}
 
     async def groups(self) -> dict[str, Json]:
         return {each["metadata"]["name"]: each for each in (await self.hands.list(volcano.POD_GROUPS))["items"]}
@@ -192,7 +198,7 @@ async def job_world() -> AsyncIterator[JobWorld]:
     clock = VirtualClock()
     cluster = await faulty_cluster(clock)
     await cluster.put_node(node("n1"))
-    world = JobWorld(cluster, clock)
+    world = JobWorld(cluster, FaultyCluster(cluster.api, clock), clock)
     await world.up()
     try:
         yield world
