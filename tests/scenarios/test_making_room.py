@@ -57,6 +57,14 @@ def gang(name: str, size: int, minimum: int | None = None, *, priority: str = ""
     yield from (pod(f"{name}-w-{i}", group=name, cards=cards, mib=8000, **spec) for i in range(size))
 
 
+A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
+MIG = {"volcano.sh/vgpu-mode": "mig"}
+
+
+def mig_node(name: str) -> Json:
+    return node(name, cards=1, mib=40960, register=f"GPU-{name}-0,10,40960,{A100},true,mig:")
+
+
 def one_card(conf: str = BUNDLES) -> World:
     return full(World(conf), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
 
@@ -346,3 +354,47 @@ def test_without_a_plugin_that_knows_shares_nothing_is_reclaimed() -> None:
     world.add(gpus("b0", "b"))
     world.settle(8)
     assert not world.evictions
+
+
+def test_a_gang_for_which_no_room_can_be_made_keeps_no_pod_of_its_kind_from_a_place() -> None:
+    world = World(BUNDLES)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=1, mib=8000))
+    world.add(*gang("g", 2, priority="high"))
+    world.settle(2)
+    world.add(pod("alone", cards=1, mib=8000))
+    world.settle(2)
+    assert world.node_of("alone") == "n1"
+
+
+# -- cards that are cut -----------------------------------------------------------------------------------------------
+
+
+def test_a_card_is_cut_anew_when_the_last_of_its_old_slices_is_gone_and_takes_nobody_until_then() -> None:
+    world = World(BUNDLES)
+    full(world, mig_node("m"), *(pod(f"s{i}", mib=4000, priority=i, annotations=MIG) for i in range(1, 8)))
+    assert {world.node_of(f"s{i}") for i in range(1, 8)} == {"m"}
+    world.grace = True
+    world.add(pod("large", mib=18000, priority=10, annotations=MIG))
+    world.settle(3)
+    first = set(gone(world))
+    assert first == {f"s{i}" for i in range(1, 8)}, "another geometry needs an empty card"
+    world.add(pod("small", mib=4000, priority=0, annotations=MIG))
+    for name in sorted(first):
+        world.settle(2)
+        assert world.node_of("large") == world.node_of("small") == ""
+        world.delete_pod(name)
+    world.settle(2)
+    assert world.node_of("large") == "m"
+    assert gone(world) == first
+
+
+def test_two_pods_that_are_made_room_for_one_after_the_other_share_what_the_first_freed() -> None:
+    world = full(World(BUNDLES), mig_node("m"), pod("low", mib=40000, priority=0, annotations=MIG))
+    world.grace = True
+    world.add(pod("h1", mib=4000, priority=10, annotations=MIG), pod("h2", mib=4000, priority=10, annotations=MIG))
+    world.settle(3)
+    assert gone(world) == {"low"}
+    world.delete_pod("low")
+    world.settle(2)
+    assert {world.node_of("h1"), world.node_of("h2")} == {"m"}

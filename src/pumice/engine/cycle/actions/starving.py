@@ -45,6 +45,7 @@ def settle(cycle: Cycle, making: Making, job: Job, trial: Trial) -> bool:
         carry_out(cycle, job, trial, making.scope.action)
         return True
     statement.rollback()
+    cycle.placer.reconsider(task.cls for task in job.pending.values())  # one of its pods may have held another's room
     return False
 
 

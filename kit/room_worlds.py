@@ -1,0 +1,181 @@
+"""Small random clusters in which room is to be made, and the answer by trying everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+from typing import Any
+
+from kit.engine_world import World
+from kit.objects import VGPU, group, node, pod, priority_class, queue
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.statuses import ALLOCATED_STATUSES, Status
+from pumice.engine.state.tasks import Task
+
+Json = dict[str, Any]
+Answer = tuple[int, int, int, int, int]
+"""Highest priority, bundles, sum of priorities with 2**31 each, pods, parts of the cluster that are freed."""
+
+A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
+MIG = {"volcano.sh/vgpu-mode": "mig"}
+PODS_A_NODE = 6
+LARGE: tuple[dict[str, Any], ...] = (
+    {"mib": 20000}, {"mib": 35000}, {"cards": 2, "mib": 15000}, {"cards": 1, "mib": 9000, "cores": 60}, {"cpu": "6"},
+    {"mib": 9000, "cpu": "5"}, {"cards": 3, "mib": 5000},
+)  # fmt: skip
+CONF = """\
+actions: "enqueue, allocate, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: %s
+  - name: conformance
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: %s
+"""
+
+
+def random_world(dice: Random) -> World:
+    """One to three nodes, at most six running pods on each, a few of them gangs; nobody waits yet."""
+    conf = CONF % (dice.choice(("true", "false", "false", "false")), dice.choice(("binpack", "spread")))
+    world = World(conf, seed=dice.randrange(10**6))
+    world.add(queue("q"), *(priority_class(f"p{value}", value) for value in range(5)))
+    nodes = [_node(dice, f"n{number}") for number in range(dice.randint(1, 3))]
+    world.add(*nodes)
+    left = PODS_A_NODE * len(nodes)
+    serial = 0
+    while left > 0 and dice.random() < 0.93:
+        size = min(left, dice.choice((1, 1, 1, 2, 3)))
+        left -= size
+        serial += 1
+        world.add(*_members(dice, f"r{serial}", size, dice.randrange(4)))
+        world.settle(0.5)
+        on_nodes = [obj["spec"].get("nodeName") for obj in world.pods.values()]
+        if any(on_nodes.count(name) > PODS_A_NODE for name in world.nodes):
+            break
+    for obj in list(world.pods.values()):
+        if obj["spec"].get("nodeName"):
+            world.set_phase(obj["metadata"]["name"], "Running")
+        else:
+            world.delete_pod(obj["metadata"]["name"])
+    for key in [key for key in world.groups if not any(_group_of(obj) == key for obj in world.pods.values())]:
+        world.remove("PodGroup", key)
+    world.settle(0.5)
+    return world
+
+
+def claimants(dice: Random, *, gang: bool = False) -> list[Json]:
+    """One pod, or a gang of two or three, of middling importance."""
+    return _members(dice, "claimant", dice.choice((2, 3)) if gang else 1, dice.randint(2, 4), large=True)
+
+
+def _members(dice: Random, name: str, size: int, priority: int, *, large: bool = False) -> list[Json]:
+    shape = dice.choice(LARGE) if large else _shape(dice)
+    annotations = MIG if "mib" in shape and dice.random() < 0.4 else {}
+    if dice.random() < 0.1:
+        annotations = {**annotations, "volcano.sh/preemptable": "false"}
+    if size == 1:
+        return [pod(name, queue="q", priority=priority, annotations=annotations, **shape)]
+    minimum = size if name == "claimant" else dice.randint(1, size)
+    made = group(name, minimum=minimum, queue="q", priority_class=f"p{priority}")
+    return [made, *(pod(f"{name}-w-{number}", group=name, annotations=annotations, **shape) for number in range(size))]
+
+
+def _shape(dice: Random) -> dict[str, Any]:
+    found: dict[str, Any] = dice.choice((
+        {"mib": 9000}, {"mib": 18000}, {"mib": 35000}, {"cards": 2, "mib": 15000}, {"cards": 1, "mib": 4000, "cores": 60}, {},
+    ))  # fmt: skip
+    return {**found, "cpu": dice.choice(("1", "2", "5"))} if not found or dice.random() < 0.5 else found
+
+
+def _node(dice: Random, name: str) -> Json:
+    cards = dice.randint(1, 3)
+    modes = [dice.choice(("hami-core", "hami-core", "mig")) for _ in range(cards)]
+    register = "".join(f"GPU-{name}-{number},10,40960,{A100},true,{mode}:" for number, mode in enumerate(modes))
+    made = node(name, cpu=str(dice.randint(4, 9)), register=register)
+    for key, each in (("number", 10), ("memory", 40960), ("cores", 100)):
+        made["status"]["allocatable"][f"{VGPU}-{key}"] = str(each * cards)
+    return made
+
+
+def _group_of(obj: Json) -> str:
+    return f"default/{obj['metadata']['annotations'].get('scheduling.k8s.io/group-name', '')}"
+
+
+# -- the answer by trying everything --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Everything:
+    """All sets of pods of one node, with what falls with them."""
+
+    world: World
+    cycle: Cycle
+    claimant: Task
+
+    def answers(self) -> Iterator[Answer]:
+        """What every set costs that makes room and that the plugins agree to."""
+        state = self.cycle.state
+        for name in state.ledger.table.row_of:
+            tasks = [task for uid in state.ledger.by_node.get(name, {}) if (task := state.tasks.get(uid)) and self._asked(task)]
+            for size in range(1, len(tasks) + 1):
+                for some in combinations(tasks, size):
+                    found = self._answer(name, some)
+                    if found is not None:
+                        yield found
+
+    def makes_room(self, node: str, pods: Sequence[Task]) -> bool:
+        statement = self.cycle.statement()
+        gone = all(statement.evict(pod, "trial") for pod in pods)
+        fits = gone and self.cycle.placer.choose_future(self.claimant.cls, node) is not None
+        statement.rollback()
+        return fits
+
+    def _asked(self, task: Task) -> bool:
+        assert self.claimant.job is not None
+        assert task.job is not None
+        other = task.job is not self.claimant.job and task.job.queue is self.claimant.job.queue
+        return other and task.status in (Status.BOUND, Status.RUNNING) and task.yielding.preemptable
+
+    def _answer(self, node: str, some: Sequence[Task]) -> Answer | None:
+        pods, bundles = list(some), 0
+        for job in {task.job: None for task in some}:
+            assert job is not None
+            own, placed = [task for task in some if task.job is job], self._placed(job)
+            if job.min_available > 1 and len(own) > job.ready_count - job.min_available:
+                if not all(self._asked(task) for task in placed):
+                    return None
+                pods += [task for task in placed if task not in own]
+                bundles += 1
+            else:
+                bundles += len(own)
+        pods.sort(key=lambda task: (task.job.priority if task.job else 0, task.priority, -task.created, task.uid))
+        framework = self.cycle.framework
+        if framework.spared_from_preempt(self.claimant, pods) or not self.makes_room(node, pods):
+            return None
+        ranks = [task.job.priority for task in pods if task.job is not None]
+        total = self.cycle.state.ledger.table.total
+        freed = sum(
+            amount * 10**6 // total[name]
+            for task in pods for name, amount in task.amounts.items() if name != "pods" and total.get(name, 0) > 0
+        )
+        return max(ranks), bundles, sum(rank + 2**31 for rank in ranks), len(pods), freed
+
+    def _placed(self, job: Job) -> list[Task]:
+        return [task for task in job.tasks.values() if task.status in ALLOCATED_STATUSES]
+
+
+def running_cycle(world: World) -> Cycle:
+    engine = world.engine
+    cycle = Cycle(engine.state, engine.framework, engine.placer, world.now, "")
+    for plugin in engine.framework.plugins:
+        plugin.open(cycle)
+    return cycle

@@ -1,0 +1,115 @@
+"""The room that is made is the cheapest there is, nobody goes who is not needed, and a trial leaves no trace."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+from kit.room_worlds import Everything, claimants, random_world, running_cycle
+
+from pumice.engine.cycle.room.making import Making
+from pumice.engine.cycle.room.scope import between_jobs
+from pumice.engine.cycle.statement import Evict
+from pumice.engine.state.statuses import Status
+
+CLUSTERS = int(os.environ.get("PUMICE_ROOM_CLUSTERS", "100"))
+PART = 20
+
+
+def parts() -> list[range]:
+    return [range(begin, min(begin + PART, CLUSTERS)) for begin in range(0, CLUSTERS, PART)]
+
+
+@pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))
+def test_the_cheapest_room_is_what_trying_everything_finds(seeds: range) -> None:
+    found = 0
+    for seed in seeds:
+        dice = Random(seed)
+        world = random_world(dice)
+        world.add(*claimants(dice))
+        cycle = running_cycle(world)
+        task = next(task for task in cycle.state.tasks.values() if task.name == "claimant")
+        if task.job is None or cycle.placer.choose(task.cls) is not None:
+            continue
+        before = cycle.state.ledger.fingerprint()
+        best = min(Everything(world, cycle, task).answers(), default=None)
+        making = Making(cycle, between_jobs(cycle.framework))
+        trial = making.for_job(task.job, [task])
+        units = [unit for unit, _ in trial.units]
+        mine = None
+        if units:
+            mine = (max(unit.highest for unit in units), len(units), sum(unit.total for unit in units),
+                    sum(len(unit.pods) for unit in units), sum(unit.freed for unit in units))  # fmt: skip
+            found += 1
+        assert mine == best, f"seed {seed}: {[u.pods[0].name for u in units]}"
+        trial.statement.rollback()
+        assert cycle.state.ledger.fingerprint() == before, f"seed {seed}"
+    assert found, "some of these clusters have room to be made"
+
+
+@pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))
+def test_nobody_goes_for_a_gang_who_could_stay(seeds: range) -> None:
+    for seed in seeds:
+        dice = Random(f"gang {seed}")
+        world = random_world(dice)
+        world.add(*claimants(dice, gang=True))
+        cycle = running_cycle(world)
+        job = cycle.state.jobs["default/claimant"]
+        making = Making(cycle, between_jobs(cycle.framework))
+        trial = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key))
+        if not cycle.framework.job_pipelined(job) or not trial.units:
+            continue
+        statement = trial.statement
+        for unit, _ in trial.units:
+            leaving = {pod.uid for pod in unit.pods}
+            kept = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid not in leaving]
+            fewer = cycle.statement()
+            statement.rollback()
+            for step in kept:
+                fewer.evict(step.task, "trial")
+            for task in sorted(job.pending.values(), key=cycle.framework.task_key):
+                if (choice := cycle.placer.choose(task.cls)) is not None:
+                    fewer.place(task, choice)
+                elif (future := cycle.placer.choose_future(task.cls)) is not None:
+                    fewer.promise(task, future)
+            assert not cycle.framework.job_pipelined(job), f"seed {seed}: {sorted(p.name for p in unit.pods)} need not go"
+            fewer.rollback()
+            statement = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key)).statement
+        statement.rollback()
+
+
+@pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))
+def test_refused_evictions_leave_the_books_as_they_were(seeds: range) -> None:
+    for seed in seeds:
+        dice = Random(f"refused {seed}")
+        world = random_world(dice)
+        before = world.engine.state.ledger.fingerprint()
+        world.stays = lambda evict: True
+        world.add(*claimants(dice, gang=dice.random() < 0.5))
+        world.evictions.clear()
+        world.cycle()
+        if world.evictions:
+            assert not world.engine.state.promises.kept
+            world.settle(6)
+            assert world.engine.state.ledger.fingerprint() == before, f"seed {seed}"
+            assert not any(task.status is Status.RELEASING for task in world.engine.state.tasks.values())
+
+
+def test_a_promise_never_binds_before_its_victims_are_gone() -> None:
+    for seed in range(PART):
+        dice = Random(f"grace {seed}")
+        world = random_world(dice)
+        world.grace = True
+        world.add(*claimants(dice, gang=dice.random() < 0.5))
+        for _ in range(12):
+            world.settle(1)
+            going = [effect.name for effect in world.evictions if f"default/{effect.name}" in world.pods]
+            if not going:
+                break
+            promised = {found.task.name: set(found.awaits) for found in world.engine.state.promises.kept.values()}
+            bound = {bind.name for bind in world.bindings}
+            assert not (bound & promised.keys())
+            world.delete_pod(dice.choice(going))
+        assert not world.engine.state.ledger.pipelined, f"seed {seed}"
+
