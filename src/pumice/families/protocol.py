@@ -267,6 +267,11 @@ class Family(ABC):
         """Whether ``ask`` looks at nothing of this pod but its containers' resources and its labels."""
         return False
 
+    def least_memory(self, ask: Ask) -> int:
+        """How much memory of cards a pod with this ask holds at least, in the cards' units: who looks for room need not look
+        where so much cannot be freed. 0: nothing is known."""
+        return 0
+
     def marks(self, pod: Pod) -> Marks:
         """The PodGroup and the exclusivity rules by which this pod, once on a card, keeps others away from it."""
         return NO_MARKS

@@ -19,6 +19,7 @@ from pumice.engine.framework import Framework
 from pumice.engine.placing.among import Among
 from pumice.engine.placing.evaluation import Choice, Evaluation, Recipe
 from pumice.engine.placing.leaders import Leaders, first
+from pumice.engine.placing.occupants import Occupants
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job
@@ -72,6 +73,7 @@ class Placer:
         self.state = state
         self.framework = framework
         self.evaluation = Evaluation(state, framework)
+        self.occupants = Occupants(state)
         self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
         self._asleep: dict[PodClass, tuple[int, int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
@@ -269,7 +271,7 @@ class Placer:
             for verdict in self.framework.verdicts(self.state, cls, rows):
                 fits &= ~verdict.failed
         rows = rows[fits]
-        scores = self.framework.scores(self.state, cls, rows)
+        scores = None if len(rows) == 1 else self.framework.scores(self.state, cls, rows)
         if among is not None and among.leaning is not None:
             scores = among.leaning[rows] + (0.0 if scores is None else scores)
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):

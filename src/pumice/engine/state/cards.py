@@ -248,6 +248,13 @@ class DeviceTable:
         left = np.where(open_cards, np.maximum(total - memory, 0) / np.maximum(total, 1), 0.0).sum(axis=1)
         return np.asarray(left[ids] if rows is None else left)
 
+    def free_memory(self, rows: NDArray[np.intp], capacity: int) -> NDArray[np.int64]:
+        """Per row what is left of the cards' memory, in its units, whether somebody may have it or not."""
+        self.fit_rows(capacity)
+        self._catch_up()
+        ids = self.ids[rows]
+        return np.asarray(np.maximum(self.columns.total[ids] - self.columns.memory[ids], 0).sum(axis=1))
+
     def largest(self) -> int:
         """Memory of the largest card, in its units; 0 without cards."""
         self._catch_up()

@@ -39,6 +39,8 @@ class Groups:
     """What queues ask for that has no effect yet: kind and key to uid and words."""
     unsaid: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Those of them that nobody was told of."""
+    ranked: int = 0
+    """Raised when pods that hold places may count for another queue or with another priority than before."""
     _lendings: int = 0
     """How often something was lent to a queue beyond its share."""
 
@@ -58,12 +60,15 @@ class Groups:
         if job is not None and job.group is not None and job.group.metadata.uid != meta.uid:
             self.drop_group(job.group)
             job = self.jobs.get(key)
+        before = None if job is None else (job.queue, job.priority)
         if job is None:
             job = self._new_job(key, meta.namespace, meta.name, group.spec.queue)
         elif group.spec.queue or not job.implicit:
             job.attach(self.queue(group.spec.queue or self.default_queue))
         echo = job.group is not None and job.group.spec == group.spec and job.group.status == group.status
         read_group(job, group, self._priority(job, group))
+        if job.ready_count and before != (job.queue, job.priority):
+            self.ranked += 1
         if not echo:
             self.agenda.touch(job)
 
@@ -87,6 +92,7 @@ class Groups:
         left = job.queue
         first = min(job.tasks.values(), key=lambda task: task.name)
         job.attach(self.queue(first.queue or self.default_queue))
+        self.ranked += 1
         if not left.present and not left.jobs:
             self._drop_queue(left.name)
         self.agenda.look_at_queues([left.name])
@@ -222,6 +228,7 @@ class Groups:
             self._reprioritise()
 
     def _reprioritise(self) -> None:
+        self.ranked += 1
         for job in self.jobs.values():
             if job.group is not None:
                 job.priority = self._priority(job, job.group)

@@ -196,6 +196,7 @@ class Pods:
             old = task.job
             old.leave(task)
             self.groups.drop_if_empty(old)
+            self.groups.ranked += bool(task.node)
         if task.job is None:
             task.status = status
             job.join(task)

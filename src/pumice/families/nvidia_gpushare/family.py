@@ -174,6 +174,9 @@ class NvidiaGpushare(Family):
     def quota(self, ask: Ask) -> dict[str, int]:
         return {self._resource: ask.detail.amount}
 
+    def least_memory(self, ask: Ask) -> int:
+        return 0 if self.number else int(ask.detail.amount)
+
     def no_devices(self, node: str) -> Misfit:
         word = "GpuNumber no enough gpu number" if self.number else "GpuShare no enough gpu memory"
         return Misfit(node, Short.NO_DEVICES, f"{word}: no cards on the node", final=True)

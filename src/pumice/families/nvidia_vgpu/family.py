@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pumice.families.nvidia_vgpu import written
-from pumice.families.nvidia_vgpu.ask import STEERING, VgpuAsk, constraints_of, containers_of
+from pumice.families.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraints_of, containers_of
 from pumice.families.nvidia_vgpu.draft import Draft
 from pumice.families.nvidia_vgpu.fit import fit_node, hopeless
 from pumice.families.nvidia_vgpu.inventory import inventory_of
@@ -103,6 +103,10 @@ class NvidiaVgpu(Family):
 
     def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
         return replay_pod(self.name, pod, node, inventory, self.config, handed)
+
+    def least_memory(self, ask: Ask) -> int:
+        want: VgpuAsk = ask.detail
+        return sum(each.count * each.memory for each in want.containers if each.percent == UNSET)
 
     def marks(self, pod: Pod) -> Marks:
         meta = pod.metadata

@@ -50,7 +50,8 @@ def settle(cycle: Cycle, making: Making, job: Job, trial: Trial) -> bool:
 
 
 def _may_ask(cycle: Cycle, job: Job) -> bool:
+    """Not for jobs that are bound to a part of the network (spec 10.4)."""
     return bool(
         job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
-        and job.held_until <= cycle.now
+        and job.held_until <= cycle.now and (job.group is None or job.group.spec.network_topology is None)
     )  # fmt: skip

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.room.on_a_node import Room
+from pumice.engine.cycle.room.on_a_node import Claim, Room
 from pumice.engine.cycle.room.scope import Scope
-from pumice.engine.cycle.room.search import Search
+from pumice.engine.cycle.room.search import cheapest
 from pumice.engine.cycle.room.victims import Prices, Unit
 from pumice.engine.cycle.statement import Evict, Promise, Statement, Step
 from pumice.engine.state.jobs import Job
@@ -30,7 +30,6 @@ class Making:
 
     cycle: Cycle
     scope: Scope
-    _searches: dict[Hashable, Search] = field(default_factory=dict)
     _vain: set[Hashable] = field(default_factory=set)
     """Kinds of pods for which there was no room to be made."""
 
@@ -58,7 +57,7 @@ class Making:
         mark = trial.statement.mark()
         for pod in room.pods:
             trial.statement.evict(pod, self.scope.action)
-        choice = self.cycle.placer.choose_future(task.cls, self._name(room.row))
+        choice = self.cycle.placer.choose_future(task.cls, self._name(room.row), self.cycle.among(task))
         if choice is None:
             trial.statement.rollback(mark)
             return False
@@ -74,11 +73,12 @@ class Making:
         job, placer = task.job, self.cycle.placer
         if job is None or not self.cycle.framework.allocatable(job.queue, task.amounts):
             return False
-        idle = placer.choose(task.cls)
+        among = self.cycle.among(task)
+        idle = placer.choose(task.cls, among=among)
         if idle is not None:
             statement.place(task, idle)
             return True
-        future = placer.choose_future(task.cls)
+        future = placer.choose_future(task.cls, among=among)
         if future is not None:
             statement.promise(task, future)
         return future is not None
@@ -91,10 +91,7 @@ class Making:
         key = (task.cls, job.queue, job.priority, task.priority, own, short)
         if key in self._vain:
             return None
-        search = self._searches.get(key)
-        if search is None:
-            search = self._searches[key] = Search(self.scope, self.cycle.placer, prices(self.cycle))
-        room = search.best(task, statement, short_queue=short)
+        room = cheapest(self.scope, self.cycle.placer, prices(self.cycle), statement, Claim(task, self.cycle.among(task), short))
         if room is None:
             self._vain.add(key)
         return room
@@ -123,12 +120,12 @@ class Making:
                 statement.promise(promise.task, promise.choice)
 
     def _promise_again(self, task: Task, statement: Statement) -> bool:
-        future = self.cycle.placer.choose_future(task.cls)
+        future = self.cycle.placer.choose_future(task.cls, among=self.cycle.among(task))
         if future is not None:
             statement.promise(task, future)
         return future is not None
 
 
 def prices(cycle: Cycle) -> Prices:
-    return Prices(cycle.state.ledger.table.total, lambda pods: 0, minds_budgets=False)
+    return Prices(cycle.state, lambda pods: 0, minds_budgets=False)
 

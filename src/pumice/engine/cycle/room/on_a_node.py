@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+import numpy as np
+
 from pumice.engine.cycle.room.scope import Scope, importance
 from pumice.engine.cycle.room.victims import Cost, Prices, Unit, coherent, units_of
 from pumice.engine.cycle.statement import Statement
+from pumice.engine.placing.among import Among
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.ledger import Hold
 from pumice.engine.state.tasks import Task
@@ -38,6 +41,16 @@ class Room:
         return sorted((pod for unit in self.units for pod in unit.pods), key=importance)
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A pod that wants in. ``among``: nodes that it alone may have."""
+
+    task: Task
+    among: Among | None = None
+    short_queue: bool = False
+    """Its queue has no room: pods of that queue help, wherever they are."""
+
+
 @dataclass(slots=True)
 class NodeSearch:
     """One pod and one node."""
@@ -46,14 +59,19 @@ class NodeSearch:
     placer: Placer
     prices: Prices
     statement: Statement
-    claimant: Task
+    claim: Claim
     row: int
-    short_queue: bool = False
-    """Its queue has no room: only pods of that queue help, wherever the node stands."""
     _short: dict[int, int] = field(default_factory=dict)
     _frees: dict[str, dict[int, int]] = field(default_factory=dict)
+    _short_memory: dict[str, int] = field(default_factory=dict)
+    """By family, how much memory of cards is missing at least."""
+    _gives: dict[tuple[str, str], int] = field(default_factory=dict)
     _going: list[str] = field(default_factory=list)
     _known: dict[frozenset[str], bool] = field(default_factory=dict)
+
+    @property
+    def claimant(self) -> Task:
+        return self.claim.task
 
     def find(self) -> Room | None:
         """The cheapest room; None where there is none."""
@@ -128,18 +146,24 @@ class NodeSearch:
         self._short = {column: int(amount - free[column]) for column, amount in needs if amount > free[column]}
         self._going = [uid for uid, held in ledger.by_node[node].items() if held.state is Hold.TERMINATING]
         self._going += ledger.kept_promises(node)
+        for ask in () if self._going else self.claimant.cls.asks:
+            book, rows = ledger.books[ask.family], np.array([row], np.intp)
+            short = book.family.least_memory(ask) - int(book.free_memory(rows, table.capacity)[0])
+            if short > 0:
+                self._short_memory[ask.family] = short
 
     def _helps(self, unit: Unit, node: str) -> bool:
         """Whether its leaving can change anything: what a pod has none of it cannot give. Filters may mind any pod."""
         ledger = self.placer.state.ledger
         cls = self.claimant.cls
-        helps = self.short_queue or self.placer.framework.constrains(self.placer.state, cls)
+        helps = self.claim.short_queue or self.placer.framework.constrains(self.placer.state, cls)
         for pod in unit.here:
             frees = self._frees[pod.uid] = dict(ledger.columns(pod.request))
             helps = helps or any(frees.get(column, 0) > 0 for column in self._short)
-            helps = helps or any(
-                grant.family == ask.family for ask in cls.asks for grant in ledger.holdings[pod.uid].grants
-            )
+            for ask in cls.asks:
+                grants = [grant for grant in ledger.holdings[pod.uid].grants if grant.family == ask.family]
+                self._gives[pod.uid, ask.family] = sum(piece.memory for grant in grants for piece in grant.pieces)
+                helps = helps or bool(grants)
         return helps
 
     def makes_room(self, units: Sequence[Unit]) -> bool:
@@ -147,6 +171,9 @@ class NodeSearch:
         gone = [pod.uid for unit in units for pod in unit.here]
         for column, short in self._short.items():
             if sum(self._frees[uid].get(column, 0) for uid in gone) < short:
+                return False
+        for family, short in self._short_memory.items():
+            if sum(self._gives[uid, family] for uid in gone) < short:
                 return False
         if not self.claimant.cls.asks:
             return True
@@ -182,6 +209,6 @@ class NodeSearch:
             job = self.claimant.job
             if not gone or job is None or not self.placer.framework.allocatable(job.queue, self.claimant.amounts):
                 return False
-            return self.placer.choose_future(self.claimant.cls, node) is not None
+            return self.placer.choose_future(self.claimant.cls, node, self.claim.among) is not None
         finally:
             self.statement.rollback(mark)

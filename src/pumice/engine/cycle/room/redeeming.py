@@ -43,7 +43,8 @@ def _redeem(cycle: Cycle, job: Job) -> None:
     statement = cycle.statement()
     missed: list[Task] = []
     for task in free:
-        choice = cycle.placer.choose(task.cls, nodes[task.uid]) or cycle.placer.choose(task.cls)
+        among = cycle.among(task)
+        choice = cycle.placer.choose(task.cls, nodes[task.uid], among=among) or cycle.placer.choose(task.cls, among=among)
         if choice is None:
             missed.append(task)
         else:

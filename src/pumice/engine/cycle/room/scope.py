@@ -25,6 +25,8 @@ class Scope:
     """The vote on pods that would go together."""
     admits: Callable[[Task], bool] = lambda task: True
     """Whether anybody may be asked for this claimant's sake."""
+    others: bool = False
+    """They are of other queues; else of the claimant's."""
     inside: bool = False
     """Room is made by pods of the claimant's own job."""
 
@@ -62,18 +64,14 @@ def between_queues(framework: Framework, action: str = "reclaim", *, gangs: bool
     def admits(claimant: Task) -> bool:
         return claimant.job is not None and framework.may_reclaim(claimant.job.queue, claimant)
 
-    return Scope(action, candidate, framework.evictable_by_reclaim if gangs else framework.spared_from_reclaim, admits)
+    spared = framework.evictable_by_reclaim if gangs else framework.spared_from_reclaim
+    return Scope(action, candidate, spared, admits, others=True)
 
 
 def importance(pod: Task) -> tuple[int, int, float, str]:
     """The less important first: in this order pods go, and are asked about; of equal ones, the youngest."""
     job = pod.job
     return (pod.priority if job is None else job.priority, pod.priority, -pod.created, pod.uid)
-
-
-def rank(pod: Task) -> int:
-    """The priority that counts where pods of different jobs are compared."""
-    return pod.priority if pod.job is None else pod.job.priority
 
 
 def surplus(job: Job) -> int:

@@ -1,129 +1,138 @@
 """The cheapest room in the whole cluster for one pod, best first.
 
-Every row has a cost below which no room can be had there: who holds a place on it and may be asked at all. Rows are looked at
-exactly in that order, until no other can be cheaper. What was found of a row is kept for the next pod of the kind while the row
-is unchanged.
+For every node it is known, for all at once, what room there costs at least: how much is missing, and who could give it. Nodes are
+looked at exactly in that order, until no other can be cheaper.
 """
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.cycle.room.on_a_node import NodeSearch, Room
-from pumice.engine.cycle.room.scope import Scope, rank
-from pumice.engine.cycle.room.victims import BASE, Cost, Prices, coherent
+from pumice.engine.cycle.room.on_a_node import Claim, NodeSearch, Room
+from pumice.engine.cycle.room.scope import Scope
+from pumice.engine.cycle.room.victims import BASE, Cost, Prices
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.nodes import Rows
+from pumice.engine.state.resources import HUGE
 from pumice.engine.state.tasks import Task
 
-CANDIDATES = 100
+CANDIDATES: Final = 100
 """Nodes with room for one pod among which the cheapest is chosen, as upstream's maxCandidateNodesAbsolute: with many nodes
 there may be one that is a little cheaper."""
 
-Entry = tuple[Cost, int, int, int, Room | None]
-"""Cost at least, place in the order of names, row, version of the row, what was found there."""
+Numbers = NDArray[np.int64]
+Ordered = Iterator[tuple[Cost, int, int]]
+"""Rows where room may be made: what it costs there at least, the place in the order of names, and the row."""
+MUCH: Final = 2**45
 
 
-@dataclass(slots=True)
-class Search:
-    """For pods of one class and of jobs that are alike to the vote."""
+def cheapest(scope: Scope, placer: Placer, prices: Prices, statement: Statement, claim: Claim) -> Room | None:
+    """The cheapest room; of equally cheap ones that of the first node by name. None where there is none."""
+    best: tuple[Cost, int, Room] | None = None
+    found = 0
+    for least, place, row in _in_order(scope, placer, claim):
+        if best is not None and (best[:2] < (least, place) or found >= CANDIDATES):
+            break
+        room = NodeSearch(scope, placer, prices, statement, claim, row).find()
+        if room is not None:
+            found += 1
+            if best is None or (room.cost, place) < best[:2]:
+                best = room.cost, place, room
+    return None if best is None else best[2]
 
-    scope: Scope
-    placer: Placer
-    prices: Prices
-    heap: list[Entry] = field(default_factory=list)
-    versions: dict[int, int] = field(default_factory=dict)
-    cursor: int = -1
-    looked: int = 0
-    """Nodes looked at in all."""
 
-    def best(self, claimant: Task, statement: Statement, *, short_queue: bool) -> Room | None:
-        self._refresh(claimant)
-        best: Entry | None = None
-        fresh: set[int] = set()
-        """Rows looked at for this claimant."""
-        while self.heap:
-            entry = heapq.heappop(self.heap)
-            _, place, row, version, room = entry
-            if self.versions.get(row) != version:
-                continue
-            if room is not None and (row in fresh or (not short_queue and self._holds(claimant, room))):
-                heapq.heappush(self.heap, entry)
-                break
-            room = NodeSearch(self.scope, self.placer, self.prices, statement, claimant, row, short_queue).find()
-            self.looked += 1
-            if room is None:
-                continue
-            fresh.add(row)
-            entry = (room.cost, place, row, version, room)
-            heapq.heappush(self.heap, entry)
-            if best is None or entry[:2] < best[:2]:
-                best = entry
-            if len(fresh) >= CANDIDATES:
-                room = best[4]
-                break
-        else:
-            room = None
-        self.cursor = self.placer.state.ledger.table.changes.end  # trials were taken back: no row is other than it was
-        return room
+def _in_order(scope: Scope, placer: Placer, claim: Claim) -> Ordered:
+    occupants = placer.occupants
+    occupants.refresh()
+    rows = _rows(scope, placer, claim)
+    asked = _asked(scope, placer, claim.task, rows)
+    rows, asked = rows[asked.any(axis=1)], asked[asked.any(axis=1)]
+    if not len(rows):
+        return
+    ranks, enough = occupants.ranks[rows], np.ones(len(rows), bool)
+    reached, fewest = asked.argmax(axis=1), np.ones(len(rows), np.int64)
+    missing = [] if claim.short_queue else [
+        (short, np.where(asked, held, 0)) for short, held in _missing(placer, claim.task, rows)
+    ]  # fmt: skip
+    for short, given in missing:  # how far along the row, from the least important pod on, pods must go, and how many at least
+        sums = given.cumsum(axis=1)
+        enough &= sums[:, -1] >= short
+        reached = np.maximum(reached, (sums >= short[:, None]).argmax(axis=1))
+        fewest = np.maximum(fewest, -(-short // np.maximum(given.max(axis=1), 1)))
+    highest = ranks[np.arange(len(rows)), reached]
+    alone = asked & (ranks == highest[:, None])  # somebody has to be as important as that
+    for short, given in missing:
+        alone &= given >= short[:, None]
+    fewest = np.where(alone.any(axis=1), fewest, np.maximum(fewest, 2))
+    one = fewest == 1
+    useful = np.where(one[:, None], alone, asked)
+    for short, given in missing:  # where so few go, each gives what the others cannot
+        useful &= given >= (short - (fewest - 1) * given.max(axis=1))[:, None]
+    least_freed = _least(np.where(useful, occupants.freed[rows], MUCH), fewest)
+    total = np.where(one, highest, highest + _least(np.where(useful, ranks, MUCH), fewest - 1)) + fewest * BASE
+    bundles = np.where(occupants.gangs[rows], 1, fewest)  # all pods of a gang are one
+    columns = (highest, bundles, total, fewest, least_freed, placer.state.ledger.table.rank()[rows])
+    order = np.lexsort(columns[::-1])
+    for at in order[enough[order]].tolist():
+        *cost, place = (int(column[at]) for column in columns)
+        yield Cost(0, *cost), place, int(rows[at])
 
-    def _holds(self, claimant: Task, room: Room) -> bool:
-        """Whether what was found for another pod of the kind is still true: votes count what went since."""
-        pods = room.pods
-        return (
-            all(self.scope.candidate(claimant, pod) for pod in pods)
-            and coherent(room.units) and not self.scope.spared(claimant, pods)
-        )  # fmt: skip
 
-    def _refresh(self, claimant: Task) -> None:
-        table = self.placer.state.ledger.table
-        changed = None if self.cursor < 0 else table.changes.since(self.cursor)
-        rows = table.live_rows() if changed is None else np.array(changed, np.intp)
-        if changed is None:
-            self.heap, self.versions = [], {}
-        if len(rows) == 0:
-            return
-        for row in rows.tolist():
-            self.versions[row] = self.versions.get(row, 0) + 1
-        order, entries = table.rank(), list[Entry]()
-        for row in rows[self._open(claimant, rows)].tolist():
-            bound = self._bound(claimant, row)
-            if bound is not None:
-                entries.append((bound, int(order[row]), row, self.versions[row], None))
-        if changed is None:
-            self.heap = entries
-            heapq.heapify(self.heap)
-        else:
-            for entry in entries:
-                heapq.heappush(self.heap, entry)
-        self.cursor = table.changes.end
+def _least(values: Numbers, numbers: Numbers) -> Numbers:
+    """Per row the sum of so many of its smallest values."""
+    sums = np.sort(values, axis=1).cumsum(axis=1)
+    found = np.take_along_axis(sums, np.clip(numbers - 1, 0, sums.shape[1] - 1)[:, None], axis=1)[:, 0]
+    return np.asarray(np.where(numbers > 0, found, 0))
 
-    def _open(self, claimant: Task, rows: Rows) -> NDArray[np.bool_]:
-        """Where no filter closes the row for good, and it is large enough when it is empty."""
-        state, cls = self.placer.state, claimant.cls
-        table = state.ledger.table
-        may = table.live[rows]
-        for column, amount in state.ledger.columns(cls.request):
-            may &= table.alloc[rows, column] >= amount
-        for verdict in self.placer.framework.verdicts(state, cls, rows):
-            if verdict.final:
-                may &= ~verdict.failed
-        for ask in cls.asks:
-            may &= state.ledger.books[ask.family].has_cards(rows, table.capacity)
-        return may
 
-    def _bound(self, claimant: Task, row: int) -> Cost | None:
-        """What room there costs at least; None where nobody can be asked."""
-        state = self.placer.state
-        candidate, tasks = self.scope.candidate, state.tasks
-        held = state.ledger.by_node.get(state.ledger.table.name(row), ())
-        ranks = [rank(pod) for uid in held if (pod := tasks.get(uid)) is not None and candidate(claimant, pod)]
-        if not ranks:
-            return None
-        least = min(ranks)
-        return Cost(0, least, 1, least + BASE, 1, 0)
+def _rows(scope: Scope, placer: Placer, claim: Claim) -> Rows:
+    """Where no filter closes the row for good, and it is large enough when it is empty."""
+    state, claimant = placer.state, claim.task
+    table, cls = state.ledger.table, claimant.cls
+    if scope.inside and claimant.job is not None:
+        own = {table.row_of[task.node] for task in claimant.job.tasks.values() if task.node in table.row_of}
+        rows = np.array(sorted(own), np.intp)
+    else:
+        rows = table.live_rows()
+    may = table.live[rows] if claim.among is None else claim.among.open(table.capacity)[rows]
+    for column, amount in state.ledger.columns(cls.request):
+        may &= table.alloc[rows, column] >= amount
+    for verdict in placer.framework.verdicts(state, cls, rows):
+        if verdict.final:
+            may &= ~verdict.failed
+    for ask in cls.asks:
+        may &= state.ledger.books[ask.family].has_cards(rows, table.capacity)
+    return rows[may]
+
+
+def _asked(scope: Scope, placer: Placer, claimant: Task, rows: Rows) -> NDArray[np.bool_]:
+    """Which pods may be asked, as far as their queue tells."""
+    occupants, job = placer.occupants, claimant.job
+    queues = occupants.queues[rows]
+    own = occupants.numbers.get(job.queue, -2) if job is not None else -2
+    if not scope.others:
+        return np.asarray(queues == own)
+    closed = [number for queue, number in occupants.numbers.items() if not queue.reclaimable]
+    return np.asarray((queues >= 0) & (queues != own) & ~np.isin(queues, closed))
+
+
+def _missing(placer: Placer, claimant: Task, rows: Rows) -> Iterator[tuple[Numbers, Numbers]]:
+    """Of every resource that some row lacks, how much is missing there, and what each pod there has of it."""
+    ledger, occupants, cls = placer.state.ledger, placer.occupants, claimant.cls
+    table = ledger.table
+    for column, amount in ledger.columns(cls.request):
+        free = table.alloc[rows, column] - table.used[rows, column]
+        free += table.releasing[rows, column] - table.pipelined[rows, column]
+        if (short := np.maximum(amount - free, 0)).any():
+            yield short, occupants.held(occupants.columns, column)[rows]
+    for ask in cls.asks:
+        book = ledger.books[ask.family]
+        free = book.free_memory(rows, table.capacity)
+        free[table.releasing[rows].any(axis=1)] = HUGE  # where somebody leaves it is not known so simply
+        if (short := np.maximum(book.family.least_memory(ask) - free, 0)).any():
+            yield short, occupants.held(occupants.memory, ask.family)[rows]

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pumice.engine.cycle.room.scope import Scope, importance, rank, surplus
+from pumice.engine.cycle.room.scope import Scope, importance, surplus
+from pumice.engine.placing.occupants import freed, rank
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.resources import PODS, Vector
+from pumice.engine.state.state import State
 from pumice.engine.state.statuses import ALLOCATED_STATUSES
 from pumice.engine.state.tasks import Task
 
 BASE = 2**31
 """Added to each priority of a sum, so that more pods never cost less (as upstream and kube-scheduler sum them)."""
-PARTS = 10**6
-"""What is freed is counted in such parts of the cluster."""
 
 
 class Cost(NamedTuple):
@@ -46,22 +45,15 @@ class Unit:
 class Prices:
     """What pods cost. ``violations``: how many pods beyond what PodDisruptionBudgets allow a set of pods is."""
 
-    total: Vector
+    state: State
     violations: Callable[[Sequence[Task]], int]
     minds_budgets: bool
-
-    def freed(self, pod: Task) -> int:
-        return sum(
-            amount * PARTS // whole
-            for name, amount in pod.amounts.items()
-            if name != PODS and (whole := self.total.get(name, 0)) > 0
-        )
 
     def unit(self, pods: Sequence[Task], here: Sequence[Task], *, whole: bool) -> Unit:
         pods = sorted(pods, key=importance)
         return Unit(
             pods[0].job, tuple(pods), tuple(here), whole, max(map(rank, pods)), sum(rank(pod) + BASE for pod in pods),
-            sum(map(self.freed, pods)),
+            sum(freed(self.state, pod) for pod in pods),
         )  # fmt: skip
 
     def cost(self, units: Iterable[Unit]) -> Cost:
