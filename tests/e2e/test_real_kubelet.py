@@ -41,6 +41,15 @@ class World:
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}\n{self.logs()}"
         return done.stdout
 
+    def slices(self) -> dict[str, str]:
+        """What ``nvidia-smi`` of the host shows: UUID to profile."""
+        machine = self.directory / "machine"
+        environ = {**os.environ, "PUMICE_MACHINE": str(machine), "LD_LIBRARY_PATH": str(library_dir())}
+        done = subprocess.run([str(machine / "bin/nvidia-smi"), "-L"], env=environ, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        lines = (line.split() for line in done.stdout.splitlines() if line.startswith("  MIG "))
+        return {words[-1].rstrip(")"): words[1] for words in lines}
+
     def logs(self) -> str:
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}"
                          for log in sorted(self.directory.glob("*.log")))  # fmt: skip
@@ -66,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             world.kubectl("create", "namespace", "volcano-system")
             world.kubectl("apply", "-f", str(ROOT / "examples/vgpu-user-guide/scheduler-config.yaml"))
             daemons += _our_daemons(directory, kubeconfig)
-            wait_for(world, NODES, NODE, "", lambda n: n["status"]["allocatable"].get("volcano.sh/vgpu-number") == "20", 60)
+            wait_for(world, NODES, NODE, "", lambda n: n["status"]["allocatable"].get("volcano.sh/vgpu-number") == "30", 60)
             yield world
     finally:
         for daemon in daemons:
@@ -86,7 +95,10 @@ async def _start_plane(directory: Path, keys: pki.Pki) -> kube_control_plane.Kub
 def _our_daemons(directory: Path, kubeconfig: Path) -> list[subprocess.Popen[bytes]]:
     machine = directory / "machine"
     pumice = [sys.executable, "-m", "pumice"]
-    subprocess.run([*pumice, "machine", "create", str(machine), "--cards", "2xGeForce-GTX-1080-Ti"], check=True)
+    model = directory / "machine.yaml"
+    model.write_text(yaml.safe_dump({"cards": [{"preset": "GeForce-GTX-1080-Ti", "count": 2},
+                                               {"preset": "A100-SXM4-40GB", "mig": True}]}))  # fmt: skip
+    subprocess.run([*pumice, "machine", "create", str(machine), "--model", str(model)], check=True)
     environ = {**os.environ, "PUMICE_MACHINE": str(machine), "NODE_NAME": NODE}
     commands = {
         "scheduler": ["scheduler", f"--kubeconfig={kubeconfig}", "--listen-address=127.0.0.1:0"],
@@ -150,7 +162,7 @@ def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: Wor
                 "name": "c", "image": real_kubelet.IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"],
                 "resources": {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": memory}}}]}})  # fmt: skip
 
-    for name, memory in (("one", 2000), ("two", 2000), ("three", 12000)):
+    for name, memory in (("one", 2000), ("two", 2000), ("three", 50000)):
         manifest = world.directory / f"{name}.yaml"
         manifest.write_text(pod(name, memory))
         world.kubectl("apply", "-f", str(manifest))
@@ -165,3 +177,22 @@ def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: Wor
         return "memory" in conditions.get("PodScheduled", {}).get("message", "")
 
     wait_for(world, PODS, "three", "default", told, 30)
+
+
+def test_a_pod_in_mode_mig_gets_a_slice_that_is_cut_for_it_and_the_next_one_gets_it_again(world: World) -> None:
+    given = []
+    for name in ("sliced", "sliced-again"):
+        manifest = world.directory / f"{name}.yaml"
+        manifest.write_text(yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": {"volcano.sh/vgpu-mode": "mig"}},
+            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [{
+                "name": "c", "image": real_kubelet.IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"],
+                "resources": {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}}}]}}))  # fmt: skip
+        world.kubectl("apply", "-f", str(manifest))
+        wait_for(world, PODS, name, "default", lambda p: p["status"].get("phase") == "Running", 60)
+        seen = dict(line.split("=", 1) for line in world.kubectl("exec", name, "--", "env").splitlines() if "=" in line)
+        assert not [variable for variable in seen if variable.startswith("CUDA_")], "the hardware keeps a slice's limits"
+        assert world.slices() == {seen["NVIDIA_VISIBLE_DEVICES"]: "1g.5gb"}
+        given.append(seen["NVIDIA_VISIBLE_DEVICES"])
+        world.kubectl("delete", "pod", name, "--wait")
+    assert given[0] == given[1]

@@ -57,10 +57,12 @@ class Refuse:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Somebody else's booking stands where this pod's cards are. It may be gone already: the watch may be behind the
-    scheduler's. Who has waited for that refuses the pod."""
+    scheduler's. Who has waited for that refuses the pod. ``patience``: seconds after which it is known to be gone, where that is
+    longer than the usual wait."""
 
     pod: NodePod
     reason: str
+    patience: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ log = logging.getLogger("pumice.node")
 
 PATIENCE = 2.0
 """Seconds to wait for the watch: the binding reaches the kubelet and us by different ways."""
+LOOK = 1.0
+"""Seconds after which what is waited for is looked at again, though nothing was heard."""
 
 
 class Slicer(Protocol):
@@ -102,8 +104,12 @@ class AllocateHandler:
                 await self._own.relist()
                 decision = await self._ask(ids, held)
         deadline = self._own.clock.monotonic() + PATIENCE
-        while (decision is None or isinstance(decision, Conflict)) and (left := deadline - self._own.clock.monotonic()) > 0:
-            await first(self._own.pods_changed.wait(), self._own.clock.sleep(left))
+        while decision is None or isinstance(decision, Conflict):
+            now = self._own.clock.monotonic()
+            deadline = max(deadline, now + decision.patience) if decision and decision.patience else deadline
+            if now >= deadline:
+                break
+            await first(self._own.pods_changed.wait(), self._own.clock.sleep(min(LOOK, deadline - now)))
             decision = await self._ask(ids, held)
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)

@@ -63,7 +63,7 @@ class Slicing:
         except Unavailable as error:
             given = str(error)
         if isinstance(given, str):
-            return Conflict(wanted.pod, given)
+            return Conflict(wanted.pod, given, self._owners.vanishing)
         if given.made or given.removed:
             await self._own.perform(self._told(wanted, given))
         return wanted.then(given.slices)

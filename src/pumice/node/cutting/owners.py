@@ -7,9 +7,10 @@ from typing import Final
 
 from pumice.node.pods import Held, NodePod
 
-VANISHED: Final = 60.0
+VANISHED: Final = 10.0
 """Seconds for which a pod counts that vanished from the API server before it was seen to end, while the kubelet's record names
-it: deleted by force, its containers may still run. The kubelet forgets pods late, so its record alone says too much."""
+it: deleted by force, or with a grace period of zero, its containers run until the kubelet has killed them. The record alone says
+too much, because the kubelet takes pods out of it late (spec real-kubelet 2)."""
 
 
 class Owners:
@@ -39,6 +40,11 @@ class Owners:
         self._vanished |= {uid: (f"of UID {uid}", self._now) for uid in strange}
         self._vanished = {uid: seen for uid, seen in self._vanished.items() if uid in self._held}
         self._ended &= self._held
+
+    @property
+    def vanishing(self) -> float:
+        """Seconds until nobody is waited for any more who has vanished."""
+        return max((since + VANISHED - self._now for _, since in self._vanished.values()), default=0.0)
 
     def holds(self, uid: str) -> str:
         """The name of the pod where it still holds what it was given, else empty."""
