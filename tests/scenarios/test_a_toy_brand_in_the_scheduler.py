@@ -96,7 +96,7 @@ def test_what_cannot_be_given_is_refused_with_reasons_and_what_would_fit() -> No
 
 
 def test_its_devices_are_on_the_metrics_page() -> None:
-    page = b"".join(DeviceSeries(nursery().engine).section()).decode()
+    page = "".join(DeviceSeries(nursery().engine).section())
     assert 'toy_card_memory_limit{devID="toy-0",NodeName="n1"} 10\n' in page
     assert 'toy_card_allocated_memory{devID="toy-0",NodeName="n1"} 7\n' in page
     assert 'toy_card_own_pod_memory{devID="toy-1",NodeName="n2",podNamespace="default",podName="second"} 5\n' in page

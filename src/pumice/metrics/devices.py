@@ -6,7 +6,7 @@ asks has a turn for other things in between; ``section`` does what is left and j
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from operator import add
@@ -30,7 +30,7 @@ ENDINGS = (
 )
 """How the names of a device family's series end, and what they tell; the last two are ours."""
 
-Lines = tuple[bytes, ...]
+Lines = tuple[str, ...]
 """Text per series, each with its line ends."""
 CardStamp = tuple[int, int, int, tuple[str, ...]]
 """Total, charged memory and cores, and who holds them: what a pod holds of a card changes with one of these."""
@@ -52,7 +52,7 @@ class DeviceSeries:
     engine: Engine
     rendered: int = 0
     _nodes: dict[tuple[str, str], _Node] = field(default_factory=dict)
-    _parts: list[bytes] = field(default_factory=list)
+    _parts: list[str] = field(default_factory=list)
     _fresh: bool = False
 
     def prepare(self) -> Iterator[None]:
@@ -61,7 +61,7 @@ class DeviceSeries:
             self._render(*stale)
             yield
 
-    def section(self) -> list[bytes]:
+    def section(self) -> list[str]:
         """All series, in pieces to be joined."""
         for stale in list(self._stale()):
             self._render(*stale)
@@ -74,7 +74,7 @@ class DeviceSeries:
         for family, series, _ in self._books():
             mine = [kept for (name, _), kept in self._nodes.items() if name == family]
             for place, (name, (_, text)) in enumerate(zip(series_names(series), ENDINGS, strict=True)):
-                self._parts.append(head(name, "gauge", text).encode())
+                self._parts.append(head(name, "gauge", text))
                 self._parts += [lines[place] for kept in mine for _, lines in kept.cards]
         self._fresh = True
         return self._parts
@@ -97,7 +97,7 @@ class DeviceSeries:
         if kept is None or kept.book is not book:
             kept = self._nodes[key] = _Node(book)
         tasks, cards, names = self.engine.state.tasks, [], series_names(series)
-        on_node = also("NodeName", escape(book.name))
+        (on_node,) = also("NodeName", [escape(book.name)])
         for place, (card, usage) in enumerate(zip(book.inventory.cards, book.usages, strict=True)):
             stamp = (card.total, usage.memory, usage.cores, tuple(usage.holders))
             if place < len(kept.cards) and kept.cards[place][0] == stamp:
@@ -120,25 +120,27 @@ def series_names(series: Series) -> tuple[str, ...]:
 def _card_lines(series: tuple[str, ...], where: str, total: int, usage: Usage, tasks: Mapping[str, Task]) -> Lines:
     """The lines of one card. Names of pods and namespaces need no escaping: Kubernetes lets nothing in that would."""
     of_limit, of_shares, of_memory, of_cores, of_pod_memory, of_pod_cores, of_own_memory, of_own_cores = series
-    held = _by_pod(usage, tasks)
-    memory = [last("podName", name, mib) for _, name, mib, _ in held]
-    cores = [last("podName", name, percent) for _, name, _, percent in held]
-    spaces = [also("podNamespace", namespace) for namespace, _, _, _ in held]
+    cards = (line(of_limit, where, str(total)), line(of_shares, where, str(usage.shares)),
+             line(of_memory, where, str(usage.memory)), line(of_cores, where, str(usage.cores)))  # fmt: skip
+    if not usage.holders:
+        return *cards, "", "", "", ""
+    namespaces, names, mibs, percents = zip(*_by_pod(usage, tasks), strict=True)
+    memory, cores, spaces = last("podName", names, mibs), last("podName", names, percents), also("podNamespace", namespaces)
     own_memory, own_cores = [*map(add, spaces, memory)], [*map(add, spaces, cores)]
-    if len({pod[1] for pod in held}) < len(held):  # upstream's labels lack the namespace: equal names share a series (D-43)
-        names = dict.fromkeys(name for _, name, _, _ in held)
-        memory = [last("podName", name, sum(pod[2] for pod in held if pod[1] == name)) for name in names]
-        cores = [last("podName", name, sum(pod[3] for pod in held if pod[1] == name)) for name in names]
+    if len(set(names)) < len(names):  # upstream's labels lack the namespace: equal names share a series (D-43)
+        memory, cores = (last("podName", *zip(*_summed(names, amounts).items(), strict=True)) for amounts in (mibs, percents))
     return (
-        line(of_limit, where, str(total)).encode(),
-        line(of_shares, where, str(usage.shares)).encode(),
-        line(of_memory, where, str(usage.memory)).encode(),
-        line(of_cores, where, str(usage.cores)).encode(),
-        alike(of_pod_memory, where, memory).encode(),
-        alike(of_pod_cores, where, cores).encode(),
-        alike(of_own_memory, where, own_memory).encode(),
-        alike(of_own_cores, where, own_cores).encode(),
-    )
+        *cards,
+        alike(of_pod_memory, where, memory), alike(of_pod_cores, where, cores),
+        alike(of_own_memory, where, own_memory), alike(of_own_cores, where, own_cores),
+    )  # fmt: skip
+
+
+def _summed(names: Iterable[str], amounts: Iterable[int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for name, amount in zip(names, amounts, strict=True):
+        total[name] = total.get(name, 0) + amount
+    return total
 
 
 def _by_pod(usage: Usage, tasks: Mapping[str, Task]) -> list[tuple[str, str, int, int]]:

@@ -121,17 +121,18 @@ def _overused(found: Standing) -> bool:
 
 
 def _render(jobs: list[Job], into: tuple[list[str], ...]) -> None:
-    """Append the lines of some jobs, per family. Names need no escaping: Kubernetes lets nothing into them that would.
+    """Append the lines of some jobs, one text per family. Names need no escaping: Kubernetes lets nothing into them that would.
 
     The labels are written out here: a format that is put together at run time takes four times as long.
     """
     durations, starts, lasts, shares = into
     stood = [job for job in jobs if job.scheduled_at]
     labels = [f'job_name="{job.name}",queue="{job.queue.name}",job_namespace="{job.namespace}"' for job in stood]
-    durations += each(_DURATION, labels, [_ending((job.scheduled_at - job.created) * 1000) for job in stood])
-    starts += each(_START, labels, [_ending(job.created) for job in stood])
-    lasts += each(_LAST, labels, [_ending(job.scheduled_at) for job in stood])
-    shares += each(_SHARE, [f'job_ns="{job.namespace}",job_id="{job.key}"' for job in jobs], [_ending(job.share) for job in jobs])
+    durations.append(each(_DURATION, labels, [_ending((job.scheduled_at - job.created) * 1000) for job in stood]))
+    starts.append(each(_START, labels, [_ending(job.created) for job in stood]))
+    lasts.append(each(_LAST, labels, [_ending(job.scheduled_at) for job in stood]))
+    labels = [f'job_ns="{job.namespace}",job_id="{job.key}"' for job in jobs]
+    shares.append(each(_SHARE, labels, [_ending(job.share) for job in jobs]))
 
 
 @lru_cache(8192)

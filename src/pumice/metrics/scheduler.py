@@ -112,7 +112,7 @@ class SchedulerMetrics:
 
     def page(self) -> bytes:
         """The page as of now."""
-        return b"".join([render(self._families()).encode(), *self.devices.section()])
+        return "".join([render(self._families()), *self.devices.section()]).encode()
 
     def _families(self) -> Iterator[Rendered]:
         yield from (self.e2e, self.open, self.job, self.plugin, self.action, self.task, self.stage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Final, Protocol
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -119,14 +120,16 @@ def labels_text(labels: Iterable[tuple[str, str]]) -> str:
     return ",".join([f'{key}="{escape(value)}"' for key, value in labels])
 
 
-def also(label: str, value: str) -> str:
-    """A further label, whose value needs no escaping."""
-    return f',{label}="{value}"'
+def also(label: str, values: Iterable[str]) -> list[str]:
+    """A further label of each line; its values need no escaping."""
+    beginning = f',{label}="'
+    return [f'{beginning}{value}"' for value in values]
 
 
-def last(label: str, value: str, shown: int) -> str:
-    """The last label of a line, whose value needs no escaping, and the number."""
-    return f',{label}="{value}"}} {shown}\n'
+def last(label: str, values: Iterable[str], shown: Iterable[int]) -> list[str]:
+    """The last label of each line, whose values need no escaping, and the number."""
+    beginning = f',{label}="'
+    return [f'{beginning}{value}"}} {number}\n' for value, number in zip(values, shown, strict=True)]
 
 
 def alike(name: str, labels: str, ends: Sequence[str]) -> str:
@@ -140,10 +143,9 @@ def ending(value: float) -> str:
     return f"}} {number(value)}\n"
 
 
-def each(name: str, labels: Iterable[str], endings: Iterable[str]) -> list[str]:
+def each(name: str, labels: Iterable[str], endings: Iterable[str]) -> str:
     """A line for each of these labels, with these endings."""
-    beginning = name + "{"
-    return [beginning + text + end for text, end in zip(labels, endings, strict=True)]
+    return alike(name, "", [*map(add, labels, endings)])
 
 
 def escape(value: str) -> str:
