@@ -22,10 +22,15 @@ from kit.record_filter_verdicts import NODES, PODS, SETTLE_SECONDS, control_plan
 from kit.score_clusters import ScoreCase, generate
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "node_scores.json.gz"
 SCORED = re.compile(r'"Plugin scored node for pod" pod="default/incoming" plugin="(\w+)" node="(\w+)" score=(-?\d+)')
 
+SELECTING = {
+    "Service": volcano.SERVICES, "ReplicationController": volcano.REPLICATION_CONTROLLERS,
+    "ReplicaSet": volcano.REPLICA_SETS, "StatefulSet": volcano.STATEFUL_SETS,
+}  # fmt: skip
 Scores = dict[str, dict[str, int]]
 """Plugin to node to score."""
 
@@ -35,6 +40,7 @@ async def ask(kube: KubeClient, log: Path, case: ScoreCase) -> Scores:
     try:
         await asyncio.gather(*(kube.create(NODES, node) for node in case.nodes))
         await asyncio.gather(*(kube.create(PODS, pod) for pod in case.bound))
+        await asyncio.gather(*(kube.create(SELECTING[obj["kind"]], obj) for obj in case.selecting))
         await asyncio.sleep(SETTLE_SECONDS)
         began = log.stat().st_size
         await kube.create(PODS, case.incoming)
@@ -52,6 +58,11 @@ async def ask(kube: KubeClient, log: Path, case: ScoreCase) -> Scores:
         for pod in [case.incoming, *case.bound]:
             with contextlib.suppress(ApiError):
                 await kube.delete(PODS, pod["metadata"]["name"], "default", grace=0)
+        for obj in case.selecting:
+            with contextlib.suppress(ApiError):
+                kind, name = SELECTING[obj["kind"]], obj["metadata"]["name"]
+                await kube.delete(kind, name, "default")
+                await kube.patch(kind, name, {"metadata": {"finalizers": None}}, "default")  # no collector runs
         await asyncio.gather(*(kube.delete(NODES, node["metadata"]["name"]) for node in case.nodes))
         await asyncio.sleep(SETTLE_SECONDS)
 

@@ -1,5 +1,5 @@
-"""Random small clusters for the node scores: images, load, soft taints, wishes about nodes and pods, soft spread. No filter
-refuses any node. Pure and seeded.
+"""Random small clusters for the node scores: images, load, soft taints, wishes about nodes and pods, soft spread, own and by
+Kubernetes' default for pods of one Service or controller. No filter refuses any node. Pure and seeded.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ APPS = ("web", "db", "batch")
 
 @dataclass(frozen=True, slots=True)
 class ScoreCase:
-    """Nodes, pods that run there, and the pod that is scored."""
+    """Nodes, pods that run there, the pod that is scored, and what selects pods."""
 
     seed: int
     nodes: list[Json]
     bound: list[Json]
     incoming: Json
+    selecting: list[Json]
 
 
 def generate(seed: int) -> ScoreCase:
@@ -35,7 +36,11 @@ def generate(seed: int) -> ScoreCase:
         if dice.random() < 0.3:
             pod["spec"]["affinity"] = _wishes_about_pods(dice)
         bound.append(pod)
-    return ScoreCase(seed, nodes, bound, _incoming(dice))
+        if dice.random() < 0.15:
+            pod["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": dice.choice(APPS)}}, "topologyKey": dice.choice((ZONE, HOST))}]}}
+    incoming = _incoming(dice)
+    return ScoreCase(seed, nodes, bound, incoming, _selecting(dice, incoming))
 
 
 def _node(dice: random.Random, index: int, sizes: list[int]) -> Json:
@@ -87,6 +92,32 @@ def _incoming(dice: random.Random) -> Json:
              **({"nodeTaintsPolicy": "Honor"} if dice.random() < 0.3 else {})} for key in keys
         ]  # fmt: skip
     return pod
+
+
+def _selecting(dice: random.Random, incoming: Json) -> list[Json]:
+    """Services, and often a controller that owns the incoming pod."""
+    found: list[Json] = []
+    for index in range(dice.choice((0, 0, 1, 2))):
+        spec: Json = {"clusterIP": "None"}
+        if dice.random() < 0.9:
+            spec["selector"] = {"app": dice.choice(APPS)}
+        found.append({"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"s{index}", "namespace": "default"},
+                      "spec": spec})  # fmt: skip
+    kind = dice.choice(("", "", "ReplicaSet", "StatefulSet", "ReplicationController"))
+    if kind:
+        labels = dict(incoming["metadata"]["labels"])
+        selector: Json = labels if kind == "ReplicationController" else {"matchLabels": labels}
+        if kind == "ReplicaSet" and dice.random() < 0.5:
+            selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": sorted({labels["app"], "db"})}]}
+        version = "v1" if kind == "ReplicationController" else "apps/v1"
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        owned = {"selector": selector, "template": template, "replicas": 0, **({"serviceName": "s"} if "State" in kind else {})}
+        found.append({"apiVersion": version, "kind": kind, "metadata": {"name": "owner", "namespace": "default"}, "spec": owned})
+        incoming["metadata"]["ownerReferences"] = [
+            {"apiVersion": version, "kind": kind, "name": "owner", "uid": "00000000-0000-0000-0000-000000000001",
+             "controller": True}
+        ]  # fmt: skip
+    return found
 
 
 def _expression(dice: random.Random) -> Json:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import names, volcano
 from pumice.wire.device_config import DeviceConfig, parse_device_config
 from pumice.wire.nearest import nearest
-from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.objects import Node, Pod, Workload, convert
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -42,6 +43,10 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "nodes": (volcano.NODES, Node),
     "queues": (volcano.QUEUES, Queue),
     "hyperNodes": (volcano.HYPER_NODES, HyperNode),
+    "services": (volcano.SERVICES, Workload),
+    "replicationControllers": (volcano.REPLICATION_CONTROLLERS, Workload),
+    "replicaSets": (volcano.REPLICA_SETS, Workload),
+    "statefulSets": (volcano.STATEFUL_SETS, Workload),
     "priorityClasses": (volcano.PRIORITY_CLASSES, PriorityClass),
     "podGroups": (volcano.POD_GROUPS, PodGroup),
     "claims": (volcano.PERSISTENT_VOLUME_CLAIMS, None),
@@ -82,6 +87,17 @@ class Case:
         raise BadInput(f"no pod {namespace}/{name}{hint}")
 
 
+WORKLOADS: Mapping[str, str] = {
+    "services": "Service", "replicationControllers": "ReplicationController", "replicaSets": "ReplicaSet",
+    "statefulSets": "StatefulSet",
+}  # fmt: skip
+
+
+def _put_workload(state: State, kind: str, obj: dict[str, Any]) -> None:
+    found = convert(Workload, obj)
+    state.classes.workloads.put(kind, found.metadata.namespace, found.metadata.name, found.spec.selector)
+
+
 def engine_of(case: Case) -> Engine:
     """An engine that holds the picture. Raises BadInput when one of the configurations cannot be used."""
     conf = parse_scheduler_conf(case.scheduler_conf)
@@ -98,6 +114,7 @@ def engine_of(case: Case) -> Engine:
         "nodes": lambda o: state.bookings.put_node(convert(Node, o)),
         "queues": lambda o: state.groups.put_queue(convert(Queue, o)),
         "hyperNodes": lambda o: state.hyper_nodes.put(convert(HyperNode, o)),
+        **{key: partial(_put_workload, state, kind) for key, kind in WORKLOADS.items()},
         "priorityClasses": lambda o: state.groups.put_priority_class(convert(PriorityClass, o)),
         "podGroups": lambda o: state.groups.put_group(convert(PodGroup, o)),
         "claims": state.volumes.put_claim,

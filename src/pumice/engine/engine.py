@@ -73,6 +73,7 @@ class Engine:
         self.state.groups.forget_remarks()
         self.placer = Placer(self.state, framework)
         self.state.count_images(counted=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
+        self.state.count_workloads(counted=any(isinstance(p, NodeOrder) and p.spread for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
         patience, complaints = patience_of(conf)
         self.state.agenda.start_over(self.state.jobs.values(), patience)

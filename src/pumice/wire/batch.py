@@ -11,13 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from pumice.ports.cluster import Resource
+from pumice.wire import volcano
 from pumice.wire.objects import Meta
 from pumice.wire.volcano import JOBS
 
 JOB_API: Final = f"{JOBS.group}/{JOBS.version}"
 JOB_KIND: Final = "Job"
 
-SERVICES: Final = Resource("", "v1", "services")
+SERVICES: Final = volcano.SERVICES
 SECRETS: Final = Resource("", "v1", "secrets")
 NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies")
 

@@ -169,6 +169,17 @@ class Node(Struct, rename="camel", gc=False):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
+class WorkloadSpec(Struct, gc=False):
+    selector: dict[str, Any] | None = None
+
+
+class Workload(Struct, rename="camel", gc=False):
+    """A Service, or what makes pods: whom it selects, by a map of labels or a label selector."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+
+
 class ConfigMap(Struct, rename="camel", gc=False):
     metadata: Meta = msgspec.field(default_factory=Meta)
     data: dict[str, str] = {}

@@ -19,7 +19,7 @@ from pumice.engine.state.jobs import Task
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
-from pumice.wire.objects import ConfigMap, Node, Pod, decode
+from pumice.wire.objects import ConfigMap, Node, Pod, Workload, decode
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
@@ -61,6 +61,10 @@ class Informers:
             ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class, None),
             ("queues", volcano.QUEUES, self._on_queue, None),
             ("hypernodes", volcano.HYPER_NODES, self._on_hyper_node, None),
+            ("services", volcano.SERVICES, self._on_workload("Service"), Workload),
+            ("replicationcontrollers", volcano.REPLICATION_CONTROLLERS, self._on_workload("ReplicationController"), Workload),
+            ("replicasets", volcano.REPLICA_SETS, self._on_workload("ReplicaSet"), Workload),
+            ("statefulsets", volcano.STATEFUL_SETS, self._on_workload("StatefulSet"), Workload),
             ("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup),
             ("pods", volcano.PODS, self._on_pod, Pod),
         ]
@@ -166,6 +170,17 @@ class Informers:
             self.engine.state.groups.drop_priority_class(cls.metadata.name, cls.metadata.uid)
         else:
             self.engine.state.groups.put_priority_class(cls)
+
+    def _on_workload(self, kind: str) -> Handler:
+        workloads = self.engine.state.classes.workloads
+
+        def handle(event: WatchEvent) -> None:
+            found = _object(Workload, event)
+            meta = found.metadata
+            if self._heeds(kind, f"{meta.namespace}/{meta.name}", meta.uid, event):
+                workloads.put(kind, meta.namespace, meta.name, None if event.type == "DELETED" else found.spec.selector)
+
+        return handle
 
     def _on_json(self, kind: str, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
         def handle(event: WatchEvent) -> None:

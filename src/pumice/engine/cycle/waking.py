@@ -17,6 +17,8 @@ def wake(cycle: Cycle) -> None:
     _give_up(cycle)
     redeem(cycle)
     state.agenda.wake_due(cycle.now)
+    if state.classes.workloads.stale:
+        state.pods.sort_by_workloads()
     if state.classes.images.fresh:
         state.pods.sort_by_images()
     for job in cycle.placer.standing:  # they take their part again before others see it

@@ -87,7 +87,8 @@ def _spread(state: State, cls: PodClass, rule: SpreadRule, rules: list[SpreadRul
     """Per domain the pods that a rule counts, and whether it has a node that counts at all; last the nodes without the label.
     Pods that are being deleted are left out, as kube-scheduler does."""
     codes, eligible = _codes(state, rule.term.topology), _eligible(state, cls, rule, rules)
-    here, size = codes[eligible], state.ledger.terms.labels.domains(rule.term.topology) + 1
+    size = state.ledger.terms.labels.domains(rule.term.topology) + 1
+    here = np.where(codes < 0, size - 1, codes)[eligible]
     rows = state.ledger.terms.counts((rule.term,), "", staying=True).table(len(codes))[: len(codes)]
     sums = np.bincount(here, weights=rows[eligible], minlength=size).astype(np.int64)
     return sums, np.bincount(here, minlength=size) > 0
@@ -97,7 +98,8 @@ def _eligible(state: State, cls: PodClass, rule: SpreadRule, rules: list[SpreadR
     """Rows whose pods count: they carry all topology labels and the pod's own node affinity accepts them."""
     found: Mask = state.ledger.table.live.copy()
     for other in rules:
-        found &= _codes(state, other.term.topology) >= 0
+        if not other.everywhere:
+            found &= _codes(state, other.term.topology) >= 0
     if rule.node_affinity:
         found &= node_affinity_met(state, cls.constraints)
     if rule.node_taints:
@@ -138,13 +140,16 @@ def soft_spread_scores(state: State, cls: PodClass, fits: Mask) -> NDArray[np.fl
         return None
     capacity = len(fits)
     raw = np.zeros(capacity)
-    ignored = np.logical_or.reduce([_codes(state, rule.term.topology) < 0 for rule in soft])
+    ignored = np.zeros(capacity, bool)
+    for rule in soft:
+        ignored |= (_codes(state, rule.term.topology) < 0) & (not rule.everywhere)
     usable = fits & ~ignored
     for rule in soft:
         codes = _codes(state, rule.term.topology)
         sums, _ = _spread(state, cls, rule, soft)
-        domains = np.count_nonzero(np.bincount(codes[usable], minlength=1))
-        raw += sums[codes] * np.log(domains + 2) + (rule.max_skew - 1)
+        labelled = codes >= 0
+        domains = np.count_nonzero(np.bincount(codes[usable & labelled], minlength=1))
+        raw += np.where(labelled, sums[codes] * np.log(domains + 2) + (rule.max_skew - 1), 0)
     if not usable.any():
         return np.zeros(capacity)
     raw = np.floor(raw + 0.5)

@@ -8,7 +8,7 @@ names and annotations, which is most of them; whatever follows from what is writ
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -17,6 +17,7 @@ from pumice.engine.state.features import Features, WeightedTerm
 from pumice.engine.state.images import Images, images_of
 from pumice.engine.state.resizing import while_resized
 from pumice.engine.state.resources import Request, Vector, pod_request, shared
+from pumice.engine.state.workloads import Workloads
 from pumice.families.protocol import NO_MARKS, Ask, Family, Marks
 from pumice.families.unowned import unowned
 from pumice.model.refusal import Refusal
@@ -88,6 +89,7 @@ class Classes:
 
     families: Sequence[Family] = ()
     images: Images = field(default_factory=Images)
+    workloads: Workloads = field(default_factory=Workloads)
     labels_matter: bool = False
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
     _known: dict[Hashable, PodClass] = field(default_factory=dict)
@@ -133,13 +135,16 @@ class Classes:
                 (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
             )
         images = images_of(spec)
-        key = (containers, meta.namespace, labels, written, ports, claims, images)
+        spread = self.workloads.rules(pod)
+        key = (containers, meta.namespace, labels, written, ports, claims, spread, images)
         found = self._kinds.get(key)
         if found is None:
             if len(self._kinds) >= KINDS_KEPT:
                 self._kinds.clear()
                 self._features.clear()
             constraints = read_constraints(pod, labels, ports, claims)
+            if spread:
+                constraints = replace(constraints, spread=spread)
             request = self._request(pod, containers)
             asks_cards = any("/" in name for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits)
             features = self._feature(constraints)

@@ -23,6 +23,8 @@ class SpreadRule:
     min_domains: int = 1
     node_affinity: bool = True
     node_taints: bool = False
+    everywhere: bool = False
+    """Nodes without the label take part, too: it says nothing of them."""
 
 
 @dataclass(frozen=True, slots=True)

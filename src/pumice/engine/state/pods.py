@@ -310,6 +310,19 @@ class Pods:
                     self._reclass(task, task.pod)
                     self.agenda.activate(job)
 
+    def sort_by_workloads(self) -> None:
+        """Services or controllers came, went or select others: pods there that wait may be spread otherwise."""
+        workloads = self.classes.workloads
+        stale, workloads.stale = workloads.stale, set()
+        if not workloads.counted:
+            return
+        for task in self.tasks.values():
+            if task.pod is not None and task.namespace in stale:
+                before = task.cls
+                self._reclass(task, task.pod)
+                if task.job is not None and task.cls is not before:
+                    self.agenda.activate(task.job)
+
     def _reclass(self, task: Task, pod: Pod, kind: Kind | None = None) -> None:
         """A pending pod may change what it asks for (annotations, gates, tolerations)."""
         cls = self.classes.of(pod, kind)

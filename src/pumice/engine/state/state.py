@@ -77,6 +77,12 @@ class State:
             self.classes.set_families(self.classes.families)  # no class is what it was
             self.pods.reclass()
 
+    def count_workloads(self, *, counted: bool) -> None:
+        """Whether some plugin spreads pods that do not say how."""
+        if self.classes.workloads.counted != counted:
+            self.classes.workloads.counted = counted
+            self.pods.reclass()
+
     def has_preferences(self, cls: PodClass) -> bool:
         """Whether some score of this class is relative to the other nodes that fit."""
         return cls.prefers or self.ledger.terms.any_wishing or self.ledger.table.soft_taints > 0

@@ -41,6 +41,8 @@ def scores(case: ScoreCase, plugin: str) -> dict[str, int]:
     engine.state.bookings.put_namespace("default", {})
     for node in case.nodes:
         engine.state.bookings.put_node(convert(Node, node))
+    for obj in case.selecting:
+        engine.state.classes.workloads.put(obj["kind"], "default", obj["metadata"]["name"], obj["spec"].get("selector"))
     for index, pod in enumerate(case.bound):
         engine.state.pods.put(convert(Pod, {**pod, "metadata": {**pod["metadata"], "uid": f"uid-{index}"}}))
     cls, table = engine.state.classes.of(convert(Pod, case.incoming)), engine.state.ledger.table
