@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from kit.engine_world import ALL_PLUGINS, World, conf
-from kit.objects import group, hyper_node, node, pod
+from kit.objects import group, hyper_node, node, pod, priority_class
 
 PLUGINS = conf("gang", "predicates", "network-topology-aware")
 EXAMPLES = Path(__file__).parents[2] / "examples/topology"
@@ -220,6 +220,21 @@ def test_a_demand_that_contradicts_itself_holds_its_gang_alone_and_says_so(asked
     world.settle()
     assert (switches(world, 2), len(switches(world, 2, "h") - {""})) == ({""}, 1)
     assert said in world.condition("g-0")["message"]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_nobody_is_evicted_for_a_gang_whose_pods_must_be_together(together: bool) -> None:
+    """As upstream: room is made pod by pod, and might be made behind different switches."""
+    actions = "enqueue, allocate, preempt, backfill"
+    world = leaf_spine(conf("priority", "gang", "conformance", "predicates", actions=actions))
+    world.add(priority_class("high", 100), group("low", minimum=1), *[pod(f"low-{i}", group="low", cpu="2") for i in range(8)])
+    world.settle()
+    made = group("g", minimum=2, priority_class="high")
+    if together:
+        made["metadata"]["annotations"] = {"volcano.sh/network-topology-mode": "hard"}
+    world.add(made, *[pod(f"g-{i}", group="g", cpu="2") for i in range(2)])
+    world.settle()
+    assert (sum(name.startswith("low-") for name in world.placements()) == 8) is together
 
 
 # -- sub-groups -------------------------------------------------------------------------------------------------------

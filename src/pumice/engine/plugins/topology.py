@@ -11,6 +11,7 @@ from pumice.engine.state.classes import PodClass
 from pumice.engine.state.constraints import Constraints, SpreadRule
 from pumice.engine.state.domain_counts import DomainCounts
 from pumice.engine.state.state import State
+from pumice.wire.kubernetes import HOSTNAME
 
 Mask = NDArray[np.bool_]
 
@@ -146,10 +147,16 @@ def soft_spread_scores(state: State, cls: PodClass, fits: Mask) -> NDArray[np.fl
     usable = fits & ~ignored
     for rule in soft:
         codes = _codes(state, rule.term.topology)
+        if rule.term.topology == HOSTNAME:  # each node is a domain
+            found = state.ledger.terms.counts((rule.term,), "", staying=True).table(capacity)[:capacity]
+            worth = found * np.log(np.count_nonzero(usable) + 2) + (rule.max_skew - 1)
+            raw += worth * (codes >= 0)
+            continue
         sums, _ = _spread(state, cls, rule, soft)
-        labelled = codes >= 0
-        domains = np.count_nonzero(np.bincount(codes[usable & labelled], minlength=1))
-        raw += np.where(labelled, sums[codes] * np.log(domains + 2) + (rule.max_skew - 1), 0)
+        domains = np.count_nonzero(np.bincount(codes[usable] + 1, minlength=1))  # those without the label are one, as there
+        worth = sums * np.log(domains + 2) + (rule.max_skew - 1)
+        worth[-1] = 0
+        raw += worth[codes]
     if not usable.any():
         return np.zeros(capacity)
     raw = np.floor(raw + 0.5)

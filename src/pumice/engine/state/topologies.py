@@ -40,6 +40,11 @@ def topology_of(job: Job) -> NetworkTopology | None:
     return annotated(first.pod.metadata.annotations) if first is not None and first.pod is not None else None
 
 
+def bound_together(job: Job) -> bool:
+    """Whether where one of its pods goes decides where others may."""
+    return topology_of(job) is not None or bool(policies_of(job))
+
+
 def policies_of(job: Job) -> list[SubGroupPolicy]:
     return job.group.spec.sub_group_policy if job.group is not None else []
 

@@ -12,6 +12,7 @@ from pumice.engine.cycle.statement import Evict
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.tasks import Task
+from pumice.engine.state.topologies import bound_together
 
 
 def starving(cycle: Cycle, admitted: Callable[[QueueState], bool]) -> Iterator[Job]:
@@ -53,5 +54,5 @@ def _may_ask(cycle: Cycle, job: Job) -> bool:
     """Not for jobs that are bound to a part of the network (spec 10.4)."""
     return bool(
         job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
-        and job.held_until <= cycle.now and (job.group is None or job.group.spec.network_topology is None)
+        and job.held_until <= cycle.now and not bound_together(job)
     )  # fmt: skip
