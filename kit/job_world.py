@@ -24,8 +24,8 @@ from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import volcano
 
 ABOUT = "batch.volcano.sh/v1alpha1"
-MOMENT = 1.0
-"""Seconds in which a controller that is left alone comes to rest."""
+MOMENT = 2.5
+"""Seconds in which a controller that is left alone comes to rest, its counts written."""
 
 
 def task(name: str, replicas: int = 1, /, **fields: Any) -> Json:

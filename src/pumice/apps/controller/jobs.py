@@ -38,7 +38,9 @@ from pumice.wire.volcano import Command, PriorityClass
 log = logging.getLogger("pumice.controller")
 
 KIND = "job"
-LATER = 0.5
+FIRST = 0.5
+"""Seconds for which a Job's first status waits: where the pods start at once, one write tells of both."""
+COUNTS = 2.0
 """Seconds for which a status waits that only counts pods."""
 ROUNDS = 50
 """How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
@@ -60,6 +62,8 @@ class Jobs:
     """How often a Job, by key and queue, was completed; the next one, how often it failed."""
     failed: dict[tuple[str, str], int] = field(default_factory=dict)
     latency: Histogram = field(default_factory=pod_creation_latency)
+    _crowded: set[str] = field(default_factory=set)
+    """Jobs of many pods that will be looked at in a moment anyway."""
 
     def __post_init__(self) -> None:
         self.store = JobStore(self._changed)
@@ -100,6 +104,7 @@ class Jobs:
 
     async def reconcile(self, key: str) -> None:
         """Bring a Job to rest. A refusal is tried again, but not for ever: then the Job is terminated."""
+        self._crowded.discard(key)
         known = self.store.jobs.get(key)
         if known is None:
             return
@@ -199,11 +204,11 @@ class Jobs:
     async def _write_in_time(self, known: Known) -> None:
         now = self.clock.monotonic()
         if known.due is None:
-            known.due = now + LATER
-        if now >= known.due:
+            pause = COUNTS if known.written.state.phase else FIRST
+            known.due = now + pause
+            self.work.add_later(KIND, known.job.key, pause)
+        elif now >= known.due:
             await self._write(known, known.written.state.phase)
-        else:
-            self.work.add_later(KIND, known.job.key, known.due - now)
 
     async def _write(self, known: Known, before: str) -> None:
         known.due = None
@@ -214,10 +219,11 @@ class Jobs:
             counts[entry] = counts.get(entry, 0) + 1
 
     def _changed(self, key: str, pause: float) -> None:
-        if pause:
-            self.work.add_later(KIND, key, pause)
-        else:
+        if not pause:
             self.work.add(KIND, key)
+        elif key not in self._crowded:
+            self._crowded.add(key)
+            self.work.add_later(KIND, key, pause)
 
 
 def _missed(known: Known, view: View) -> list[Request]:
