@@ -9,7 +9,8 @@ M_CORE := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/core/*.c))
 M_CUDA := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/cuda/*.c))
 M_NVML := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/nvml/*.c))
 
-# The rooms of the two libraries define the entries of somebody else's headers, which are not here.
+# The rooms of the two libraries define the entries of somebody else's headers, which are not here; of what they share inside
+# tests/native/test_source_rooms.py asks for prototypes.
 M_STRICT_core := -Wmissing-prototypes
 $(MB)/obj/%.o: $(M)/src/%.c
 	@mkdir -p $(@D)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,20 @@ def test_modules_of_a_room_do_not_include_each_other_in_a_ring(room: str, prefix
     graph = modules(NATIVE / room, prefix)
     assert graph
     assert ring(graph) == []
+
+
+@pytest.mark.parametrize(("room", "entry"), [("cuda", "cu[A-Z]"), ("nvml", "nvml[A-Z]")])
+def test_what_the_machines_libraries_share_inside_has_a_prototype(room: str, entry: str) -> None:
+    """Only the entries have none: they are declared in somebody else's headers, which are not here."""
+    if not (compiler := shutil.which("cc")):
+        pytest.skip("no C compiler")
+    source = NATIVE / "machine/src"
+    folders = [f"-I{folder}" for folder in (NATIVE / "machine/include", source / "core", source / room)]
+    done = subprocess.run([compiler, "-std=c11", "-fsyntax-only", "-Wmissing-prototypes", *folders, *(source / room).glob("*.c")],
+                          capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})  # fmt: skip
+    told = re.findall(r"no previous prototype for (?:function )?'(\w+)'", done.stderr)
+    assert len(told) > 100
+    assert [name for name in told if not re.match(entry, name)] == []
 
 
 LAYERS = ("core", "policy", "book", "driver", "services", "intercepts")

@@ -178,6 +178,7 @@ CUresult capture_kernel(struct stream *stream, const CUDA_KERNEL_NODE_PARAMS *pa
 struct node;
 CUresult capture_node(struct stream *stream, const struct node *like);
 void pools_settle(void); /* at a synchronisation: gives back what pools hold above their threshold */
+CUresult capture_join(struct stream *stream, CUevent event); /* the stream waits for an event of a capture */
 CUresult capture_forbids(void); /* code for a call that no capture of this thread allows, or success */
 
 #define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)

@@ -206,8 +206,6 @@ EXPORT CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUeven
     return cuEventElapsedTime(milliseconds, start, end);
 }
 
-CUresult capture_join(struct stream *s, CUevent event);
-
 /* On one card the order of the axis does it; an event of another card is waited for here. */
 EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {

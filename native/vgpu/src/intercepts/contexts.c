@@ -21,44 +21,36 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
     return rc;
 }
 
-static CUresult after_release(CUresult rc, CUdevice ordinal)
+static CUresult after_primary(CUresult rc, CUdevice ordinal, void (*book)(int))
 {
     int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
     if (device >= 0)
-        contexts_primary_released(device);
+        book(device);
     return rc;
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
     const struct real *real = real_cuda();
-    return after_release(INSIDE(real->cuDevicePrimaryCtxRelease(device)), device);
+    return after_primary(INSIDE(real->cuDevicePrimaryCtxRelease(device)), device, contexts_primary_released);
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     const struct real *real = real_cuda();
-    return after_release(INSIDE(real->cuDevicePrimaryCtxRelease_v2(device)), device);
-}
-
-static CUresult after_reset(CUresult rc, CUdevice ordinal)
-{
-    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
-    if (device >= 0)
-        contexts_primary_reset(device);
-    return rc;
+    return after_primary(INSIDE(real->cuDevicePrimaryCtxRelease_v2(device)), device, contexts_primary_released);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device)
 {
     const struct real *real = real_cuda();
-    return after_reset(INSIDE(real->cuDevicePrimaryCtxReset(device)), device);
+    return after_primary(INSIDE(real->cuDevicePrimaryCtxReset(device)), device, contexts_primary_reset);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     const struct real *real = real_cuda();
-    return after_reset(INSIDE(real->cuDevicePrimaryCtxReset_v2(device)), device);
+    return after_primary(INSIDE(real->cuDevicePrimaryCtxReset_v2(device)), device, contexts_primary_reset);
 }
 
 static CUresult after_create(const struct real *real, CUresult rc, const CUcontext *context, const struct context_request *request)

@@ -29,11 +29,13 @@ class Signal:
 
 
 async def first(*waits: Awaitable[Any]) -> int:
-    """Wait until one of them is done and give the others up; the index of the first that is done."""
+    """Wait until one of them is done and give the others up; the index of the first that is done. Raises what that one did."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(i for i, task in enumerate(tasks) if task.done())
+        index = next(i for i, task in enumerate(tasks) if task.done())
+        tasks[index].result()
+        return index
     finally:
         for task in tasks:
             task.cancel()

@@ -46,6 +46,17 @@ async def holder(cluster: FaultyCluster, name: str = "volcano") -> str:
     return str((await cluster.get(volcano.LEASES, name, "volcano-system"))["spec"]["holderIdentity"])
 
 
+async def with_bindings_that_wait() -> tuple[FaultyCluster, VirtualClock, Daemon, asyncio.Event]:
+    """A leader that has decided on pods a and b; one Binding is on its way and comes in once the event is set."""
+    cluster, clock = await place()
+    leader = candidate(cluster, clock, "first", bind_concurrency=1)
+    await asyncio.wait_for(leader.ready.wait(), 5)
+    gate = holds_bindings(cluster)
+    await create(cluster, pod("a", mib=4000), pod("b", mib=4000))
+    await clock.sleep(0.5)
+    return cluster, clock, leader, gate
+
+
 def holds_bindings(cluster: FaultyCluster) -> asyncio.Event:
     """From now on Bindings are on their way until the event is set."""
     gate, request = asyncio.Event(), cluster.request
@@ -140,12 +151,7 @@ def test_a_process_that_was_frozen_decides_nothing_on_its_old_lease() -> None:
 
 def test_without_the_lease_bindings_that_were_decided_wait_and_are_sent_once_it_is_renewed() -> None:
     async def story() -> None:
-        cluster, clock = await place()
-        first = candidate(cluster, clock, "first", bind_concurrency=1)
-        await asyncio.wait_for(first.ready.wait(), 5)
-        gate = holds_bindings(cluster)
-        await create(cluster, pod("a", mib=4000), pod("b", mib=4000))
-        await clock.sleep(0.5)
+        cluster, clock, first, gate = await with_bindings_that_wait()
         away = True
         cluster.fault = lambda verb, path: ApiError(0, "Timeout", "no answer") if away and "/leases" in path else None
         first.scheduler._election._renewed -= 60  # type: ignore[union-attr] # a minute of SIGSTOP, as the clock tells it
@@ -161,12 +167,7 @@ def test_without_the_lease_bindings_that_were_decided_wait_and_are_sent_once_it_
 
 def test_a_leader_whose_lease_was_taken_sends_nothing_more() -> None:
     async def story() -> None:
-        cluster, clock = await place()
-        first = candidate(cluster, clock, "first", bind_concurrency=1)
-        await asyncio.wait_for(first.ready.wait(), 5)
-        gate = holds_bindings(cluster)
-        await create(cluster, pod("a", mib=4000), pod("b", mib=4000))
-        await clock.sleep(0.5)
+        cluster, clock, first, gate = await with_bindings_that_wait()
         taken = {"spec": {"holderIdentity": "upstream_1", "leaseDurationSeconds": 15, "renewTime": "2031-01-01T00:00:00.000000Z"}}
         await cluster.patch(volcano.LEASES, "volcano", taken, "volcano-system")
         with pytest.raises(Unavailable, match="the lease was lost"):

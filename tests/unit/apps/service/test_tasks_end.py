@@ -15,6 +15,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.controller.daemon import Controller
 from pumice.apps.controller.daemon import Settings as ControllerSettings
 from pumice.apps.scheduler.daemon import Settings
+from pumice.apps.service.tasks import first
 from pumice.engine.effects import Bind
 
 
@@ -64,5 +65,17 @@ def test_a_binding_whose_outcome_cannot_be_taken_ends_the_scheduler_with_its_err
             with pytest.raises(KeyError):
                 await asyncio.wait_for(asyncio.shield(running.task), 20)
             running.task = asyncio.create_task(asyncio.sleep(0))  # it has ended already
+
+    run_virtually(story())
+
+
+def test_a_wait_that_fails_is_told_to_whoever_waits_for_the_first() -> None:
+    async def story() -> None:
+        async def broken() -> None:
+            raise OSError("the folder is gone")
+
+        assert await first(asyncio.sleep(60), asyncio.sleep(1)) == 1
+        with pytest.raises(OSError, match="the folder is gone"):
+            await first(asyncio.sleep(60), broken())
 
     run_virtually(story())
