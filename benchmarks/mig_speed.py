@@ -135,7 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, dict[str, float]] = {}
     for policy in ("listed", "tightest", "expected"):
         results[f"mig_{policy}_ms"] = found = mig(policy, fleet)
-        print(f"MIG pod over {8 * fleet:,} cards, {policy:9}: first of its class {found['first']:.2f} ms, after {found['later']:.3f} ms")
+        print(f"MIG pod over {8 * fleet:,} cards, {policy:9}:"
+              f" first of its class {found['first']:.2f} ms, after {found['later']:.3f} ms")  # fmt: skip
         results[f"mig_{policy}_any_place_ms"] = found = mig(policy, fleet, places=True)
         print(f"  where slices lie anywhere        : first of its class {found['first']:.2f} ms, after {found['later']:.3f} ms")
     results[f"explain_{nodes}_nodes_ms"] = found = explain_times(nodes)
