@@ -76,6 +76,7 @@ class World:
         self.queues: dict[str, Json] = {}
         self.hyper_nodes: dict[str, Json] = {}
         self.classes: dict[str, Json] = {}
+        self.budgets: dict[str, Json] = {}
         self.events: list[Event] = []
         self.bindings: list[Bind] = []
         self.evictions: list[Evict] = []
@@ -125,6 +126,8 @@ class World:
                 state.groups.put_group(convert(PodGroup, value))
             case "Queue":
                 state.groups.put_queue(convert(Queue, value))
+            case "PodDisruptionBudget":
+                state.budgets.put(value)
             case "HyperNode":
                 state.hyper_nodes.put(convert(HyperNode, value))
             case "PriorityClass":
@@ -144,6 +147,10 @@ class World:
                 state.groups.drop_group(convert(PodGroup, obj))
             case "Queue":
                 state.groups.drop_queue(key)
+            case "PriorityClass":
+                state.groups.drop_priority_class(key)
+            case "PodDisruptionBudget":
+                state.budgets.drop(obj)
             case "HyperNode":
                 state.hyper_nodes.drop(key)
 
@@ -166,7 +173,8 @@ class World:
 
     def _table(self, kind: str) -> dict[str, Json]:
         return {"Node": self.nodes, "Pod": self.pods, "PodGroup": self.groups, "Queue": self.queues,
-                "PriorityClass": self.classes, "HyperNode": self.hyper_nodes}[kind]  # fmt: skip
+                "PriorityClass": self.classes, "HyperNode": self.hyper_nodes,
+                "PodDisruptionBudget": self.budgets}[kind]  # fmt: skip
 
     @staticmethod
     def _key(obj: Json) -> str:

@@ -21,7 +21,7 @@ from pumice.ports.cluster import ApiError
 
 KINDS = {"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "priorityclasses": "PriorityClass", "queues": "Queue",
          "podgroups": "PodGroup", "persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume",
-         "configmaps": "ConfigMap", "events": "Event"}  # fmt: skip
+         "configmaps": "ConfigMap", "events": "Event", "poddisruptionbudgets": "PodDisruptionBudget"}  # fmt: skip
 PLURALS = {kind: plural for plural, kind in KINDS.items()}
 WITH_STATUS = set(KINDS.values()) - {"PriorityClass", "ConfigMap"}
 """Kinds whose status is written through its own door. A node may bring one along."""

@@ -164,6 +164,17 @@ def hyper_node(name: str, tier: int, *members: str, tier_name: str = "", childre
     }
 
 
+def budget(name: str, labels: Mapping[str, str], allowed: int, namespace: str = "default") -> Json:
+    """A PodDisruptionBudget as its controller has reckoned it."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"budget-{name}"},
+        "spec": {"selector": {"matchLabels": dict(labels)}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
 def priority_class(name: str, value: int, *, default: bool = False) -> Json:
     return {
         "apiVersion": "scheduling.k8s.io/v1",

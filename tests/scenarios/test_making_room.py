@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from kit.engine_world import World
-from kit.objects import group, node, pod, priority_class, queue
+from kit.objects import budget, group, node, pod, priority_class, queue
 from kit.queue_worlds import GPU, gpus, running
+
+from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
 
@@ -398,3 +400,69 @@ def test_two_pods_that_are_made_room_for_one_after_the_other_share_what_the_firs
     world.delete_pod("low")
     world.settle(2)
     assert {world.node_of("h1"), world.node_of("h2")} == {"m"}
+
+
+# -- who is spared ----------------------------------------------------------------------------------------------------
+
+BUDGETS = BUNDLES.replace("  - name: conformance\n", "  - name: conformance\n  - name: pdb\n    enablePreemptable: %s\n")
+WEB = {"app": "web"}
+
+
+def with_budget(allowed: int, *, votes: bool) -> World:
+    world = World(BUDGETS % str(votes).lower())
+    world.add(budget("web", WEB, allowed))
+    return full(world, node("n1", cards=2, mib=8000), *(pod(f"w{i}", mib=8000, labels=WEB, priority=1) for i in range(2)))
+
+
+def test_a_budget_that_forbids_everything_lets_nobody_go() -> None:
+    world = with_budget(0, votes=True)
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(8)
+    assert not world.evictions
+
+
+def test_a_budget_lets_as_many_go_as_it_allows() -> None:
+    world = with_budget(1, votes=True)
+    world.add(pod("high", cards=2, mib=8000, priority=10))
+    world.settle(8)
+    assert not world.evictions, "both would have to go"
+    world.add(pod("one", mib=8000, priority=10))
+    world.settle(8)
+    assert len(world.evictions) == 1
+
+
+def test_without_its_vote_a_budget_is_a_cost_that_comes_before_priority() -> None:
+    world = with_budget(0, votes=False)
+    full(world, node("n2", cards=1, mib=8000), pod("middle", mib=8000, priority=5))
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(3)
+    assert gone(world) == {"middle"}, "it is more important, and guarded by no budget"
+    world.add(pod("next", mib=8000, priority=10))
+    world.settle(3)
+    assert len(gone(world) & {"w0", "w1"}) == 1, "there is nobody else"
+
+
+def test_a_pod_is_spared_until_its_cooldown_time_is_over() -> None:
+    world = World(BUNDLES.replace("  - name: conformance\n", "  - name: conformance\n  - name: cdp\n"))
+    resting = pod("low", mib=8000, priority=1, annotations={"volcano.sh/cooldown-time": "60s"})
+    full(world, node("n1", cards=1, mib=8000), resting)
+    resting["status"]["startTime"] = stamp(world.now)
+    world.add(resting)
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(40)
+    assert not world.evictions
+    world.settle(40)
+    assert gone(world) == {"low"}
+
+
+def test_a_priority_class_that_is_deleted_makes_nobody_a_victim_who_was_none() -> None:
+    world = World(BUNDLES)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
+    world.add(*gang("g", 1, priority="high"))
+    world.remove("PriorityClass", "high")
+    world.settle(8)
+    assert not world.evictions, "its class is gone before it claims anything: it counts as 0"
+    world.add(priority_class("high", 100))
+    world.settle(8)
+    assert gone(world) == {"low"}

@@ -65,6 +65,7 @@ class Informers:
             ("replicationcontrollers", volcano.REPLICATION_CONTROLLERS, self._on_workload("ReplicationController"), Workload),
             ("replicasets", volcano.REPLICA_SETS, self._on_workload("ReplicaSet"), Workload),
             ("statefulsets", volcano.STATEFUL_SETS, self._on_workload("StatefulSet"), Workload),
+            ("budgets", volcano.DISRUPTION_BUDGETS, self._on_budget, None),
             ("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup),
             ("pods", volcano.PODS, self._on_pod, Pod),
         ]
@@ -181,6 +182,13 @@ class Informers:
                 workloads.put(kind, meta.namespace, meta.name, None if event.type == "DELETED" else found.spec.selector)
 
         return handle
+
+    def _on_budget(self, event: WatchEvent) -> None:
+        budget, budgets = msgspec.json.decode(event.raw), self.engine.state.budgets
+        meta = budget.get("metadata") or {}
+        name = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+        if self._heeds("PodDisruptionBudget", name, meta.get("uid", ""), event):
+            (budgets.drop if event.type == "DELETED" else budgets.put)(budget)
 
     def _on_json(self, kind: str, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
         def handle(event: WatchEvent) -> None:

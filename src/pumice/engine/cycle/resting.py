@@ -84,4 +84,5 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
 
 def _again(cycle: Cycle, job: Job) -> float:
     """When to look at a job that waits for room although nothing was released."""
-    return min(cycle.now + RETRY, cycle.framework.job_due(job, cycle.now))
+    asks = job not in cycle.blocked and not cycle.actions.isdisjoint(MAKING_ROOM)
+    return min(cycle.now + (ROOM_RETRY if asks else RETRY), cycle.framework.job_due(job, cycle.now))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pumice.engine.plugins.binpack import Binpack
 from pumice.engine.plugins.capability import Capability
 from pumice.engine.plugins.capacity import Capacity
+from pumice.engine.plugins.cdp import Cdp
 from pumice.engine.plugins.conformance import Conformance
 from pumice.engine.plugins.contract import Plugin
 from pumice.engine.plugins.deviceshare import DeviceShare
@@ -16,6 +17,7 @@ from pumice.engine.plugins.network_topology_aware import NetworkTopologyAware
 from pumice.engine.plugins.nodegroup import NodeGroup
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.overcommit import Overcommit
+from pumice.engine.plugins.pdb import Pdb
 from pumice.engine.plugins.predicates import Predicates
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.plugins.proportion import Proportion
@@ -30,8 +32,8 @@ from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
 PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
-        Priority, Gang, Conformance, Drf, Predicates, Proportion, Capacity, NodeOrder, Binpack, Overcommit, DeviceShare, Sla,
-        NodeGroup, ResourceStrategyFit, NetworkTopologyAware, TaskTopology,
+        Priority, Gang, Conformance, Pdb, Cdp, Drf, Predicates, Proportion, Capacity, NodeOrder, Binpack, Overcommit, DeviceShare,
+        Sla, NodeGroup, ResourceStrategyFit, NetworkTopologyAware, TaskTopology,
     )
 }  # fmt: skip
 

@@ -181,6 +181,8 @@ class Pods:
         else:
             task.job.mark(task, gated=gated, hopeless=task.hopeless)
         task.nominated = pod.status.nominated_node_name
+        if task.yielding.cooldown:
+            task.yielding = yielding(pod)
         task.queue = intern(pod.metadata.annotations.get(QUEUE_NAME, ""))
         if status is Status.PENDING:
             task.pod = pod

@@ -12,6 +12,7 @@ from typing import Any
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.bearers import Bearers, Versions
 from pumice.engine.state.bookings import Bookings
+from pumice.engine.state.budgets import Budgets
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, PodClass
 from pumice.engine.state.groups import Groups
@@ -41,7 +42,7 @@ class State:
         self.bearers, versions, tasks = Bearers(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
-        self.agenda = Agenda()
+        self.agenda, self.budgets = Agenda(), Budgets()
         self.charges = Charges(self.ledger)
         self.promises = Promises(self.ledger, self.agenda)
         self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)

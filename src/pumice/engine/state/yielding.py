@@ -10,6 +10,7 @@ from msgspec import Struct
 from pumice.wire.duration import parse_duration
 from pumice.wire.names import COOLDOWN_TIME, PREEMPTABLE
 from pumice.wire.objects import Pod
+from pumice.wire.volcano import seconds
 
 SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
 SYSTEM_NAMESPACE: Final = "kube-system"
@@ -25,7 +26,9 @@ class Yielding(Struct, frozen=True, cache_hash=True):
     """Its preemptionPolicy lets others go for it."""
     system: bool = False
     cooldown: float = 0.0
-    """It is not evicted within so many seconds after it was scheduled (plugin cdp)."""
+    """It is not evicted within so many seconds after it started (plugin cdp)."""
+    started: float = 0.0
+    """When that was; known only of pods that have a cooldown time."""
 
 
 USUAL: Final = Yielding()
@@ -36,12 +39,14 @@ def yielding(pod: Pod) -> Yielding:
     said = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE, "true"))
     cooldown = meta.annotations.get(COOLDOWN_TIME) or meta.labels.get(COOLDOWN_TIME, "")
     system = spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == SYSTEM_NAMESPACE
-    return _shared(said in _TRUE, spec.preemption_policy != "Never", system, _seconds(cooldown))
+    pause = _seconds(cooldown)
+    started = seconds(pod.status.start_time) if pause and pod.status.start_time else 0.0
+    return _shared(said in _TRUE, spec.preemption_policy != "Never", system, pause, started)
 
 
 @lru_cache(maxsize=4096)
-def _shared(preemptable: bool, preempts: bool, system: bool, cooldown: float) -> Yielding:
-    found = Yielding(preemptable, preempts, system, cooldown)
+def _shared(preemptable: bool, preempts: bool, system: bool, cooldown: float, started: float) -> Yielding:
+    found = Yielding(preemptable, preempts, system, cooldown, started)
     return USUAL if found == USUAL else found
 
 

@@ -8,7 +8,7 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import queues
 from pumice.engine.cycle.room.committing import carry_out
 from pumice.engine.cycle.room.making import Making, Trial
-from pumice.engine.cycle.statement import Evict
+from pumice.engine.cycle.statement import Evict, Place
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.queues import QueueState
 from pumice.engine.state.tasks import Task
@@ -45,8 +45,8 @@ def settle(cycle: Cycle, making: Making, job: Job, trial: Trial) -> bool:
     if any(isinstance(step, Evict) for step in statement.steps) and cycle.framework.job_pipelined(job):
         carry_out(cycle, job, trial, making.scope.action)
         return True
-    statement.rollback()
-    cycle.placer.reconsider(task.cls for task in job.pending.values())  # one of its pods may have held another's room
+    if any(isinstance(step, Place) for step in statement.rollback()):
+        cycle.placer.reconsider(task.cls for task in job.pending.values())  # one of its pods held another's room
     return False
 
 

@@ -127,5 +127,7 @@ class Making:
 
 
 def prices(cycle: Cycle) -> Prices:
-    return Prices(cycle.state, lambda pods: 0, minds_budgets=False)
+    budgets = cycle.state.budgets
+    minded = bool(budgets.known) and any(plugin.name == "pdb" for plugin in cycle.framework.plugins)
+    return Prices(cycle.state, budgets.violated, minds_budgets=minded)
 

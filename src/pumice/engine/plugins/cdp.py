@@ -1,0 +1,31 @@
+"""cdp: a pod that names a cooldown time is spared for so long after it started (spec volcano-core 11.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pumice.engine.plugins.contract import Session, Spared, SparesFromPreempt, SparesFromReclaim
+from pumice.engine.state.tasks import Task
+from pumice.wire.scheduler_conf import Arguments
+
+
+class Cdp(SparesFromPreempt, SparesFromReclaim):
+    name = "cdp"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self._wall = 0.0
+
+    def open(self, session: Session) -> None:
+        self._wall = session.wall
+
+    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        found = {}
+        for task in victims:
+            started, cooldown = task.yielding.started, task.yielding.cooldown
+            if cooldown and (not started or self._wall < started + cooldown):
+                found[task.uid] = f"its cooldown time of {cooldown:g} s is not over"
+        return found
+
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return self.spared_from_preempt(claimant, victims)

@@ -1,0 +1,31 @@
+"""pdb: nobody goes by whom a PodDisruptionBudget would be broken (spec volcano-core 11.14).
+
+Where the configuration takes its vote away (``enablePreemptable: false``, ``enableReclaimable: false``) a broken budget is a
+cost: the fewest are broken that can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pumice.engine.plugins.contract import Session, Spared, SparesFromPreempt, SparesFromReclaim
+from pumice.engine.state.budgets import Budgets
+from pumice.engine.state.tasks import Task
+from pumice.wire.scheduler_conf import Arguments
+
+
+class Pdb(SparesFromPreempt, SparesFromReclaim):
+    name = "pdb"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self._budgets = Budgets()
+
+    def open(self, session: Session) -> None:
+        self._budgets = session.state.budgets
+
+    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return {uid: f"PodDisruptionBudget {name} would be broken" for uid, name in self._budgets.spared(victims).items()}
+
+    def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return self.spared_from_preempt(claimant, victims)
