@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,9 @@ from kit.engine_world import World
 from kit.objects import budget, group, node, pod, priority_class, queue
 from kit.queue_worlds import GPU, gpus, running
 
+from pumice.engine.plugins.contract import NamesVictims
+from pumice.engine.state.tasks import Task
+from pumice.wire.scheduler_conf import Arguments
 from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
@@ -466,3 +469,43 @@ def test_a_priority_class_that_is_deleted_makes_nobody_a_victim_who_was_none() -
     world.add(priority_class("high", 100))
     world.settle(8)
     assert gone(world) == {"low"}
+
+
+# -- gangs for gangs, and pods that plugins name ----------------------------------------------------------------------
+
+
+def test_a_gang_makes_way_for_a_more_important_gang_as_a_whole() -> None:
+    world = World(WHOLE_GANGS.replace("preempt, reclaim", "gangpreempt"))
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=2, mib=8000), *gang("b", 2))
+    world.add(*gang("g", 2, priority="high"), pod("alone", mib=8000, priority=100))
+    world.settle(3)
+    assert gone(world) == {"b-w-0", "b-w-1"}
+    assert {effect.reason for effect in world.evictions} == {"gangpreempt"}
+    assert {world.node_of("g-w-0"), world.node_of("g-w-1")} == {"n1"}
+    assert world.node_of("alone") == "", "the action is for gangs"
+
+
+def test_a_gang_stays_with_which_its_queue_would_lose_its_share_too() -> None:
+    world = World((SHARES % "proportion").replace("reclaim", "gangreclaim", 1))
+    loan = [group("loan", minimum=4, queue="a"), *(gpus(f"loan-w-{i}", "a", group="loan") for i in range(4))]
+    full(world, node("n1", extra={GPU: "4"}), queue("a"), queue("b"), *loan)
+    world.add(group("due", minimum=2, queue="b"), *(gpus(f"due-w-{i}", "b", group="due") for i in range(2)))
+    world.settle(3)
+    assert not world.evictions, "all of it is four, and two of them are deserved"
+
+
+class Mover(NamesVictims):
+    name = "mover"
+
+    def victims(self, running: Sequence[Task]) -> Mapping[str, str]:
+        return {task.uid: "it is in the wrong place" for task in running if task.name == "here"}
+
+
+def test_shuffle_evicts_whom_plugins_name_and_tells_their_groups() -> None:
+    world = full(World(BUNDLES.replace("preempt", "shuffle")), node("n1"), pod("here", cpu="1"), pod("there", cpu="1"))
+    engine = world.engine
+    engine.framework._victims = [[Mover(Arguments()).victims]]
+    world.add(pod("new", cpu="1"))
+    world.settle(1)
+    assert [(effect.name, effect.reason) for effect in world.evictions] == [("here", "shuffle")]

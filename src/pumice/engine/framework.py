@@ -230,6 +230,10 @@ class Framework:
         votes = [vote for may in self._may_reclaim if (vote := may(queue, task)) is not None]
         return bool(votes) and all(votes)
 
+    @property
+    def names_victims(self) -> bool:
+        return any(self._victims)
+
     def victims(self, running: Sequence[Task]) -> Mapping[str, str]:
         """The first tier that names anybody decides."""
         for tier in self._victims:

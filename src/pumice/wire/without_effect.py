@@ -86,20 +86,11 @@ def _theirs(configurations: Any) -> bool:
     )
 
 
-def _actions(**rows: str) -> Iterator[Row]:
-    return (Row(What.ACTION, name, text, Told.WARNING) for name, text in rows.items())
-
-
 def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
     return (Row(What.PLUGIN, name, text, Told.WARNING) for name, text in rows.items())
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    *_actions(
-        shuffle="no running pod is moved",
-        gangpreempt="no gang is evicted for a more important one",
-        gangreclaim="no queue gets back what gangs of others borrowed before they end",
-    ),
     *_plugins({
         "resourcequota": "a gang starts although its namespace's ResourceQuota may not allow all of its pods",
         "usage": "nodes take pods by what is requested there, however loaded they are",

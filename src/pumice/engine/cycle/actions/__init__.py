@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from pumice.engine.cycle.actions.allocate import allocate
 from pumice.engine.cycle.actions.backfill import backfill
 from pumice.engine.cycle.actions.enqueue import enqueue
+from pumice.engine.cycle.actions.gangs import gangpreempt, gangreclaim
 from pumice.engine.cycle.actions.preempt import preempt
 from pumice.engine.cycle.actions.reclaim import reclaim
+from pumice.engine.cycle.actions.shuffle import shuffle
 from pumice.engine.cycle.cycle import Cycle
 
 ACTIONS: Mapping[str, Callable[[Cycle], None]] = {
     "enqueue": enqueue, "allocate": allocate, "backfill": backfill, "preempt": preempt, "reclaim": reclaim,
+    "gangpreempt": gangpreempt, "gangreclaim": gangreclaim, "shuffle": shuffle,
 }  # fmt: skip
