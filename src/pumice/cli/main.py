@@ -46,6 +46,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
         "controller": ("pumice.cli.controller", "Jobs, PodGroups and queues"),
+        "webhook": ("pumice.cli.webhook", "Admission of Jobs, PodGroups and queues"),
         "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
     },

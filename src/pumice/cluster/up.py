@@ -25,6 +25,8 @@ from pumice.adapters.kube.config import load_kubeconfig
 from pumice.adapters.native import vgpu_library
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
+from pumice.apps.webhook import daemon as webhook
+from pumice.apps.webhook.registering import Place
 from pumice.cluster import first_objects, kube_control_plane, node_agent
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
 from pumice.cluster.controllers.shell import ControllersSettings
@@ -39,13 +41,14 @@ from pumice.cluster.supervised import supervised
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Resource
-from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, VGPU_NUMBER
+from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, SYSTEM_NAMESPACE, VGPU_NUMBER
 from pumice.wire.objects import Node, decode
 
 log = logging.getLogger("pumice.cluster")
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 READY_SECONDS = 45.0
+ADMISSION = ("/jobs/mutate", "/jobs/validate", "/queues/mutate", "/queues/validate", "/hypernodes/validate")
 LONGEST_SOCKET = len("/kubelet/device-plugins/nvidia-vgpu-memory-percentage.sock")
 
 
@@ -157,6 +160,14 @@ class Cluster:
                                     scheduler_names=settings.scheduler_names)
         self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, dice=self.dice,
                                                           stop=self._stop))  # fmt: skip
+        self._admission(kube, address)
+
+    def _admission(self, kube: KubeClient, address: str) -> None:
+        """Jobs, queues and HyperNodes are asked about. PodGroups are not: one for each bare pod would wait for its answer."""
+        port = port_or_free(address, 8443)
+        place = Place(namespace=SYSTEM_NAMESPACE, url=f"https://{address}:{port}")
+        settings = webhook.Settings(paths=ADMISSION, listen=f"{address}:{port}", health=f"{address}:0", place=place)
+        self._daemon("webhook", lambda: webhook.run(settings, cluster=kube, clock=self.clock, stop=self._stop))
 
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
         """Start one node; the event says that its cards are known."""

@@ -87,6 +87,7 @@ RESOURCE_STRATEGY_TYPE: Final = "volcano.sh/resource-strategy-scoring-type"
 RESOURCE_STRATEGY_WEIGHT: Final = "volcano.sh/resource-strategy-weight"
 JDB_MIN_AVAILABLE: Final = "volcano.sh/jdb-min-available"
 JDB_MAX_UNAVAILABLE: Final = "volcano.sh/jdb-max-unavailable"
+RESOURCE_GROUP: Final = "volcano.sh/resource-group"
 
 # On the pods of a Job, by its controller (spec volcano-core 17.2, 24)
 TASK_INDEX: Final = "volcano.sh/task-index"

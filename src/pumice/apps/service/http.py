@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -19,23 +20,29 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def served(routes: Mapping[str, Handler], address: str, port: int, name: str) -> AsyncIterator[int]:
-    """Serve GET on ``routes`` while the block runs; gives the port. Raises BadInput when the port is taken: whoever was told of
-    it (a probe, a Service, a scrape) would ask somebody else; and when the address is not this machine's."""
-    app = web.Application()
+async def served(
+    routes: Mapping[str, Handler], address: str, port: int, name: str, *, posts: Mapping[str, Handler] | None = None,
+    tls: ssl.SSLContext | None = None, largest: int = 1 << 20,
+) -> AsyncIterator[int]:  # fmt: skip
+    """Serve GET on ``routes`` and POST on ``posts``, bodies of at most ``largest`` bytes, while the block runs; gives the port.
+    Raises BadInput when the port is taken: whoever was told of it (a probe, a Service, a scrape) would ask somebody else; and
+    when the address is not this machine's."""
+    app = web.Application(client_max_size=largest)
     for path, handler in routes.items():
         app.router.add_get(path, handler)
+    for path, handler in (posts or {}).items():
+        app.router.add_post(path, handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, address, port).start()
+            await web.TCPSite(runner, address, port, ssl_context=tls).start()
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             cause = "the port is in use; name another, or port 0 for any" if taken else error.strerror or error
             raise BadInput(f"{name}: cannot listen on {address}:{port}: {cause}") from error
         bound = int(runner.addresses[0][1])
-        log.info("%s listening on http://%s:%d", name, address, bound)
+        log.info("%s listening on %s://%s:%d", name, "http" if tls is None else "https", address, bound)
         yield bound
     finally:
         await runner.cleanup()

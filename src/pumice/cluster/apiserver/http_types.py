@@ -37,6 +37,7 @@ class Request:
     body: bytes = b""
     user: User = ADMIN
     warnings: list[str] = field(default_factory=list)  # become Warning headers of the response
+    admission: Any = None  # webhooks.Admission, where somebody has to be asked about what this writes
 
     def param(self, name: str, default: str = "") -> str:
         values = self.query.get(name)

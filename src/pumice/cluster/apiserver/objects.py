@@ -30,6 +30,7 @@ from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.schema.decode import decode
 from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
+from pumice.cluster.apiserver.webhooks import Admission, Write
 
 Json = dict[str, Any]
 _NARROW = ("status", "binding")  # subresources that leave the spec as it was, but for the node
@@ -45,6 +46,7 @@ class WriteOptions:
     validation: str = "Ignore"  # fieldValidation: Strict, Warn, Ignore
     warn: Callable[[str], None] = lambda text: None
     managed: list[Json] | None = None  # ownership as server-side apply has worked it out
+    admission: Admission | None = None  # who has to be asked before anything is stored
 
 
 class Objects:
@@ -103,6 +105,8 @@ class Objects:
             value.pop("status", None)
         strategy.prepare_create(value)
         admission.on_create(backend, kind, value)
+        value = self._admitted("CREATE", kind, value, None, options)
+        metadata = value["metadata"]
         if kind.id == ("apiextensions.k8s.io", "CustomResourceDefinition") and has_rules(value["spec"]):
             options.warn(
                 "x-kubernetes-validations are kept and published, but the embedded API server does not evaluate them"
@@ -115,6 +119,18 @@ class Objects:
         if not options.dry_run:
             self.storage.put(kind.storage, namespace, metadata["name"], value, expect=0)
         return value
+
+    def _admitted(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
+                  subresource: str = "") -> Json:  # fmt: skip
+        """The object as the cluster's webhooks let it in. Raises what they say, and Waits where they are to be asked first."""
+        if options.admission is None:
+            return value
+        admitted = options.admission.admit(Write(operation, kind, value, old, subresource, options.dry_run))
+        if admitted is value or operation == "DELETE":
+            return value
+        admitted = self.parse(kind, admitted, options)
+        self.backend.strategy(kind).default(admitted)
+        return admitted
 
     def _place(self, kind: Kind, namespace: str, metadata: Json) -> None:
         if not kind.namespaced:
@@ -175,6 +191,7 @@ class Objects:
         self, kind: Kind, stored: Stored, old: Json, value: Json, options: WriteOptions, subresource: str = ""
     ) -> Json:
         """The end of every update: validates, counts the generation, records the manager, stages what has changed."""
+        value = self._admitted("UPDATE", kind, value, old, options, subresource)
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name)
@@ -242,6 +259,7 @@ class Objects:
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         self._preconditions(kind, name, metadata, asked.get("preconditions") or {})
         admission.on_delete(kind, name)
+        self._admitted("DELETE", kind, value, value, options)
         old = copy.deepcopy(value)
         self._propagation(kind, metadata, asked)
         grace = strategy.grace(value, asked.get("gracePeriodSeconds"))

@@ -37,6 +37,7 @@ from pumice.cluster.apiserver.verbs import read, write
 from pumice.cluster.apiserver.verbs.context import Call
 from pumice.cluster.apiserver.verbs.watch import watch
 from pumice.cluster.apiserver.virtual import answer as virtual_answer
+from pumice.cluster.apiserver.webhooks import Webhooks, made
 from pumice.ports.clock import Clock, SystemClock
 
 Json = dict[str, Any]
@@ -62,6 +63,7 @@ class ApiServer:
         self.custom_kinds = CustomKinds(self.backend)
         self.tables = Tables(self.clock)
         self.openapi = OpenApi(self.backend.registry)
+        self.webhooks = Webhooks(self.backend)
         self.requests = Requests()
         self._ready = False
 
@@ -87,7 +89,7 @@ class ApiServer:
                 await self.storage.quiet()  # nobody may see what a crash or a full disk could still take back
                 response = self._answer(request)
             else:
-                response = self._answer(request)
+                response = await made(request, self.webhooks, lambda: self._answer(request))
                 await self.storage.durable()
         except ApiFailure as problem:
             response = failure(problem)

@@ -58,6 +58,7 @@ class Call:
             dry_run=bool(dry_run),
             validation=validation,
             warn=request.warnings.append,
+            admission=request.admission,
         )
 
     def show(self, value: Json, code: int = 200) -> Response:

@@ -1,0 +1,63 @@
+"""The objects that tell an API server to ask us (spec volcano-core 20): one for each path."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pumice.admission.rules import Rule
+from pumice.ports.cluster import Resource
+from pumice.wire.volcano import NAMESPACES, QUEUES
+
+SERVICE: Final = "volcano-admission-service"
+API: Final = "admissionregistration.k8s.io/v1"
+MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)
+VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
+LABELS: Final = {"app": "volcano-admission"}
+PATIENCE: Final = 10
+"""Seconds after which the API server gives an answer up, and with it the write."""
+
+
+def object_name(rule: Rule) -> str:
+    return f"{SERVICE}-{rule.word}-{'mutate' if rule.mutates else 'validate'}"
+
+
+def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str = SERVICE, url: str = "",
+                  scheduler: str = "") -> tuple[Resource, dict[str, Any]]:  # fmt: skip
+    """The object for one rule. ``url``: where we are reached, in place of a Service. Pods of other schedulers are never asked
+    about: whoever is down keeps nobody else's pods from being made."""
+    hook: dict[str, Any] = {
+        "name": f"{'mutate' if rule.mutates else 'validate'}{rule.word.removesuffix('s')}.volcano.sh",
+        "clientConfig": {"caBundle": base64.b64encode(authority).decode()},
+        "rules": [{
+            "apiGroups": [rule.resource.group], "apiVersions": [rule.resource.version], "resources": [rule.resource.plural],
+            "operations": list(rule.operations), "scope": "*",
+        }],
+        "namespaceSelector": {"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted({"kube-system", namespace})},
+        ]},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": PATIENCE,
+        "admissionReviewVersions": ["v1"],
+    }  # fmt: skip
+    if url:
+        hook["clientConfig"]["url"] = f"{url.rstrip('/')}{rule.path}"
+    else:
+        hook["clientConfig"]["service"] = {"name": service, "namespace": namespace, "path": rule.path, "port": 443}
+    if rule.resource.plural == "pods":
+        hook["matchConditions"] = [{
+            "name": "pods-of-volcano", "expression": f"object.spec.schedulerName == '{scheduler}'" if rule.mutates else
+            "has(object.metadata.annotations) && object.metadata.annotations.exists(key, key.startsWith('volcano.sh/'))",
+        }]  # fmt: skip
+    kind = "MutatingWebhookConfiguration" if rule.mutates else "ValidatingWebhookConfiguration"
+    body = {"apiVersion": API, "kind": kind, "metadata": {"name": object_name(rule), "labels": LABELS}, "webhooks": [hook]}
+    return (MUTATING if rule.mutates else VALIDATING), body
+
+
+def needed(rules: Iterable[Rule]) -> frozenset[Resource]:
+    """What has to be watched to decide by these rules, beside what stands in the requests."""
+    asks = {"jobs": {QUEUES}, "podgroups": {QUEUES, NAMESPACES}, "queues": {QUEUES}}
+    return frozenset().union(*(asks.get(rule.word, set()) for rule in rules))

@@ -1,0 +1,98 @@
+"""A request for admission, what it is judged by, and the answer: values only."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pumice.wire.names import SCHEDULER_NAME
+
+Json = dict[str, Any]
+Patch = list[Json]
+"""JSON patch (RFC 6902)."""
+CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
+
+
+class View(Protocol):
+    """The cluster as far as rules look at it. Nothing of it is changed."""
+
+    def queue(self, name: str) -> Mapping[str, Any] | None: ...
+    def queues(self) -> Iterable[Mapping[str, Any]]: ...
+    def namespace(self, name: str) -> Mapping[str, Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Where pods of some namespaces, or with some annotations, go (section 20.6)."""
+
+    name: str
+    key: str = ""
+    """``namespace`` or ``annotation``; empty: the pod's own annotation names the group."""
+    values: tuple[str, ...] = ()
+    scheduler: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    affinity: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of the flags of section 20."""
+
+    scheduler_name: str = SCHEDULER_NAME
+    deepest: int = 5
+    protect_root: bool = True
+    check_allocated: bool = False
+    groups: tuple[ResourceGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    operation: str
+    namespace: str
+    name: str
+    object: Json
+    """Empty for a deletion."""
+    old: Json
+    """Empty for a creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``refused`` empty: it may be stored, as changed by ``patch``."""
+
+    refused: str = ""
+    patch: Patch = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
+
+
+def read(review: Any) -> tuple[str, Request]:
+    """(uid, request) of an AdmissionReview. Raises ValueError where it is none."""
+    asked = review.get("request") if isinstance(review, dict) else None
+    if not isinstance(asked, dict) or not isinstance(asked.get("uid"), str):
+        raise ValueError("no AdmissionReview with a request and its uid")
+    return asked["uid"], Request(
+        str(asked.get("operation", "")), str(asked.get("namespace") or ""), str(asked.get("name") or ""),
+        asked.get("object") or {}, asked.get("oldObject") or {},
+    )  # fmt: skip
+
+
+def render(uid: str, answer: Answer) -> Json:
+    """The AdmissionReview that carries an answer."""
+    response: Json = {"uid": uid, "allowed": not answer.refused}
+    if answer.refused:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": answer.refused}
+    elif answer.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(answer.patch).encode()).decode()
+    if answer.warnings:
+        response["warnings"] = list(answer.warnings)
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def put(patch: Patch, path: str, value: Any) -> None:
+    """Add or replace: ``add`` does both for members of an object."""
+    patch.append({"op": "add", "path": path, "value": value})

@@ -1,0 +1,1 @@
+"""The admission server: asks of an API server in, answers of ``admission`` out."""

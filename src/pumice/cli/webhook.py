@@ -1,0 +1,91 @@
+"""``pumice webhook``: the admission server of Volcano's kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pumice.adapters.kube import KubeClient
+from pumice.admission import review
+from pumice.admission.pods import groups_of
+from pumice.admission.registration import SERVICE
+from pumice.admission.rules import DEFAULT_PATHS
+from pumice.apps.webhook import daemon
+from pumice.apps.webhook.registering import Place
+from pumice.cli.daemon import Kubeconfig, find_access
+from pumice.cli.log_options import LogFormat, setup_logging
+from pumice.cli.upstream_flags import UpstreamCommand
+from pumice.model.errors import BadInput
+from pumice.ports.clock import SystemClock
+from pumice.wire.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.yaml_lines import load_lined
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: pumice webhook --enabled-admission /jobs/mutate,/jobs/validate", cls=UpstreamCommand)
+def main(
+    kubeconfig: Kubeconfig = None,
+    enabled_admission: Annotated[str, typer.Option(help="What is decided, by path.")] = ",".join(DEFAULT_PATHS),
+    listen_address: Annotated[str, typer.Option(help="Address to listen on; the port is --port.")] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the asks.")] = 8443,
+    healthz_address: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = ":11251",
+    admission_conf: Annotated[Path | None, typer.Option(help="File with resourceGroups for /pods/mutate.")] = None,
+    scheduler_name: Annotated[str, typer.Option(help="What a Job without one gets.")] = SCHEDULER_NAME,
+    webhook_namespace: Annotated[str, typer.Option(help="Namespace of the Service, and of the certificate's Secret.")] =
+        SYSTEM_NAMESPACE,
+    webhook_service_name: Annotated[str, typer.Option(help="Service under which the API server reaches this.")] = SERVICE,
+    webhook_url: Annotated[str, typer.Option(help="URL under which it does, in place of a Service.")] = "",
+    register: Annotated[bool, typer.Option(help="Tell the API server to ask.")] = True,
+    max_queue_depth: Annotated[int, typer.Option(min=1, help="Levels that a tree of queues may have.")] = 5,
+    enable_root_queue_protection: Annotated[bool, typer.Option(help="Keep the root queue's resources as they are.")] = True,
+    enable_queue_allocated_pods_check: Annotated[
+        bool, typer.Option(help="Keep queues that hold pods from being deleted or becoming parents.")] = False,
+    tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate; without it one is made and renewed.")] = None,
+    tls_private_key_file: Annotated[Path | None, typer.Option(help="Its key.")] = None,
+    ca_cert_file: Annotated[Path | None, typer.Option(help="What the API server shall trust.")] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
+    verbosity: Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")] = 3,
+) -> None:  # fmt: skip
+    """Refuse what cannot be meant, and fill in what is left out, of Jobs, PodGroups, queues, HyperNodes and JobFlows."""
+    setup_logging(log_format, verbosity)
+    files = tls_cert_file, tls_private_key_file, ca_cert_file
+    if any(files) and not all(files):
+        raise BadInput("--tls-cert-file, --tls-private-key-file and --ca-cert-file belong together; give all three or none")
+    settings = daemon.Settings(
+        rules=review.Settings(scheduler_name, max_queue_depth, enable_root_queue_protection, enable_queue_allocated_pods_check,
+                              _resource_groups(admission_conf)),
+        paths=daemon.paths_of(enabled_admission),
+        listen=f"{listen_address}:{port}",
+        health=healthz_address,
+        place=Place(webhook_namespace, webhook_service_name, webhook_url,
+                    (str(files[0]), str(files[1]), str(files[2])) if all(files) else None, register, scheduler_name),
+    )  # fmt: skip
+    asyncio.run(_serve(settings, kubeconfig))
+
+
+def _resource_groups(path: Path | None) -> tuple[review.ResourceGroup, ...]:
+    if path is None:
+        return ()
+    try:
+        value = load_lined(path.read_text("utf-8")).value or {}
+        return groups_of(value.get("resourceGroups") or [])
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    except (BadInput, ValueError, AttributeError) as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+async def _serve(settings: daemon.Settings, kubeconfig: Path | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with KubeClient(find_access(kubeconfig), user_agent="pumice-webhook") as cluster:
+        await daemon.run(settings, cluster=cluster, clock=SystemClock(), stop=stop)
+    logging.getLogger("pumice.webhook").info("stopped")

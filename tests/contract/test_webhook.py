@@ -1,0 +1,171 @@
+"""The admission server before an API server: it registers itself, fills in, refuses, and comes back after what befalls it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from kit.accounts import token_of
+from kit.control_plane import Api
+from kit.job_world import job, task
+from kit.objects import queue
+
+from pumice.adapters.kube import Access, KubeClient
+from pumice.admission.registration import MUTATING, VALIDATING
+from pumice.admission.review import Settings as Rules
+from pumice.apps.webhook import daemon
+from pumice.apps.webhook.certificates import SECRET
+from pumice.apps.webhook.registering import Place
+from pumice.cluster import first_objects
+from pumice.cluster.spec import uniform
+from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import ApiError
+from pumice.wire.volcano import JOBS, QUEUES, SECRETS
+
+pytestmark = pytest.mark.kube
+SYSTEM = "volcano-system"
+PATHS = "/jobs/mutate,/jobs/validate,/podgroups/mutate,/podgroups/validate,/queues/mutate,/queues/validate,/hypernodes/validate"
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def webhook(api: Api, port: int) -> AsyncIterator[tuple[KubeClient, KubeClient]]:
+    """(everybody's client, the server's) while the server runs as its own account. Its registration is taken away at the end: the
+    API server is shared, and would wait for us."""
+    tls = ssl.create_default_context(cafile=str(api.ca))
+    account = token_of(api, "volcano-admission.yml", "volcano-admission")
+    everybody, server = Access(api.url, tls, lambda: api.token), Access(api.url, tls, lambda: account)
+    async with KubeClient(everybody) as kube, KubeClient(server) as own:
+        await first_objects.ensure(kube, uniform(1, 1, "Tesla-V100-SXM2-16GB"))
+        with contextlib.suppress(ApiError):
+            await kube.create(QUEUES, queue("default"))
+        stop, ready = asyncio.Event(), asyncio.Event()
+        paths = daemon.paths_of(PATHS + (",/pods/validate" if api.kind == "kube" else ""))
+        place = Place(namespace=SYSTEM, url=f"https://127.0.0.1:{port}")
+        settings = daemon.Settings(Rules(), paths, f"127.0.0.1:{port}", "127.0.0.1:0", place)
+        running = asyncio.create_task(daemon.run(settings, cluster=own, clock=SystemClock(), stop=stop, ready=ready))
+        try:
+            await asyncio.wait_for(ready.wait(), 30)
+            yield kube, own
+        finally:
+            stop.set()
+            await asyncio.wait_for(running, 10)
+            for resource in (MUTATING, VALIDATING):
+                for found in (await kube.list(resource, label_selector="app=volcano-admission"))["items"]:
+                    await kube.delete(resource, found["metadata"]["name"])
+
+
+def play(api: Api, story: Callable[[KubeClient, KubeClient], Awaitable[Any]], port: int = 0) -> None:
+    async def all_of_it() -> None:
+        async with webhook(api, port or free_port()) as (kube, own):
+            await story(kube, own)
+
+    asyncio.run(all_of_it())
+
+
+async def until(ask: Callable[[], Awaitable[bool]]) -> None:
+    """A registration counts for the API server a moment after it was written."""
+    for _ in range(100):
+        if await ask():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("the API server does not ask")
+
+
+async def refused(kube: KubeClient, obj: dict[str, Any], resource: Any, namespace: str = "") -> str:
+    try:
+        made = await kube.create(resource, obj, namespace)
+    except ApiError as error:
+        return error.message
+    await kube.delete(resource, made["metadata"]["name"], namespace)
+    return ""
+
+
+def test_a_job_is_filled_in_and_one_that_cannot_be_meant_is_refused_with_the_reason(api: Api, namespace: str) -> None:
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        bad = job("bad", task("a"), task("a"), namespace=namespace)
+        await until(lambda: _says(kube, bad, JOBS, namespace, "duplicated task name a;"))
+        pods = {"replicas": 2, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+        bare = job("bare", pods, namespace=namespace)
+        made = await kube.create(JOBS, bare, namespace)
+        assert (made["spec"]["minAvailable"], made["spec"]["maxRetry"], made["spec"]["queue"]) == (2, 3, "default")
+        assert made["spec"]["tasks"][0]["name"] == "default0"
+        with pytest.raises(ApiError, match="may not change fields other than"):
+            await kube.patch(JOBS, "bare", {"spec": {"queue": "other"}}, namespace)
+        await kube.patch(JOBS, "bare", {"spec": {"minAvailable": 1}}, namespace)
+        await kube.delete(JOBS, "bare", namespace)
+
+    play(api, story)
+
+
+async def _says(kube: KubeClient, obj: dict[str, Any], resource: Any, namespace: str, words: str) -> bool:
+    return words in await refused(kube, obj, resource, namespace)
+
+
+def test_queues_are_held_to_their_tree_and_those_made_a_moment_ago_are_known(api: Api, namespace: str) -> None:
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        lost = {**queue(f"{namespace}-lost"), "spec": {"weight": 1, "parent": "nowhere"}}
+        await until(lambda: _says(kube, lost, QUEUES, "", "failed to get parent queue"))
+        parent = f"{namespace}-parent"
+        await kube.create(QUEUES, {**queue(parent), "spec": {"weight": 1, "deserved": {"cpu": "4"}}})
+        child = {**queue(f"{namespace}-child"), "spec": {"weight": 1, "parent": parent, "deserved": {"cpu": "9"}}}
+        assert "exceeds parent's deserved limit" in await refused(kube, child, QUEUES)
+        await kube.create(QUEUES, {**child, "spec": {**child["spec"], "deserved": {"cpu": "2"}}})
+        to_a_parent = job("j", task("a"), namespace=namespace, queue=parent)
+        await until(lambda: _says(kube, to_a_parent, JOBS, namespace, "can only submit job to leaf queue"))
+        with pytest.raises(ApiError, match="can not be deleted because it has 1 child queues"):
+            await kube.delete(QUEUES, parent)
+        await kube.delete(QUEUES, child["metadata"]["name"])
+        await until(lambda: _gone(kube, parent))
+
+    play(api, story)
+
+
+async def _gone(kube: KubeClient, name: str) -> bool:
+    try:
+        await kube.delete(QUEUES, name)
+    except ApiError as error:
+        return error.code == 404
+    return True
+
+
+def test_a_second_start_shows_the_same_certificate_and_a_forged_one_is_made_anew(api: Api, namespace: str) -> None:
+    seen: list[str] = []
+
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        secret = await kube.get(SECRETS, SECRET, SYSTEM)
+        seen.append(secret["data"]["tls.crt"])
+        if len(seen) == 2:
+            await kube.patch(SECRETS, SECRET, {"data": {"tls.crt": "Zm9yZ2Vk", "ca.key": None}}, SYSTEM)
+
+    port = free_port()
+    for _ in range(3):
+        play(api, story, port)
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_while_the_server_is_down_no_job_passes_unseen(api: Api, namespace: str) -> None:
+    """The registration stays, and with it the promise."""
+
+    async def story() -> None:
+        async with webhook(api, free_port()) as (kube, _):
+            await until(lambda: _says(kube, job("bad", task("a"), task("a"), namespace=namespace), JOBS, namespace, "duplicated"))
+            name = "volcano-admission-service-jobs-validate"
+            away = f"https://127.0.0.1:{free_port()}/jobs/validate"
+            found = await kube.get(VALIDATING, name)
+            found["webhooks"][0]["clientConfig"]["url"] = away
+            await kube.update(VALIDATING, found)
+            good = job("good", task("a"), namespace=namespace)
+            await until(lambda: _says(kube, good, JOBS, namespace, "failed calling webhook"))
+
+    asyncio.run(story())
