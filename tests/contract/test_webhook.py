@@ -25,7 +25,8 @@ from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
-from pumice.wire.volcano import JOBS, QUEUES, SECRETS
+from pumice.wire.batch import SECRETS
+from pumice.wire.volcano import JOBS, QUEUES
 
 pytestmark = pytest.mark.kube
 SYSTEM = "volcano-system"

@@ -46,8 +46,8 @@ POD_GROUPS: Final = Resource(VOLCANO, "v1beta1", "podgroups")
 QUEUES: Final = Resource(VOLCANO, "v1beta1", "queues", namespaced=False)
 HYPER_NODES: Final = Resource(TOPOLOGY, "v1alpha1", "hypernodes", namespaced=False)
 JOBS: Final = Resource("batch.volcano.sh", "v1alpha1", "jobs")
-JOB_FLOWS: Final = Resource("flow.volcano.sh", "v1alpha1", "jobflows")
-SECRETS: Final = Resource("", "v1", "secrets")
+FLOW: Final = "flow.volcano.sh"
+JOB_FLOWS: Final = Resource(FLOW, "v1alpha1", "jobflows")
 COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands")
 
 BUS_API: Final = "bus.volcano.sh/v1alpha1"

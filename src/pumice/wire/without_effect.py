@@ -16,10 +16,9 @@ from typing import Any, Final
 from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import JOBS, Queue
+from pumice.wire.volcano import FLOW, JOB_FLOWS, JOBS, Queue
 
 NUMA_POLICY: Final = names.TOPOLOGY_POLICY
-FLOW: Final = "flow.volcano.sh"
 
 
 class What(StrEnum):
@@ -138,7 +137,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.KIND, "CronJob", "nothing creates its Jobs", Told.EVENT,
         resource=Resource(JOBS.group, "v1alpha1", "cronjobs")),
     Row(What.KIND, "JobFlow", "nothing creates its Jobs", Told.EVENT,
-        resource=Resource(FLOW, "v1alpha1", "jobflows")),
+        resource=JOB_FLOWS),
     Row(What.KIND, "JobTemplate", "nothing reads it", Told.EVENT,
         resource=Resource(FLOW, "v1alpha1", "jobtemplates")),
     Row(What.KIND, "Numatopology", "pods are placed without regard to NUMA nodes", Told.EVENT,
