@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pynvml
 import pytest
 from kit.cutting import CuttingWorld
-from kit.machines import cards_of
+from kit.machines import Programs, cards_of
 
+from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml.slices import NvmlSlices
+from pumice.machine import FaultModel
+from pumice.ports.slices import Phase, Place
 
 
 def histories(model: str, count: int, seed: int) -> dict[str, int]:
@@ -48,3 +55,60 @@ def test_whoever_is_killed_while_it_cuts_leaves_what_the_next_one_puts_right(mod
 @pytest.mark.soak
 def test_ten_thousand_histories_of_kills_leave_nothing_wrong() -> None:
     assert histories("2xA100-SXM4-40GB", 10_000, seed())["kills"] > 10_000
+
+
+CUT = """
+import sys
+from pathlib import Path
+from pumice.adapters.journal import FileJournal
+from pumice.adapters.nvml import NvmlCards, NvmlSlices
+from pumice.node.cutting.cutter import Cutter
+from pumice.ports.slices import Place
+cards, cutter = NvmlCards(), Cutter(NvmlSlices(), FileJournal(Path(sys.argv[1])))
+card = cards.facts()[0].uuid
+cutter.start([card], lambda uid: "")
+for text in sys.argv[2:]:
+    profile, start = text.split("@")
+    given = cutter.cut([Place(card, profile, int(start))], "uid-" + text, lambda uid: "")
+    assert not isinstance(given, str), given
+"""
+CALLS = ("nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance", "nvmlComputeInstanceDestroy",
+         "nvmlGpuInstanceDestroy")  # fmt: skip
+
+
+def killed(count: int, folder: Path) -> None:
+    """So many processes that end amid a call of the driver by SIGKILL, and beside them a slice of somebody else."""
+    dice, path = random.Random(seed()), folder / "mig.json"
+    with cards_of("A100-SXM4-40GB") as (machine, cards):
+        card = cards.facts()[0].uuid
+        pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByUUID(card), 1)
+        driver, theirs = NvmlSlices(), Place(card, "1g.5gb", 6)
+        driver.make(theirs)
+        uuid, programs = driver.fill(theirs), Programs(machine)
+
+        def child(*places: str) -> int:
+            words = (sys.executable, "-c", CUT, str(path), *places)
+            return subprocess.run(words, env=programs.environment, timeout=60, capture_output=True).returncode
+
+        ends = 0
+        for _ in range(count):
+            machine.set_fault(FaultModel(dice.choice(CALLS), first=dice.choice((1, 1, 2)), count=1, crash=True))
+            ends += child(*(dice.choice(("2g.10gb@0", "2g.10gb@2", "3g.20gb@0", "1g.5gb@1", "1g.5gb@3")) for _ in range(3)))
+            machine.clear_faults()
+            assert child() == 0
+            seen = {slice_.place: slice_.uuid for slice_ in driver.slices(card)}
+            assert seen.pop(theirs) == uuid
+            entries = FileJournal(path).read()
+            assert {entry.phase for entry in entries} <= {Phase.MADE}
+            assert {entry.place: entry.uuid for entry in entries} == seen
+        assert ends < 0
+        assert ends % signal.SIGKILL == 0, "each ended well or was killed"
+
+
+def test_processes_that_are_killed_amid_a_call_leave_what_the_next_one_puts_right(tmp_path: Path) -> None:
+    killed(6, tmp_path)
+
+
+@pytest.mark.soak
+def test_two_hundred_processes_that_are_killed_leave_nothing_wrong(tmp_path: Path) -> None:
+    killed(200, tmp_path)
