@@ -4,7 +4,7 @@
 
 The driver is the emulated one, and each of its four calls (make and fill, drain and remove) is timed by a wrapper; a real one
 takes its tenths of a second there. The rest is ours: matching, planning, the journal on this disk, the pod's annotations (API
-server in memory), gRPC. Every pod takes a place over the one before, so each start removes a slice and makes another. Goal: 50 ms.
+server in memory), gRPC. Every pod takes a place over the one before, so each start removes a slice and makes one. Goal: 50 ms.
 """
 
 from __future__ import annotations
