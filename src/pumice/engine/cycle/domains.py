@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.cycle import trying
+from pumice.engine.cycle import larger_first, trying
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Place, Statement
 from pumice.engine.cycle.trying import CHUNK, Outcome
@@ -32,7 +32,7 @@ def place(
     """Place tasks of the job (``trying.place``), where it asks for it by the network. What is left stays in ``tasks``."""
     asked, policies = topology_of(job), policies_of(job)
     if asked is None and not policies:
-        trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond)
+        larger_first.place(cycle, job, statement, tasks, failed_roles, beyond=beyond)
         return
     waiting = list(tasks)
     search = _Search(cycle, job, statement, cycle.state.hyper_nodes.tree, policies, waiting, beyond)

@@ -1,0 +1,60 @@
+"""A gang of unlike asks of cards, planned as a whole: where it does not stand in the order of its pods, the larger asks go first.
+
+A small pod that comes first may take the place of a larger one: on a card in MIG mode it opens a layout in which the larger has
+no slice, on shared cards it begins one that the larger needs whole. Only a gang that would not stand is tried again, so nothing
+is placed worse than pod by pod, and where no order helps everything is as it was.
+"""
+
+from __future__ import annotations
+
+from pumice.engine.cycle import trying
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.statement import Mark, Statement
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Task
+
+MOST = 64
+"""Pods of a gang that is tried in two orders; a larger one would take a whole cycle."""
+
+
+def place(
+    cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
+) -> None:
+    """As ``trying.place``."""
+    waiting, roles, mark = list(tasks), set(failed_roles), statement.mark()
+    trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond)
+    if cycle.framework.job_ready(job) or (order := _larger_last(cycle, job, waiting)) is None or cycle.out_of_time():
+        return
+    _take_back(cycle, statement, mark, waiting)
+    failed = set(roles)
+    trying.place(cycle, job, statement, order, failed, beyond=beyond)
+    if cycle.framework.job_ready(job):
+        tasks[:] = [task for task in waiting if task.status is Status.PENDING]
+        failed_roles.clear()
+        failed_roles |= failed
+        return
+    _take_back(cycle, statement, mark, waiting)
+    tasks[:] = waiting
+    trying.place(cycle, job, statement, tasks, roles, beyond=beyond)  # for what it stands on, and why the rest does not
+
+
+def _larger_last(cycle: Cycle, job: Job, tasks: list[Task]) -> list[Task] | None:
+    """The tasks with the largest ask last, which is taken first; None where that is no other order, or nobody's gang."""
+    if job.min_available < 2 or not 2 <= len(tasks) <= MOST or len({task.cls for task in tasks}) < 2:
+        return None
+    sizes = {cls: _size(cycle, next(task for task in tasks if task.cls is cls)) for cls in {task.cls for task in tasks}}
+    order = sorted(tasks, key=lambda task: sizes[task.cls])
+    return order if order != tasks else None
+
+
+def _size(cycle: Cycle, task: Task) -> float:
+    """Of its cards' memory what it needs at least; whole cards and percentages, of which that cannot be said, before all else."""
+    books = cycle.state.ledger.books
+    known = [books[ask.family].family.least_memory(ask) for ask in task.cls.asks]
+    return float("inf") if known and not all(known) else float(sum(known))
+
+
+def _take_back(cycle: Cycle, statement: Statement, mark: Mark, tasks: list[Task]) -> None:
+    statement.rollback(mark)
+    cycle.placer.reconsider(task.cls for task in tasks)
