@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +20,8 @@ from pumice.model.errors import BadInput
 COLUMNS = ("RESOURCE", "GUARANTEE", "DESERVED", "CAPABILITY", "USED", "BORROWED", "WAITING")
 JOBS_SHOWN = 20
 NAMES_SHOWN = 5
+LEAST_WIDTH = 110
+"""A table of numbers is not cut: a narrower terminal breaks its lines."""
 
 
 def show_queue(found: QueueView, output: str) -> None:
@@ -63,14 +65,19 @@ def show_group(found: GroupView, output: str) -> None:
 def _console(output: str) -> Console:
     if output not in ("text", "wide"):
         raise BadInput(f"-o {output!r}: use text, wide or json")
-    return Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
+    console.width = max(console.width, LEAST_WIDTH)
+    return console
 
 
 def queues_table(views: Iterable[QueueView], *, named: bool = True) -> RenderableType:
     """A line per queue and resource; queues below others are indented."""
+    views = list(views)
     table = Table(pad_edge=False, box=None, header_style="bold")
+    widest = max((len(name) for view in views for name in view.resources()), default=0)
     for title in (*(("QUEUE", "STATE", "PODS") if named else ()), *COLUMNS):
-        table.add_column(title, justify="left" if title in ("QUEUE", "STATE", "RESOURCE") else "right")
+        justify: JustifyMethod = "left" if title in ("QUEUE", "STATE", "RESOURCE") else "right"
+        table.add_column(title, justify=justify, no_wrap=True, min_width=widest if title == "RESOURCE" else None)
     for view in views:
         head = (f"{'  ' * view.depth}{view.name}", view.state, f"{view.running}+{view.pending}")
         for number, name in enumerate(view.resources() or [""]):
