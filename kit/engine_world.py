@@ -32,6 +32,7 @@ from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family
 from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -75,6 +76,7 @@ class World:
         self.groups: dict[str, Json] = {}
         self.queues: dict[str, Json] = {}
         self.hyper_nodes: dict[str, Json] = {}
+        self.quotas: dict[str, Json] = {}
         self.classes: dict[str, Json] = {}
         self.budgets: dict[str, Json] = {}
         self.events: list[Event] = []
@@ -128,6 +130,8 @@ class World:
                 state.groups.put_queue(convert(Queue, value))
             case "PodDisruptionBudget":
                 state.budgets.put(value)
+            case "ResourceQuota":
+                state.quotas.put(convert(ResourceQuota, value))
             case "HyperNode":
                 state.hyper_nodes.put(convert(HyperNode, value))
             case "PriorityClass":
@@ -151,6 +155,8 @@ class World:
                 state.groups.drop_priority_class(key)
             case "PodDisruptionBudget":
                 state.budgets.drop(obj)
+            case "ResourceQuota":
+                state.quotas.drop(*key.split("/"))
             case "HyperNode":
                 state.hyper_nodes.drop(key)
 
@@ -174,7 +180,7 @@ class World:
     def _table(self, kind: str) -> dict[str, Json]:
         return {"Node": self.nodes, "Pod": self.pods, "PodGroup": self.groups, "Queue": self.queues,
                 "PriorityClass": self.classes, "HyperNode": self.hyper_nodes,
-                "PodDisruptionBudget": self.budgets}[kind]  # fmt: skip
+                "PodDisruptionBudget": self.budgets, "ResourceQuota": self.quotas}[kind]  # fmt: skip
 
     @staticmethod
     def _key(obj: Json) -> str:
@@ -311,7 +317,7 @@ class World:
         mine = self.engine
         self.engine = self._engine()
         try:
-            for table in (self.queues, self.hyper_nodes, self.classes, self.groups, self.nodes, self.pods):
+            for table in (self.queues, self.quotas, self.hyper_nodes, self.classes, self.groups, self.nodes, self.pods):
                 for obj in table.values():
                     self.tell(obj)
             return self.engine

@@ -32,6 +32,7 @@ from pumice.wire import names, volcano
 from pumice.wire.device_config import DeviceConfig, parse_device_config
 from pumice.wire.nearest import nearest
 from pumice.wire.objects import Node, Pod, Workload, convert
+from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -42,6 +43,7 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "namespaces": (volcano.NAMESPACES, None),
     "nodes": (volcano.NODES, Node),
     "queues": (volcano.QUEUES, Queue),
+    "resourceQuotas": (volcano.RESOURCE_QUOTAS, ResourceQuota),
     "hyperNodes": (volcano.HYPER_NODES, HyperNode),
     "disruptionBudgets": (volcano.DISRUPTION_BUDGETS, None),
     "services": (volcano.SERVICES, Workload),
@@ -114,6 +116,7 @@ def engine_of(case: Case) -> Engine:
         "namespaces": lambda o: state.bookings.put_namespace(o["metadata"]["name"], o["metadata"].get("labels") or {}),
         "nodes": lambda o: state.bookings.put_node(convert(Node, o)),
         "queues": lambda o: state.groups.put_queue(convert(Queue, o)),
+        "resourceQuotas": lambda o: state.quotas.put(convert(ResourceQuota, o)),
         "hyperNodes": lambda o: state.hyper_nodes.put(convert(HyperNode, o)),
         "disruptionBudgets": state.budgets.put,
         **{key: partial(_put_workload, state, kind) for key, kind in WORKLOADS.items()},

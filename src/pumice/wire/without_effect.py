@@ -91,7 +91,6 @@ def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
 
 ROWS: Final[tuple[Row, ...]] = (
     *_plugins({
-        "resourcequota": "a gang starts although its namespace's ResourceQuota may not allow all of its pods",
         "usage": "nodes take pods by what is requested there, however loaded they are",
         "tdm": "pods are kept off revocable nodes at all hours",
         "numaaware": "pods are placed without regard to NUMA nodes; those that demand one wait",

@@ -20,6 +20,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.objects import ConfigMap, Node, Pod, Workload, decode
+from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
@@ -60,6 +61,7 @@ class Informers:
             ("namespaces", volcano.NAMESPACES, self._on_namespace, None),
             ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class, None),
             ("queues", volcano.QUEUES, self._on_queue, None),
+            ("resourcequotas", volcano.RESOURCE_QUOTAS, self._on_quota, None),
             ("hypernodes", volcano.HYPER_NODES, self._on_hyper_node, None),
             ("services", volcano.SERVICES, self._on_workload("Service"), Workload),
             ("replicationcontrollers", volcano.REPLICATION_CONTROLLERS, self._on_workload("ReplicationController"), Workload),
@@ -136,6 +138,13 @@ class Informers:
             self.engine.state.bookings.drop_node(node.metadata.name, node.metadata.uid)
         else:
             self.engine.state.bookings.put_node(node)
+
+    def _on_quota(self, event: WatchEvent) -> None:
+        quota = _object(ResourceQuota, event)
+        if event.type == "DELETED":
+            self.engine.state.quotas.drop(quota.metadata.namespace, quota.metadata.name)
+        else:
+            self.engine.state.quotas.put(quota)
 
     def _on_group(self, event: WatchEvent) -> None:
         group = _object(PodGroup, event)

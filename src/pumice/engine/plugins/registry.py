@@ -22,6 +22,7 @@ from pumice.engine.plugins.predicates import Predicates
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.plugins.proportion import Proportion
 from pumice.engine.plugins.resource_strategy_fit import ResourceStrategyFit
+from pumice.engine.plugins.resourcequota import ResourceQuotas
 from pumice.engine.plugins.sla import Sla
 from pumice.engine.plugins.task_topology import TaskTopology
 from pumice.engine.plugins.unserved import Unserved
@@ -33,7 +34,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
         Priority, Gang, Conformance, Pdb, Cdp, Drf, Predicates, Proportion, Capacity, NodeOrder, Binpack, Overcommit, DeviceShare,
-        Sla, NodeGroup, ResourceStrategyFit, NetworkTopologyAware, TaskTopology,
+        Sla, ResourceQuotas, NodeGroup, ResourceStrategyFit, NetworkTopologyAware, TaskTopology,
     )
 }  # fmt: skip
 
