@@ -2,7 +2,7 @@
 
 It is told of every Binding at the moment it was decided, with the cluster as the scheduler saw it, and asked at rest. It
 complains when a card or a node is over, when a pod is placed where its rules forbid, when a gang stands in part, when a pod
-without a controller is deleted, and when somebody waits who fits.
+without a controller is deleted, when one is told to go for nobody, and when somebody waits who fits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from kit import card_rules, kube_rules
 from kit.card_rules import Card, Sharing, Vgpu
-from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, requests
+from kit.kube_rules import PREEMPTABLE, Cluster, done, key_of, leaving, ordinary, requests
 from kit.queue_rules import Queues, group_key, members
 
 Json = Mapping[str, Any]
@@ -23,9 +23,12 @@ SLOT = 40960
 """Units of memory of the largest MIG slot in a made-up cluster: a slot costs what it holds, whatever was asked."""
 
 
+BROKEN_GANG = "its gang could not be bound as a whole"
+
+
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """``promise`` is one word for what was broken: over, forbidden, gang, deleted, asleep."""
+    """``promise`` is one word for what was broken: over, forbidden, gang, deleted, evicted, asleep."""
 
     promise: str
     text: str
@@ -37,11 +40,13 @@ class Complaint:
 @dataclass
 class Checker:
     """``shares``: the plugin by which the configuration shares the cluster between queues (proportion, capacity, or capacity with
-    a tree of queues); ``gangs``: pods of a PodGroup stand or fall together.
-    ``ours``: the scheduler's name; ``sharing``: which cards it gives out."""
+    a tree of queues); ``gangs``: pods of a PodGroup stand or fall together; ``makes_room``: some pods are told to go for others,
+    ``ranked``: for more important ones only. ``ours``: the scheduler's name; ``sharing``: which cards it gives out."""
 
     shares: str = "proportion"
     gangs: bool = True
+    makes_room: bool = False
+    ranked: bool = True
     ours: str = "volcano"
     sharing: Sharing = field(default_factory=Vgpu)
     complaints: list[Complaint] = field(default_factory=list)
@@ -55,6 +60,8 @@ class Checker:
     """UUIDs of cards of which somebody forged an assignment: nobody can know what is held of them."""
     unclear: bool = False
     """An assignment was emptied or forged: how much of which cards the scheduler then sets aside is its own affair."""
+    going: set[str] = field(default_factory=set)
+    """Uids of pods that were told to go."""
     slow: dict[str, float] = field(default_factory=dict)
     """Uid to the time until which the pod may wait for another try."""
 
@@ -114,7 +121,10 @@ class Checker:
                     self.complain("over", f"{key} was bound to {node}: {text}")
 
     def deleted(self, pod: Json) -> None:
-        """The scheduler deleted a pod."""
+        """The scheduler deleted a pod. Who goes for others need not come again; who goes because his gang fell apart must."""
+        why = [condition.get("message", "") for condition in pod.get("status", {}).get("conditions", ())]
+        if self.makes_room and not any(BROKEN_GANG in text for text in why):
+            return
         if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ())):
             self.complain("deleted", f"{key_of(pod)} has no controller that would make it anew")
 
@@ -123,6 +133,51 @@ class Checker:
         self.unclear = True
         if uuid:
             self.doubtful |= {uuid, *(piece[0] for piece in card_rules.pieces(self.held(pod)))}
+
+    def evicted(self, told: list[tuple[str, str]], cluster: Cluster) -> None:
+        """In one cycle these pods were told to go, with reasons, of the cluster as the scheduler saw it then."""
+        pods = {pod["metadata"]["uid"]: pod for pod in cluster.tables["Pod"].values()}
+        queues = Queues(cluster.tables, (), requests, self.ours)
+        waiting = [p for p in pods.values() if self._waits(p, float("inf"))]
+        for uid, reason in told:
+            pod = pods.get(uid)
+            if pod is None or not pod["spec"].get("nodeName") or leaving(pod) or done(pod) or uid in self.going:
+                name = uid if pod is None else key_of(pod)
+                self.complain("evicted", f"{name} was told to go and holds nothing, or goes already")
+                continue
+            self.going.add(uid)
+            if pod["metadata"].get("annotations", {}).get(PREEMPTABLE) == "false":
+                self.complain("evicted", f"{key_of(pod)} was told to go and may not be")
+            mine = queues.of(pod)
+            others = [p for p in waiting if (queues.of(p) == mine) == (reason == "preempt")]
+            if reason == "preempt" and self.ranked and self._rank(pod, cluster) is not None:
+                others = [p for p in others if group_key(p) == group_key(pod) != ""
+                          or (self._rank(p, cluster) or 0) > (self._rank(pod, cluster) or 0)]  # fmt: skip
+            if not others:
+                self.complain("evicted", f"{key_of(pod)} was told to go ({reason}) for nobody who waits")
+        if self.gangs:
+            self._gangs_left({uid for uid, _ in told}, cluster)
+
+    def _gangs_left(self, gone: set[str], cluster: Cluster) -> None:
+        """Who is told to go leaves its gang whole, or nothing of it."""
+        before = self.going - gone
+        for key, mine in members(cluster.tables).items():
+            group = cluster.tables.get("PodGroup", {}).get(key)
+            held = [p for p in mine if p["spec"].get("nodeName") and not leaving(p) and p["metadata"]["uid"] not in before]
+            left = [p for p in held if p["metadata"]["uid"] not in gone]
+            least = group["spec"].get("minMember", 0) if group is not None else 0
+            if len(left) < len(held) and len(held) >= least > len(left) > 0 and not all(done(p) for p in left):
+                self.complain("evicted", f"{key}: {len(left)} of at least {least} pods were left")
+
+    def _rank(self, pod: Json, cluster: Cluster) -> int | None:
+        """The priority that counts between jobs; None where the job's object is gone."""
+        if not group_key(pod):
+            return int(pod["spec"].get("priority") or 0)
+        group = cluster.tables.get("PodGroup", {}).get(group_key(pod))
+        if group is None:
+            return None
+        found = cluster.tables.get("PriorityClass", {}).get(group["spec"].get("priorityClassName", ""))
+        return int(found["value"]) if found is not None else 0
 
     def disturb(self, pod: Json) -> None:
         """Others changed a member."""
@@ -151,7 +206,7 @@ class Checker:
         gangs = [key for key, group in tables.get("PodGroup", {}).items() if group["spec"].get("minMember", 0) > 1
                  and any(self._waits(p, 0.0) for p in grouped[key])]  # fmt: skip
         hoping = any(leaving(p) for pods in cluster.placed.values() for p in pods)
-        if gangs and hoping:
+        if hoping and (gangs or self.makes_room):
             return  # a gang that stands on what is being released keeps its part from the others
         if not pending:
             return

@@ -21,6 +21,8 @@ Amounts = Counter[str]
 _SUFFIX: dict[str, Fraction | int] = {"m": Fraction(1, 1000), "k": 1000, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10,
                                       "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}  # fmt: skip
 UNSCHEDULABLE: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+PREEMPTABLE = "volcano.sh/preemptable"
+"""Annotation: false keeps the pod where it is when room is made for others."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 

@@ -47,6 +47,11 @@ def refused(view: View, dice: Random) -> list[Op]:
     return [{"do": "refuse", "every": dice.randint(1, 3)}, {"do": "wait", "seconds": 0.25}, {"do": "refuse", "every": 0}]
 
 
+@kind("evictions are refused", 2, ENGINE)
+def spared(view: View, dice: Random) -> list[Op]:
+    return [{"do": "spare", "every": dice.choice((0, 1, 2))}]
+
+
 @kind("cycles have hardly any time", 2, ENGINE)
 def hurry(view: View, dice: Random) -> list[Op]:
     return [{"do": "hurry", "cycles": dice.choice((1, 2, 5)), "ticks": dice.choice((0, 5, 20))}]
@@ -84,6 +89,11 @@ def fail(view: View, dice: Random) -> list[Op]:
     code = dice.choice((403, 404, 409, 422, 429, 500, 503, 0, 0))
     return [{"do": "fault", "code": code, "count": dice.choice((1, 1, 2, 5)),
              "done": code in (0, 500, 503) and dice.random() < 0.5}]  # fmt: skip
+
+
+@kind("deletions fail", 2, DAEMON)
+def deletions_fail(view: View, dice: Random) -> list[Op]:
+    return [{"do": "spared", "code": dice.choice((403, 403, 429, 500, 0)), "count": dice.choice((1, 1, 2, 5))}]
 
 
 @kind("the scheduler is killed", 2, DAEMON)

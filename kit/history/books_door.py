@@ -41,6 +41,8 @@ class BooksDoor(EngineDoor):
         for key in list(self.store.tables["Pod"]):
             self.store.delete("Pod", key)
         ledger = self.engine.state.ledger
+        if self.engine.state.promises.kept or ledger.pipelined:
+            self._complain("a place is promised although no pod is left")
         used = [u for book in ledger.books.values() for node in book.nodes.values() for u in node.usages]
         if ledger.holdings or ledger.table.used.any() or ledger.table.releasing.any():
             self._complain("something is held although no pod is left")
@@ -51,12 +53,22 @@ class BooksDoor(EngineDoor):
         self.checker.complain("books", text)
 
     def _only_what_was_sent_is_held(self, state: State) -> None:
-        """Between cycles no trial is left on the books, no promise either, and every status has its holding."""
+        """Between cycles no trial is left on the books, no promise but those that await somebody who goes, and every status has
+        its holding."""
         ledger = state.ledger
-        if any(h.state is Hold.RESERVED for h in ledger.holdings.values()) or ledger.pipelined or ledger.promised:
+        kept = state.promises.kept
+        if any(h.state is Hold.RESERVED and uid not in kept for uid, h in ledger.holdings.items()):
             self._complain("a trial is left on the books")
+        if ledger.pipelined.keys() != kept.keys() or {u for there in ledger.promised.values() for u in there} != kept.keys():
+            self._complain("a promise is left on the books")
+        for uid, found in kept.items():
+            hope = [other for other in kept.values() if other.task.job is found.task.job and other.awaits]
+            if not (hope or found.task.job in state.promises.ripe):
+                self._complain(f"{found.task.key} was promised a place and awaits nobody")
+            if any(not ledger.is_terminating(awaited) for awaited in found.awaits):
+                self._complain(f"{found.task.key} awaits {sorted(found.awaits)}, not all of whom go ({uid})")
         for task in state.tasks.values():
-            holds = task.status in HOLDING or (task.status is Status.RELEASING and bool(task.node))
+            holds = task.status in HOLDING or task.uid in kept or (task.status is Status.RELEASING and bool(task.node))
             if holds != (task.uid in ledger.holdings):
                 self._complain(f"{task.key} is {task.status.name} and {'has no' if holds else 'has a'} holding")
 
@@ -82,6 +94,8 @@ class BooksDoor(EngineDoor):
     def _the_books_equal_rebuilt_ones(self, mine: State) -> None:
         if any(_lost(mine, held.node, grant) for held in mine.ledger.holdings.values() for grant in held.grants):
             return  # what is held of cards that are gone is remembered
+        if mine.promises.kept:
+            return  # a scheduler that has seen the objects only knows of nominations, and holds nothing for them
         if any(_outlives(mine, task) for task in mine.tasks.values()):
             return  # and so is what its queue pays for them
         theirs = self._rebuilt().state

@@ -38,6 +38,7 @@ class DaemonDoor(Door):
         self.clock = VirtualClock()
         self.api = FailingApi(self.store, self.clock, Random(dice.random()))
         self.api.bindings, self.api.failed, self.api.deleted = self._decided, self._failed, self.checker.deleted
+        self.api.graceful = self.checker.makes_room
         self.calm_from = self.arrived = self.changed = 0.0
         self.decided: dict[str, tuple[str, float]] = {}
         """Uid to the node of its last Binding, and when that came in."""
@@ -117,6 +118,8 @@ class DaemonDoor(Door):
                 self._uncalm()
             case "fault":
                 self.api.faults.append(Fault(op["code"], op["count"], op["done"]))
+            case "spared":
+                self.api.spared.append(Fault(op["code"], op["count"]))
             case "clock":
                 self.clock.offset += op["seconds"]
 

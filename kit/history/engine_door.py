@@ -13,16 +13,19 @@ import msgspec
 
 from kit.history.door import Door
 from kit.history.registry import ENGINE, Op
-from kit.kube_rules import Cluster
+from kit.kube_rules import PREEMPTABLE, Cluster
 from kit.object_store import Json, merged
+from kit.queue_rules import GROUP, QUEUE
 from pumice.apps.scheduler.informers import Informers
-from pumice.engine.effects import Bind, Effect, GroupStatus, PodCondition, QueueAllocated
+from pumice.engine.effects import Bind, Effect, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family
 from pumice.ports.cluster import WatchEvent
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 
+PING_PONG = 60
+"""Evictions within one wait, after which two take from each other by turns."""
 RESTLESS = 400
 """Cycles within one wait after which nothing will ever be at rest."""
 SETTLED = 1.5
@@ -60,6 +63,10 @@ class EngineDoor(Door):
         self.deaf = False
         self.every = self.count = 0
         """Every so many Bindings of single pods are refused; 0: none."""
+        self.sparing = self.evicted = 0
+        """Every so many evictions are refused; 0: none. And how many there were in this wait."""
+        self.leaving: dict[str, tuple[float, str]] = {}
+        """Evicted pods by uid: when they are gone, and their key."""
         self.hurried = self.ticks = 0
         """So many cycles end after so many looks at the clock, with one job tried at least."""
         self.told: dict[str, dict[str, Json]] = {}
@@ -149,6 +156,8 @@ class EngineDoor(Door):
                     past = {"metadata": {"resourceVersion": "1", "labels": {"app": "old"}, "deletionTimestamp": None},
                             "spec": {"nodeName": None} if op["unbound"] else {}, "status": {"phase": "Pending"}}  # fmt: skip
                     self.handlers["Pod"](WatchEvent("MODIFIED", _encode(merged(pod, past))))
+            case "spare":
+                self.sparing = op["every"]
             case "hurry":
                 self.hurried, self.ticks = op["cycles"], op["ticks"]
             case "refuse":
@@ -156,12 +165,17 @@ class EngineDoor(Door):
 
     def _wait(self, seconds: float) -> None:
         end, cycles = self.at + seconds, 0
+        self.evicted = 0
         while True:
+            self._let_go()
             if self.engine.has_work(self.at):
                 self._cycle()
                 cycles += 1
                 if cycles > RESTLESS:
                     self.checker.complain("restless", f"{RESTLESS} cycles in {seconds} s")
+                    return
+                if self.evicted > PING_PONG:
+                    self.checker.complain("restless", f"{self.evicted} evictions in {seconds} s")
                     return
             if self.at >= end:
                 return
@@ -185,12 +199,17 @@ class EngineDoor(Door):
         if self.hurried:
             self.hurried -= 1
             short = {"budget": self.ticks, "tick": count().__next__, "at_least": 1}
-        for effect in self.engine.cycle(self.at, self.dice, **short).effects:
+        effects = self.engine.cycle(self.at, self.dice, **short).effects
+        if evictions := [effect for effect in effects if isinstance(effect, Evict)]:
+            self.checker.evicted([(effect.uid, effect.reason) for effect in evictions], self.seen())
+        for effect in effects:
             if isinstance(effect, Bind):
                 seen = seen or self.seen()
                 self._bind(effect, seen)
             else:
                 self._perform(effect)
+        for effect in evictions:
+            self._evict(effect)
 
     def _bind(self, effect: Bind, seen: Cluster) -> None:
         key = f"{effect.namespace}/{effect.name}"
@@ -213,6 +232,31 @@ class EngineDoor(Door):
         self.engine.bound(effect.uid)
         self.store.patch("Pod", key, change)
 
+    def _evict(self, effect: Evict) -> None:
+        self.evicted += 1
+        key = f"{effect.namespace}/{effect.name}"
+        pod = self.store.tables["Pod"].get(key)
+        if self.sparing and self.evicted % self.sparing == 0:
+            self.checker.going.discard(effect.uid)
+            self.engine.state.pods.eviction_refused(effect.uid)
+        elif pod is not None and pod["metadata"]["uid"] == effect.uid:
+            self.checker.disturb(pod)
+            self.leaving[effect.uid] = self.at + self.dice.choice((0.0, 0.0, 1.0, 30.0)), key
+            self.store.patch("Pod", key, {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}})
+
+    def _let_go(self) -> None:
+        """Evicted pods are gone when their time has come; controllers make them anew."""
+        for uid, (until, key) in list(self.leaving.items()):
+            if until > self.at:
+                continue
+            del self.leaving[uid]
+            pod = self.store.tables["Pod"].get(key)
+            if pod is None or pod["metadata"]["uid"] != uid:
+                continue
+            self.store.delete("Pod", key)
+            if any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ())):
+                self.store.create(_heir(pod, f"e{self.store.version}"))
+
     def _perform(self, effect: Effect) -> None:
         match effect:
             case PodCondition():
@@ -224,5 +268,16 @@ class EngineDoor(Door):
                 self.store.patch("PodGroup", f"{effect.namespace}/{effect.name}", {"status": {
                     "phase": effect.phase, "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
                     "conditions": conditions}})  # fmt: skip
+            case Nominate():
+                nominated = {"status": {"nominatedNodeName": effect.node or None}}
+                self.store.patch("Pod", f"{effect.namespace}/{effect.name}", nominated)
             case QueueAllocated():
                 self.store.patch("Queue", effect.name, {"status": {"allocated": effect.allocated}})
+
+
+def _heir(pod: Json, name: str) -> Json:
+    """As its controller makes it anew."""
+    notes = {k: v for k, v in pod["metadata"].get("annotations", {}).items() if k in (QUEUE, GROUP, PREEMPTABLE)}
+    kept = {k: v for k, v in pod["metadata"].items() if k in ("namespace", "labels", "ownerReferences")}
+    spec = {k: v for k, v in pod["spec"].items() if k != "nodeName"}
+    return {**pod, "metadata": {**kept, "name": name, "annotations": notes}, "spec": spec, "status": {"phase": "Pending"}}

@@ -34,7 +34,11 @@ class FailingApi(FakeCluster):
         super().__init__(store, clock, dice)
         self.gate = self._gate
         self.deaf = self.outage = False
+        self.graceful = False
+        """Whether a deleted pod that has a node lives on until somebody lets it go."""
         self.faults: list[Fault] = []
+        self.spared: list[Fault] = []
+        """What becomes of the next deletions."""
         self.bindings: Callable[[Json, str, Json], None] = lambda pod, node, annotations: None
         self.failed: Callable[[Json, str], None] = lambda pod, node: None
         self.deleted: Callable[[Json], None] = lambda pod: None
@@ -48,10 +52,16 @@ class FailingApi(FakeCluster):
         lists = verb == "WATCH" or (verb == "GET" and "/" not in parse(path)[1])
         if self.outage or (self.deaf and lists):
             raise ApiError(0, "Unreachable", "connection refused")
+        fault = _next(self.spared) if verb == "DELETE" else None
+        if fault is not None:
+            raise ApiError(fault.code, "Fault", "it is so")
 
     def _delete(self, kind: str, key: str, found: Json) -> None:
         if kind == "Pod":
             self.deleted(found)
+            if self.graceful and found["spec"].get("nodeName"):
+                self.store.patch("Pod", key, {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}})
+                return
         super()._delete(kind, key, found)
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
@@ -66,7 +76,7 @@ class FailingApi(FakeCluster):
         if ours and pod is not None:
             self.bindings(pod, node, meta.get("annotations", {}))
         try:
-            fault = None if self.outage else self._next_fault()
+            fault = None if self.outage else _next(self.faults)
             if fault is None or fault.done:
                 await super().request(verb, path, body=body)
             if fault is not None:
@@ -79,10 +89,11 @@ class FailingApi(FakeCluster):
             raise
         return b"{}"
 
-    def _next_fault(self) -> Fault | None:
-        fault = self.faults[0] if self.faults else None
-        if fault is not None:
-            fault.count -= 1
-            if fault.count <= 0:
-                self.faults.pop(0)
-        return fault
+
+def _next(faults: list[Fault]) -> Fault | None:
+    fault = faults[0] if faults else None
+    if fault is not None:
+        fault.count -= 1
+        if fault.count <= 0:
+            faults.pop(0)
+    return fault

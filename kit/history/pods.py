@@ -8,6 +8,7 @@ from typing import Any
 
 from kit import objects
 from kit.history.registry import Op, View, create, delete, kind, patch, terminate
+from kit.kube_rules import PREEMPTABLE
 from kit.object_store import Json
 
 APPS, SPACES, ZONES = ("a", "b", "c"), ("default", "other"), ("x", "y")
@@ -109,6 +110,8 @@ def _enrich(view: View, dice: Random, pod: Json) -> None:
     if dice.random() < 0.4:
         pod["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True,
                                                "name": pod["metadata"]["name"], "uid": pod["metadata"]["name"]}]  # fmt: skip
+    if dice.random() < 0.2:
+        pod["metadata"]["annotations"][PREEMPTABLE] = dice.choice(("true", "false", "false"))
     if dice.random() < 0.02:
         pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "claim"}]
     if dice.random() < 0.05:
@@ -196,6 +199,12 @@ def heir(view: View, dice: Random) -> list[Op] | None:
 def runs(view: View, dice: Random) -> list[Op] | None:
     found = [p for p in view.live(bound=True) if p["status"]["phase"] == "Pending"]
     return [{**patch(dice.choice(found), {"status": {"phase": "Running"}}), "if": "bound"}] if found else None
+
+
+@kind("all pods run", 4)
+def all_run(view: View, dice: Random) -> list[Op] | None:
+    found = [p for p in view.live(bound=True) if p["status"]["phase"] == "Pending"]
+    return [{**patch(pod, {"status": {"phase": "Running"}}), "if": "bound"} for pod in found] or None
 
 
 @kind("a pod ends", 3)

@@ -11,13 +11,19 @@ from typing import Any
 
 from kit.checker import Complaint
 from kit.history import befalls, pods, world  # noqa: F401  (they register their kinds)
-from kit.history.door import HIERARCHY, VGPU_ENABLE, Door
+from kit.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
 from kit.history.registry import KINDS, Op, View
 from pumice.cluster.first_objects import SCHEDULER_CONF
 
 STEPS = 30
 OPEN: tuple[str, ...] = ()
 """Kinds of steps and traits of pods under which some promise is not held yet."""
+def _making_room(conf: str) -> str:
+    """Where gangs may fall as a whole, as with upstream's configurations; else a pod of its own goes for nobody, either."""
+    gangs = "name: gang\n    enablePreemptable: false\n    enableReclaimable: false\n"
+    return conf.replace("allocate, backfill", MAKES_ROOM).replace("name: gang\n", gangs)
+
+
 CONFS = {
     "new cluster": SCHEDULER_CONF,
     "no gangs": SCHEDULER_CONF.replace("  - name: gang\n", ""),
@@ -27,6 +33,10 @@ CONFS = {
     "spread": SCHEDULER_CONF.replace("SchedulePolicy: binpack", "SchedulePolicy: spread"),
     "legacy parts of cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUSharingEnable: true"),
     "legacy whole cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUNumberEnable: true"),
+    "making room for single pods": SCHEDULER_CONF.replace("allocate, backfill", MAKES_ROOM),
+    "making room": _making_room(SCHEDULER_CONF.replace("  - name: drf\n", "")),
+    "reclaim by capacity": _making_room(SCHEDULER_CONF.replace("name: proportion", "name: capacity")),
+    "reclaim in a tree": _making_room(SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}")),
     "filters": 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
                "  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n",
 }  # fmt: skip

@@ -18,12 +18,15 @@ from kit.history.runner import OPEN, draw
 from kit.kube_rules import Cluster, requests
 from kit.objects import node, pod, queue
 from kit.queue_rules import Queues
+from msgspec.structs import replace
 
 from pumice.engine.cycle import trying
 from pumice.engine.framework import Framework
 from pumice.engine.placing.evaluation import Evaluation
 from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
+from pumice.engine.plugins.priority import Priority
+from pumice.engine.state import pods
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
@@ -127,14 +130,27 @@ def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: 
     assert first_complaint(promise) is not None
 
 
-@pytest.mark.parametrize(("broken", "conf"), [
-    (cards_are_forgotten, "filters"), (cards_are_forgotten, "legacy parts of cards"), (cards_are_forgotten, "legacy whole cards"),
-    (no_caps, "no shares"), (parents_do_not_count, "no shares"),
+def anybody_goes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Priority, "spared_from_preempt", lambda self, claimant, victims: {})
+
+
+def who_may_stay_goes(patch: pytest.MonkeyPatch) -> None:
+    honest = pods.yielding
+    patch.setattr(pods, "yielding", lambda pod: replace(honest(pod), preemptable=True))
+
+
+@pytest.mark.parametrize(("broken", "conf", "promise"), [
+    (cards_are_forgotten, "filters", "over"), (cards_are_forgotten, "legacy parts of cards", "over"),
+    (cards_are_forgotten, "legacy whole cards", "over"), (no_caps, "no shares", "over"),
+    (parents_do_not_count, "no shares", "over"), (anybody_goes, "making room", "evicted"),
+    (who_may_stay_goes, "making room", "evicted"),
 ], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
-def test_what_is_forgotten_of_cards_and_queues_is_found_out(broken: Break, conf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_broken_for_one_configuration_is_found_out(
+    broken: Break, conf: str, promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken(monkeypatch)
     monkeypatch.setattr(runner, "CONFS", {conf: runner.CONFS[conf]})
-    assert first_complaint("over") is not None
+    assert first_complaint(promise) is not None
 
 
 def test_a_pod_that_nobody_makes_anew_must_not_be_deleted() -> None:
@@ -156,7 +172,7 @@ def test_a_pod_counts_where_it_stands_although_the_card_that_it_holds_is_gone() 
 @pytest.mark.parametrize(("mine", "robbed"), [(2, []), (3, ["cpu: 3 of 4 is in use, 2 is guaranteed to others"])])
 def test_who_takes_what_others_are_guaranteed_is_told(mine: int, robbed: list[str]) -> None:
     queues = {name: queue(name, guarantee=own) for name, own in (("rich", None), ("poor", {"cpu": "2"}))}
-    pods = [pod(f"p{i}", cpu="1", queue="rich", nodeName="n") for i in range(mine)]
-    cluster = Cluster({"Node": {"n": node("n", cpu="4")}, "Queue": queues, "Pod": {p["metadata"]["name"]: p for p in pods}})
-    books = Queues(cluster.tables, pods, requests, "volcano")
-    assert books.robbed("rich", requests(pods[0]), cluster.total()) == robbed
+    there = [pod(f"p{i}", cpu="1", queue="rich", nodeName="n") for i in range(mine)]
+    cluster = Cluster({"Node": {"n": node("n", cpu="4")}, "Queue": queues, "Pod": {p["metadata"]["name"]: p for p in there}})
+    books = Queues(cluster.tables, there, requests, "volcano")
+    assert books.robbed("rich", requests(there[0]), cluster.total()) == robbed
