@@ -225,3 +225,43 @@ def test_a_nominated_node_that_cannot_take_the_pod_keeps_it_from_no_other() -> N
     world.add(named)
     world.settle()
     assert world.node_of("named") == "n3"
+
+
+def bound_without_its_group() -> World:
+    """On each of two cards a bound pod of PodGroup g that does not say so yet, as before the controller's write."""
+    world = World()
+    world.add(node("n1", cards=2), *(pod(f"g-{i}", mib=6000) for i in range(2)))
+    world.settle()
+    assert {world.card_of("g-0"), world.card_of("g-1")} == {"n1/0", "n1/1"}
+    return world
+
+
+def names_its_group(world: World, name: str, group: str) -> None:
+    changed = copy.deepcopy(world.pods[f"default/{name}"])
+    changed["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = group
+    world.add(changed)
+
+
+def test_a_bound_pod_that_is_given_its_podgroup_later_keeps_pods_of_the_group_that_spread_off_its_card() -> None:
+    world = bound_without_its_group()
+    spread = {"volcano.sh/vgpu-podgroup-policy": "spread"}
+    world.add(group("g", minimum=1), group("h", minimum=1), pod("h-0", mib=500, group="h", annotations=spread))
+    world.settle()  # somebody has asked for marks by now
+    names_its_group(world, "g-0", "g")
+    names_its_group(world, "g-1", "g")
+    world.add(pod("g-2", mib=500, group="g", annotations=spread))
+    world.settle()
+    assert world.node_of("g-2") == ""
+    names_its_group(world, "g-1", "h")
+    world.settle()
+    assert world.card_of("g-2") == world.card_of("g-1")
+
+
+def test_no_node_is_looked_at_again_because_a_bound_pod_names_its_podgroup_where_nobody_spreads() -> None:
+    world = bound_without_its_group()
+    changes = world.engine.state.ledger.table.changes
+    before = changes.end
+    names_its_group(world, "g-0", "g")
+    world.settle()
+    assert changes.end == before
+    assert world.card_of("g-0") in ("n1/0", "n1/1")

@@ -275,11 +275,14 @@ class Scheduler:
     async def _company(self) -> None:
         """The window of a scheduler with little to do. Status alone (the echoes of Bindings, PodGroups that come behind them)
         waits longer for more of its kind, and takes no longer than a window to notice a pod that waits for a place."""
-        opened = self.clock.monotonic()
+        until = self.clock.monotonic() + self.settings.window_status
         while True:
             await self.clock.sleep(self.settings.window)
-            if self.engine.pressing or self.clock.monotonic() - opened >= self.settings.window_status:
+            left = until - self.clock.monotonic()
+            if self.engine.pressing or left <= 0:
                 return
+            self._wake.clear()
+            await self._wait(left)
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something arrives, or that long."""

@@ -131,6 +131,18 @@ class DeviceTable:
         places, doubted = book.discharge(uid)
         self._write(book, places, facts=doubted)
 
+    def remark(self, uid: str, grant: Grant, marks: Marks) -> bool:
+        """The marks of a pod that is booked here are others now. Whether some ask looks at marks."""
+        book = self.nodes.get(grant.node)
+        if book is None:
+            return False
+        if uid in book.marks:
+            self._named.note(book, book.marks[uid], -1)
+        book.remark(uid, grant, marks)
+        if uid in book.marks:
+            self._named.note(book, book.marks[uid], 1)
+        return self._ranking is None or self._named.asked_for_marks
+
     # -- arrays -------------------------------------------------------------------------------------------------
 
     def rank(

@@ -68,6 +68,12 @@ class NodeDevices:
             self.doubts[uid] = grant.doubts
         return tuple(by_card)
 
+    def remark(self, uid: str, grant: Grant, marks: Marks) -> None:
+        """What a pod that holds something here means for later ones is something else now."""
+        self.marks.pop(uid, None)
+        if marks != NO_MARKS and _by_card(self, grant):
+            self.marks[uid] = marks
+
     def discharge(self, uid: str) -> tuple[tuple[int, ...], bool]:
         """The exact reverse of ``charge``: (places of the cards that changed, whether a doubt went too)."""
         places = tuple(place for place, usage in enumerate(self.usages) if uid in usage.holders)

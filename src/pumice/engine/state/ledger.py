@@ -120,7 +120,7 @@ class Ledger:
             if (old.node, old.grants, old.request, old.features) == new:
                 old.state = holding.state
                 if old.marks != holding.marks:
-                    self.regrant(old.uid, old.grants, holding.marks)
+                    self._remark(old, holding.marks)
                 return
             self._take(old)
         self._put(holding)
@@ -299,6 +299,15 @@ class Ledger:
         self._cards(holding, 1)
         row = self.table.row_of.get(holding.node)
         if row is not None:
+            self.table.touch(row, gain=True)
+
+    def _remark(self, holding: Holding, marks: Marks) -> None:
+        """A bare pod is given its PodGroup only after it was bound: what it holds is the same, and rarely somebody cares."""
+        holding.marks = marks
+        books = [(grant, self.books[grant.family]) for grant in holding.grants if grant.family in self.books]
+        minded = [book.remark(holding.uid, grant, marks) for grant, book in books]
+        row = self.table.row_of.get(holding.node)
+        if row is not None and any(minded):
             self.table.touch(row, gain=True)
 
     def _put_inventory(self, book: DeviceTable, name: str, row: int, node: Node) -> None:

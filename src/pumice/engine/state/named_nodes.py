@@ -41,6 +41,11 @@ class NamedNodes:
         if self._marked is not None:
             _count(self._marked, book.name, marks, sign)
 
+    @property
+    def asked_for_marks(self) -> bool:
+        """Whether somebody has asked where pods with a mark are."""
+        return self._marked is not None
+
     def of(self, split: WithoutConstraints) -> set[str]:
         """Names of the nodes that have a card or a pod which the ask names."""
         found: set[str] = set()
