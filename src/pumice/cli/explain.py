@@ -9,10 +9,12 @@ import typer
 
 from pumice.cli.casefile import Source, engine_of, picture
 from pumice.cli.explain_queues import show_group, show_queue
+from pumice.cli.explain_room import show_room
 from pumice.cli.explanation import show
 from pumice.engine.explaining.explain import explain
 from pumice.engine.explaining.groups import explain_group
 from pumice.engine.explaining.queues import queue_view
+from pumice.engine.explaining.room import explain_room
 from pumice.model.errors import BadInput
 
 KINDS = {
@@ -33,6 +35,9 @@ def main(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Pods with this schedulerName are ours; may be given again.")
     ] = None,
+    preempt: Annotated[
+        bool, typer.Option("--preempt", help="Say who would go for the pod, who stays and why; nothing is done.")
+    ] = False,
     output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
@@ -50,6 +55,9 @@ def main(
         return
     if meant == "podgroup":
         show_group(explain_group(engine_of(case), namespace, name, case.now), output)
+        return
+    if preempt:
+        show_room(explain_room(engine_of(case), namespace, name, case.now), output)
         return
     pod = case.pod(namespace, name)
     show(explain(engine_of(case), pod, now=case.now), output)

@@ -1,0 +1,66 @@
+"""What would go for a pod is said before: ``pumice explain --preempt`` plays the trial and discards it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.engine_world import World
+from kit.objects import group, node, pod
+from tests.scenarios.test_making_room import BUNDLES, WHOLE_GANGS, full, gang
+
+from pumice.cli.casefile import Case, save
+from pumice.cli.main import main
+from pumice.engine.explaining.room import explain_room
+from pumice.model.errors import BadInput
+
+
+def said(world: World, name: str) -> list[str]:
+    found = explain_room(world.engine, "default", name, world.now)
+    return [f"{n.node} {n.pod} {n.holds}: {n.stays or 'goes'}" for n in found.neighbours]
+
+
+def test_who_would_go_and_why_the_others_stay() -> None:
+    world = World(WHOLE_GANGS)
+    elastic = [group("x", minimum=1), *(pod(f"x-w-{i}", group="x", mib=40960) for i in range(2))]
+    full(world, node("n7", cards=3, mib=40960), *elastic)
+    full(world, *gang("b", 2, cards=1))
+    world.add(pod("late", mib=40960, priority=50))
+    found = said(world, "late")
+    assert len([line for line in found if line.endswith("40 GiB: goes")]) == 1
+    stay = [line.partition(": ")[2] for line in found if "default/b-w" in line]
+    assert stay == ["8000 MiB: gang b would fall under its minimum 2"] * 2
+    assert not world.evictions
+
+
+def test_where_nobody_can_make_room_everybodys_reason_is_told() -> None:
+    world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("same", mib=8000, priority=5))
+    world.add(pod("late", mib=8000, priority=5))
+    found = explain_room(world.engine, "default", "late", world.now)
+    assert found.summary == "preempt and reclaim can make no room for it"
+    assert [n.stays for n in found.neighbours] == ["its priority 5 is not lower than 5"]
+
+
+def test_the_books_are_as_before_and_a_pod_that_has_a_place_is_told_so() -> None:
+    world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
+    assert explain_room(world.engine, "default", "low", world.now).summary == "is Running: no room is made for it"
+    world.add(pod("late", mib=8000, priority=5))
+    before = world.engine.state.ledger.fingerprint()
+    assert explain_room(world.engine, "default", "late", world.now).leaving[0].pod == "default/low"
+    assert world.engine.state.ledger.fingerprint() == before
+    with pytest.raises(BadInput, match="no pod default/none"):
+        explain_room(world.engine, "default", "none", world.now)
+
+
+def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = full(World(BUNDLES), node("n1", cards=1, mib=8192), pod("low", mib=8192, priority=1))
+    world.add(pod("late", mib=8192, priority=5))
+    objects = {"nodes": list(world.nodes.values()), "pods": list(world.pods.values()), "queues": list(world.queues.values())}
+    file = tmp_path / "case.yaml"
+    file.write_text(save(Case(now=world.now, scheduler_conf=BUNDLES, objects=objects)))
+    with pytest.raises(SystemExit) as stopped:
+        main(["explain", "--preempt", "pod", "late", "--from", str(file)])
+    assert not stopped.value.code
+    text = capsys.readouterr().out
+    assert "default/late: 1 pod would go, and n1 would take it (action preempt)" in text
+    assert "n1: evict default/low (priority 1, card 0: 8 GiB)" in text
