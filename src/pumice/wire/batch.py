@@ -13,11 +13,14 @@ from msgspec import Struct
 from pumice.ports.cluster import Resource
 from pumice.wire import volcano
 from pumice.wire.objects import Meta
-from pumice.wire.volcano import JOBS
+from pumice.wire.volcano import FLOW, JOBS
 
 JOB_API: Final = f"{JOBS.group}/{JOBS.version}"
 JOB_KIND: Final = "Job"
 
+CRON_JOBS: Final = Resource(JOBS.group, "v1alpha1", "cronjobs")
+JOB_TEMPLATES: Final = Resource(FLOW, "v1alpha1", "jobtemplates")
+FLOW_API: Final = f"{FLOW}/v1alpha1"
 SERVICES: Final = volcano.SERVICES
 SECRETS: Final = Resource("", "v1", "secrets")
 NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import FLOW, JOB_FLOWS, JOBS, Queue
+from pumice.wire.volcano import Queue
 
 NUMA_POLICY: Final = names.TOPOLOGY_POLICY
 
@@ -121,7 +121,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.GATE, "QueueCommandSync", "Commands on queues are followed all the same", Told.FLAG, _false),
     Row(What.GATE, "PriorityClass", "priority classes always count", Told.FLAG, _false),
     Row(What.GATE, "ResourceTopology", "no Numatopology is read", Told.FLAG, _true),
-    Row(What.GATE, "CronVolcanoJobSupport", "nothing creates the Jobs of a CronJob of Volcano", Told.FLAG, _true),
+    Row(What.GATE, "CronVolcanoJobSupport", "CronJobs of Volcano are looked after all the same", Told.FLAG, _false),
     Row(What.GATE, "CSIStorage", "volumes are always accounted", Told.FLAG, _false),
     Row(What.GATE, "SchedulingGatesQueueAdmission", "nobody takes the gate off a pod that its queue admits", Told.FLAG, _true),
 
@@ -133,12 +133,6 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
 
-    Row(What.KIND, "CronJob", "nothing creates its Jobs", Told.EVENT,
-        resource=Resource(JOBS.group, "v1alpha1", "cronjobs")),
-    Row(What.KIND, "JobFlow", "nothing creates its Jobs", Told.EVENT,
-        resource=JOB_FLOWS),
-    Row(What.KIND, "JobTemplate", "nothing reads it", Told.EVENT,
-        resource=Resource(FLOW, "v1alpha1", "jobtemplates")),
     Row(What.KIND, "Numatopology", "pods are placed without regard to NUMA nodes", Told.EVENT,
         resource=Resource("nodeinfo.volcano.sh", "v1alpha1", "numatopologies", namespaced=False)),
     Row(What.KIND, "NodeShard", "every scheduler takes all nodes", Told.EVENT,

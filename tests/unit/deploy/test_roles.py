@@ -21,7 +21,7 @@ from pumice.apps.scheduler.informers import Informers
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
 from pumice.wire import names, volcano
-from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES, NETWORK_POLICIES, SECRETS, SERVICES
 from pumice.wire.without_effect import What, rows
 
 Right = tuple[str, str, str]
@@ -48,7 +48,7 @@ HELD_IN_VARIABLES = {
     ("apps.service.watches", "watch", "volcano-scheduler"):
         kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap),
     ("apps.service.watches", "watch", "volcano-controllers"):
-        kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS),
+        kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS) + [CRON_JOBS, JOB_TEMPLATES],
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
     ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
@@ -143,7 +143,8 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
     }
     used = {right for module in modules_of(daemons) for right in rights_used(module, account)}
     if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
-        used.add(("batch.volcano.sh", "jobs/finalizers", "update"))
+        used |= {("batch.volcano.sh", "jobs/finalizers", "update"), ("batch.volcano.sh", "cronjobs/finalizers", "update"),
+                 ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
     assert used - allowed == set(), "the API server would refuse these"
     assert allowed - used == set(), "nobody asks for these"
 

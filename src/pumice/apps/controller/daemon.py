@@ -14,6 +14,7 @@ from pumice.adapters.ssh_keys import rsa_pair
 from pumice.apps.controller import jobs
 from pumice.apps.controller.commands import KIND, Commands
 from pumice.apps.controller.jobs import Jobs
+from pumice.apps.controller.makers import CRON, FLOW, Makers
 from pumice.apps.controller.unserved_kinds import UnservedKind
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
@@ -28,7 +29,7 @@ from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
-from pumice.wire.batch import JOB_KIND
+from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, JOB_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue, group_name_for
@@ -85,6 +86,7 @@ class Controller:
     work: WorkQueue = field(init=False)
     commands: Commands = field(init=False)
     jobs: Jobs = field(init=False)
+    makers: Makers = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _leads: asyncio.Event = field(default_factory=asyncio.Event)
@@ -95,6 +97,7 @@ class Controller:
         self.work = WorkQueue(self.clock, self.dice, self._reconcile)
         self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out, jobs=self.settings.jobs)
         self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair)
+        self.makers = Makers(self.cluster, self.clock, self.work, self.jobs.store)
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)
@@ -108,7 +111,10 @@ class Controller:
                 watches.append(("pods", volcano.PODS, self._on_pod))
                 watches += [(kind.plural, kind, self._on_owner(kind)) for kind in podgroup.SCALED_KINDS]
             if self.settings.jobs:
-                watches.append(("jobs", volcano.JOBS, self.jobs.on_job))
+                watches.append(("jobs", volcano.JOBS, self._on_job))
+                watches.append(("jobtemplates", JOB_TEMPLATES, self.makers.on_template))
+                watches.append(("cronjobs", CRON_JOBS, self.makers.on(CRON)))
+                watches.append(("jobflows", volcano.JOB_FLOWS, self.makers.on(FLOW)))
                 watches.append(("priorityclasses", volcano.PRIORITY_CLASSES, self.jobs.on_priority_class))
             self._unsynced = {name for name, _, _ in watches}
             watching: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
@@ -157,6 +163,8 @@ class Controller:
             await self._act_on_queues(queue.reconcile_queue(self.queues[key], self._groups_of(key)))
         elif kind == KIND:
             await self.commands.reconcile(key)
+        elif kind in (CRON, FLOW):
+            await self.makers.reconcile(kind, key)
         elif kind == jobs.KIND:
             await self.jobs.reconcile(key)
         elif kind in self.scaled:
@@ -296,6 +304,10 @@ class Controller:
             self.work.add("pod", pod.metadata.uid)
         elif not known:
             self.work.add_later("pod", pod.metadata.uid, BEHIND)
+
+    def _on_job(self, event: WatchEvent) -> None:
+        self.jobs.on_job(event)
+        self.makers.on_job(event)
 
     def _on_owner(self, kind: Resource) -> Callable[[WatchEvent], None]:
         self.scaled[kind.plural] = kind

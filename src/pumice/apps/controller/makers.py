@@ -1,0 +1,127 @@
+"""CronJobs and JobFlows: the kinds whose objects make Jobs. What they want is decided by pure functions and done here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from pumice.apps.controller.job_store import JobStore
+from pumice.apps.service.work_queue import WorkQueue
+from pumice.controllers import cronjob, jobflow
+from pumice.controllers.cronjob import Action, DropJob, LookAgain, MakeJob, SetStatus, Tell
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
+from pumice.wire import volcano
+from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, Job
+from pumice.wire.objects import decode
+
+COMPONENT = "vc-controller-manager"
+CRON, FLOW = "cronjob", "jobflow"
+APIS: Final = {CRON: (JOB_API, "CronJob"), FLOW: (FLOW_API, "JobFlow")}
+
+
+@dataclass(slots=True)
+class Makers:
+    """``found`` holds the objects of both kinds, by kind and key."""
+
+    cluster: Cluster
+    clock: Clock
+    work: WorkQueue
+    jobs: JobStore
+    found: dict[tuple[str, str], Json] = field(default_factory=dict)
+    templates: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """JobTemplates by namespace and name."""
+    _told: dict[tuple[str, str], str] = field(default_factory=dict)
+    _children: dict[str, set[str]] = field(default_factory=dict)
+    """Uid of a maker to the keys of its Jobs."""
+
+    def on(self, kind: str) -> Callable[[WatchEvent], None]:
+        def handle(event: WatchEvent) -> None:
+            obj = msgspec.json.decode(event.raw)
+            key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+            if event.type == "DELETED":
+                self.found.pop((kind, key), None)
+                self._told.pop((kind, key), None)
+            else:
+                self.found[kind, key] = obj
+                self.work.add(kind, key)
+
+        return handle
+
+    def on_template(self, event: WatchEvent) -> None:
+        obj = msgspec.json.decode(event.raw)
+        meta = obj["metadata"]
+        mine = self.templates.setdefault(meta["namespace"], {})
+        if event.type == "DELETED":
+            mine.pop(meta["name"], None)
+            return
+        mine[meta["name"]] = obj
+        for kind, key in self.found:
+            if kind == FLOW and key.startswith(f"{meta['namespace']}/"):
+                self.work.add(kind, key)
+
+    def on_job(self, event: WatchEvent) -> None:
+        """A Job has changed: whoever made it looks at it."""
+        job = decode(Job, event.raw)
+        for owner in job.metadata.owner_references:
+            kind = next((kind for kind, (_, name) in APIS.items() if owner.controller and owner.kind == name), "")
+            if kind:
+                mine = self._children.setdefault(owner.uid, set())
+                (mine.discard if event.type == "DELETED" else mine.add)(job.key)
+                self.work.add(kind, f"{job.metadata.namespace}/{owner.name}")
+
+    async def reconcile(self, kind: str, key: str) -> None:
+        obj = self.found.get((kind, key))
+        if obj is None:
+            return
+        keys = self._children.get(obj["metadata"]["uid"], set())
+        jobs = [self.jobs.jobs[name].job for name in sorted(keys) if name in self.jobs.jobs]
+        if kind == CRON:
+            actions = cronjob.reconcile(obj, jobs, self.clock.now())
+        else:
+            actions = jobflow.reconcile(obj, self.templates.get(obj["metadata"]["namespace"], {}), jobs)
+        for action in actions:
+            await self._perform(kind, key, obj, action)
+
+    async def _perform(self, kind: str, key: str, obj: Json, action: Action) -> None:
+        meta = obj["metadata"]
+        match action:
+            case MakeJob():
+                try:
+                    await self.cluster.create(volcano.JOBS, action.body, meta["namespace"])
+                except ApiError as error:
+                    if error.code != 409:  # it is there: by our own hand, as far as its name tells
+                        await self._tell(kind, key, obj, Tell("Warning", "FailedCreate", f"Error creating job: {error.message}"))
+                        raise
+            case DropJob():
+                try:
+                    await self.cluster.delete(volcano.JOBS, action.name, meta["namespace"], uid=action.uid,
+                                              propagation="Background")  # fmt: skip
+                except ApiError as error:
+                    if error.code not in (404, 409):
+                        raise
+            case SetStatus():
+                self.found[kind, key] = await self._set_status(kind, meta, action.status)
+            case Tell():
+                await self._tell(kind, key, obj, action)
+            case LookAgain():
+                self.work.add_later(kind, key, action.seconds)
+
+    async def _set_status(self, kind: str, meta: Json, status: Json) -> Json:
+        name, namespace, body = meta["name"], meta["namespace"], {"metadata": {"uid": meta["uid"]}, "status": status}
+        if kind == CRON:
+            return await self.cluster.patch(CRON_JOBS, name, body, namespace, subresource="status")
+        return await self.cluster.patch(volcano.JOB_FLOWS, name, body, namespace, subresource="status")
+
+    async def _tell(self, kind: str, key: str, obj: Json, told: Tell) -> None:
+        words = f"{told.reason} {told.message}"
+        if self._told.get((kind, key)) == words:
+            return
+        self._told[kind, key] = words
+        (api, name), meta = APIS[kind], obj["metadata"]
+        about = {"apiVersion": api, "kind": name, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+        body = volcano.event_body(about, told.type, told.reason, told.message, COMPONENT, self.clock.now())
+        await self.cluster.create(volcano.EVENTS, body, meta["namespace"])

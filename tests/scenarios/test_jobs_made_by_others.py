@@ -1,0 +1,162 @@
+"""CronJobs and JobFlows: Jobs that are made by schedules, and one after the other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kit.job_world import JobWorld, job_world, task
+from kit.virtual_time import EPOCH, run_virtually
+
+from pumice.wire import volcano
+from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
+from pumice.wire.cron import parse_schedule
+
+ONE = {"tasks": [task("main", 1)]}
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(("schedule", "after", "found"), [
+    ("*/15 * * * *", "2026-01-01 10:07", "2026-01-01 10:15"), ("0 3 * * mon-fri", "2026-01-02 03:00", "2026-01-05 03:00"),
+    ("0 0 29 2 *", "2026-01-01 00:00", "2028-02-29 00:00"), ("@hourly", "2026-01-01 23:59", "2026-01-02 00:00"),
+    ("30 4 1,15 * 5", "2026-01-02 05:00", "2026-01-09 04:30"), ("0 12 * jan,jul *", "2026-02-01 00:00", "2026-07-01 12:00"),
+    ("5-10/5 1 * * 7", "2026-01-01 00:00", "2026-01-04 01:05"),
+])  # fmt: skip
+def test_a_schedule_comes_next_when_cron_says(schedule: str, after: str, found: str) -> None:
+    assert parse_schedule(schedule).after(at(after)) == at(found)
+
+
+def test_a_schedule_goes_by_its_time_zone() -> None:
+    assert parse_schedule("0 3 * * *", "Asia/Shanghai").after(at("2026-01-01 00:00")) == at("2026-01-01 19:00")
+
+
+@pytest.mark.parametrize("wrong", ["", "* * * *", "61 * * * *", "* * * * noday", "*/0 * * * *", "5-1 * * * *", "a b c d e"])
+def test_a_schedule_that_is_none_says_so(wrong: str) -> None:
+    with pytest.raises(ValueError, match="schedule"):
+        parse_schedule(wrong)
+
+
+async def cron(world: JobWorld, name: str, **spec: Any) -> None:
+    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob", "metadata": {"name": name},
+            "spec": {"schedule": "*/5 * * * *", "jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": ONE}, **spec}}
+    await world.hands.create(CRON_JOBS, body, "default")
+
+
+async def jobs(world: JobWorld) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in (await world.hands.list(volcano.JOBS, "default"))["items"])
+
+
+async def finish(world: JobWorld, name: str, code: int = 0) -> None:
+    await world.start()
+    await world.end(f"{name}-main-0", code=code)
+
+
+def test_a_cron_job_makes_a_job_at_each_of_its_times_and_keeps_the_last_ones() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await cron(world, "tick", successfulJobsHistoryLimit=2)
+            made = []
+            for turn in range(1, 5):
+                await world.rest(EPOCH + turn * 300 + 1 - world.clock.now())
+                made.append(f"tick-{int(EPOCH + turn * 300) // 60}")
+                assert made[-1] in await jobs(world)
+                await finish(world, made[-1])
+            assert await jobs(world) == made[-2:]
+            status = (await world.hands.get(CRON_JOBS, "tick", "default"))["status"]
+            assert (status["active"], status["lastScheduleTime"]) == ([], "2027-01-15T08:20:00Z")
+            assert (await world.job(made[-1]))["metadata"]["labels"] == {"a": "b"}
+            assert "Created job " + made[0] in await world.events("SuccessfulCreate")
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize(("policy", "count", "first_stays"), [("Allow", 2, True), ("Forbid", 1, True), ("Replace", 1, False)])
+def test_a_run_that_lasts_is_joined_waited_for_or_replaced(policy: str, count: int, first_stays: bool) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await cron(world, "tick", concurrencyPolicy=policy)
+            await world.rest(302)
+            (first,) = await jobs(world)
+            await world.rest(300)
+            assert (len(await jobs(world)), first in await jobs(world)) == (count, first_stays)
+
+    run_virtually(story())
+
+
+def test_what_was_missed_is_made_up_for_once_and_not_after_its_deadline() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await cron(world, "late", startingDeadlineSeconds=60)
+            await cron(world, "patient")
+            await cron(world, "asleep", suspend=True)
+            await cron(world, "wrong", schedule="every night")
+            await world.rest()
+            await world.kill()
+            await world.rest(3 * 3600 + 100)
+            await world.up()
+            await world.rest()
+            assert [name.partition("-")[0] for name in await jobs(world)] == ["patient"]
+            assert len(await world.events("MissSchedule")) == 1
+            assert await world.events("UnParseableCronJobSchedule") == [
+                "schedule 'every night' has 2 fields; write five, for example 0 3 * * *"]  # fmt: skip
+
+    run_virtually(story())
+
+
+async def flow(world: JobWorld, *steps: Any, **spec: Any) -> None:
+    for step in {each["name"] for each in steps} - {"later"}:
+        await world.hands.create(JOB_TEMPLATES, {"metadata": {"name": step}, "spec": ONE}, "default")
+    await world.hands.create(volcano.JOB_FLOWS, {"metadata": {"name": "f"}, "spec": {"flows": list(steps), **spec}}, "default")
+    await world.rest()
+
+
+async def flow_phase(world: JobWorld) -> str:
+    return str((await world.hands.get(volcano.JOB_FLOWS, "f", "default"))["status"]["state"]["phase"])
+
+
+def test_a_flow_makes_its_jobs_in_their_order() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await flow(world, {"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}},
+                       {"name": "c", "dependsOn": {"targetsWithStatus": [{"name": "a", "phase": "Running"}]}})  # fmt: skip
+            assert (await jobs(world), await flow_phase(world)) == (["f-a"], "Pending")
+            await world.start()
+            assert (await jobs(world), await flow_phase(world)) == (["f-a", "f-c"], "Running")
+            await finish(world, "f-a")
+            assert await jobs(world) == ["f-a", "f-b", "f-c"]
+            await finish(world, "f-b")
+            await finish(world, "f-c")
+            assert await flow_phase(world) == "Succeed"
+            assert (await world.job("f-a"))["metadata"]["labels"] == {
+                "volcano.sh/createdByJobTemplate": "default.a", "volcano.sh/createdByJobFlow": "default.f"}  # fmt: skip
+
+    run_virtually(story())
+
+
+def test_a_flow_deletes_its_jobs_where_it_should_and_fails_with_one_of_them() -> None:
+    async def story(code: int) -> None:
+        async with job_world() as world:
+            await flow(world, {"name": "a"}, jobRetainPolicy="delete")
+            await finish(world, "f-a", code)
+            assert (await flow_phase(world), await jobs(world)) == (("Failed", ["f-a"]) if code else ("Succeed", []))
+
+    for code in (0, 1):
+        run_virtually(story(code))
+
+
+@pytest.mark.parametrize(("steps", "reason"), [
+    ([{"name": "a", "dependsOn": {"targets": ["b"]}}, {"name": "b", "dependsOn": {"targets": ["a"]}}], "InvalidJobFlow"),
+    ([{"name": "a", "dependsOn": {"targets": ["nobody"]}}], "InvalidJobFlow"), ([{"name": "later"}], "JobTemplateNotFound"),
+    ([{"name": "a", "dependsOn": {"probe": {"tcpSocketList": [{"port": 80}]}}}], "WithoutEffect"),
+])  # fmt: skip
+def test_a_flow_that_cannot_go_on_says_why_and_makes_nothing(steps: Any, reason: str) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await flow(world, *steps)
+            assert (await jobs(world), len(await world.events(reason))) == ([], 1)
+
+    run_virtually(story())
