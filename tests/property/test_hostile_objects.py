@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from kit.objects import group, node, pod, queue
-from kit.scheduler_daemon import Daemon, create, daemon
+from kit.objects import group, hyper_node, node, pod, queue
+from kit.scheduler_daemon import CONF, Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import WatchEvent
@@ -20,6 +20,10 @@ JUNK: list[Any] = [
     True, 1.5, "\u0000", "a/b/c", "::", ",,", "é" * 300, [[[]]], {"": ""},
 ]  # fmt: skip
 TERM = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}}
+SUB_GROUP = {"name": "w", "labelSelector": {"matchLabels": {"x": "y"}}, "matchLabelKeys": ["x"], "subGroupSize": 1,
+             "networkTopology": {"mode": "soft", "highestTierAllowed": 1}}  # fmt: skip
+ROLES = {"volcano.sh/task-topology-affinity": "a,b;c", "volcano.sh/task-topology-anti-affinity": "a",
+         "volcano.sh/network-topology-mode": "hard", "volcano.sh/network-topology-highest-tier": "2"}  # fmt: skip
 NODES = {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["3"]}]}
 CONSTRAINED = {
     "affinity": {
@@ -47,9 +51,23 @@ def sound(kind: str, i: int, dice: Random) -> dict[str, Any]:
     if kind == "nodes":
         return node(f"fn{i % 5}", cards=2, labels={"a": "5"}, taints=[{"key": "t", "effect": "NoSchedule"}] * (i % 2))
     if kind == "podgroups":
-        return group("fg", minimum=1, resources={"cpu": "1"}, roles={"a": 1}, priority_class="p")
+        made = group("fg", minimum=1, resources={"cpu": "1"}, roles={"a": 1}, priority_class="p",
+                     topology={"mode": "hard", "highestTierAllowed": 2, "highestTierName": ""} if i % 2 else None,
+                     sub_groups=[SUB_GROUP] if dice.random() < 0.5 else ())  # fmt: skip
+        made["metadata"]["annotations"] = dict(ROLES) if dice.random() < 0.5 else {}
+        return made
     if kind == "queues":
-        return queue(f"fq{i % 3}", capability={"cpu": "4"})
+        made = queue(f"fq{i % 3}" if i % 2 else "default", capability={"cpu": "4"})
+        made["spec"]["affinity"] = {"nodeGroupAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["g"]}}
+        made["metadata"]["annotations"] = {"volcano.sh/nodegroup-resource-limits": '{"g": {"cpu": "1"}}'}
+        return made
+    if kind == "hypernodes":
+        return hyper_node(f"h{i % 4}", i % 3, "n1", "fn1", tier_name="rack", children=[f"h{(i + 1) % 4}"], selectors=[
+            {"regexMatch": {"pattern": "^fn[0-9]+$"}}, {"labelMatch": {"matchLabels": {"a": "5"}, "matchExpressions": [
+                {"key": "a", "operator": "In", "values": ["5"]}]}}])  # fmt: skip
+    if kind in ("services", "replicasets"):
+        selector: dict[str, Any] = {"x": "y"} if kind == "services" else {"matchLabels": {"x": "y"}}
+        return {"metadata": {"name": "w", "namespace": "default", "uid": "w"}, "spec": {"selector": selector}}
     claim = {"volumeName": "pv", "storageClassName": "s", "accessModes": ["ReadWriteOnce"]}
     return {
         "priorityclasses": {"metadata": {"name": "p", "uid": "p"}, "value": 5},
@@ -90,19 +108,26 @@ def tell(running: Daemon, kind: str, type_: str, obj: dict[str, Any]) -> None:
         "claims": informers._on_json("claims", kept.put_claim, kept.drop_claim),
         "volumes": informers._on_json("volumes", kept.put_volume, kept.drop_volume),
         "storageclasses": informers._on_json("storageclasses", kept.put_class, kept.drop_class),
+        "hypernodes": informers._on_hyper_node,
+        "services": informers._on_workload("Service"), "replicasets": informers._on_workload("ReplicaSet"),
     }  # fmt: skip
     informers._take(kind, handlers[kind], WatchEvent(type_, json.dumps(obj).encode()))  # type: ignore[arg-type]
 
 
-KINDS = ["pods", "pods", "nodes", "podgroups", "queues", "priorityclasses", "claims", "volumes", "storageclasses"]
+KINDS = ["pods", "pods", "nodes", "podgroups", "queues", "priorityclasses", "claims", "volumes", "storageclasses",
+         "hypernodes", "hypernodes", "services", "replicasets"]  # fmt: skip
+EVERYTHING = CONF + "".join(
+    f"  - name: {name}\n"
+    for name in ("nodeorder", "task-topology", "network-topology-aware", "resource-strategy-fit")
+) + "  - name: nodegroup\n    arguments: {strict: false}\n"
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_object_ends_the_scheduler(seed: int) -> None:
     async def story() -> None:
         dice = Random(seed)
-        async with daemon(node("n1", cards=2), node("n2", cards=2)) as running:
-            for i in range(300):
+        async with daemon(node("n1", cards=2), node("n2", cards=2), conf=EVERYTHING) as running:
+            for i in range(400):
                 kind = dice.choice(KINDS)
                 type_ = dice.choice(["ADDED", "MODIFIED", "ADDED", "DELETED"])
                 tell(running, kind, type_, spoiled(sound(kind, i, dice), dice))

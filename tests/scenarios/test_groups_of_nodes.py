@@ -135,7 +135,9 @@ def test_what_a_queue_may_hold_in_each_group_is_limited_and_the_rest_overflows()
     assert made.node_of(waiting) == "node-b"
 
 
-@pytest.mark.parametrize("limits", ["{", "[]", '{"a": 3}'])
+@pytest.mark.parametrize("limits", [
+    "{", "[]", '{"a": 3}', '{"a": {"cpu": [1]}}', '{"a": {"cpu": "much"}}', '{"a": {"cpu": -1}}', '{"a": {"cpu": NaN}}',
+])  # fmt: skip
 def test_limits_that_cannot_be_read_hold_the_queue_alone_and_say_so(limits: str) -> None:
     made = world()
     bad = team(Affinity={REQUIRED: ["a"]})

@@ -164,6 +164,26 @@ def test_pods_that_ask_nothing_of_the_network_fill_switches_that_are_in_use() ->
     assert world.node_of("plain") in ("n4", "n5")
 
 
+@pytest.mark.parametrize("arguments", [
+    "hypernode.binpack.normal-pod.fading: 1e300", "hypernode.binpack.normal-pod.fading: -1", "weight: -5",
+    "hypernode.binpack.cpu: x", "hypernode.binpack.resources: [a, b]", "weight: 0", "hypernode.binpack.normal-pod.enable: false",
+])  # fmt: skip
+def test_arguments_of_any_size_and_tiers_of_any_height_harm_nobody(arguments: str) -> None:
+    world = leaf_spine(f"""\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: network-topology-aware
+    arguments: {{{arguments}}}
+""")
+    world.add(hyper_node("sky", 10**12, children=["s6"]), pod("plain", cpu="1"), *gang(2, highestTierAllowed=1))
+    world.settle()
+    assert world.node_of("plain")
+    assert together(world, 2)
+
+
 def test_a_switch_where_the_gang_stands_at_once_is_better_than_a_nearer_one_where_it_would_wait() -> None:
     world = leaf_spine()
     busy(world, "n0", "n2", "n4", "n6")

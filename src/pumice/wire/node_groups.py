@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pumice.wire.quantity import parse_quantity
 from pumice.wire.volcano import Queue
 
 NODE_GROUP: Final = "volcano.sh/nodegroup-name"
@@ -55,7 +56,16 @@ def _limits(text: str) -> tuple[Mapping[str, Mapping[str, Any]], str]:
         return {}, f"annotation {LIMITS} is no JSON: {error}"
     if not isinstance(found, dict) or not all(isinstance(part, dict) for part in found.values()):
         return {}, f"annotation {LIMITS} does not name a resource list for each group"
-    return found, ""
+    amounts = [amount for part in found.values() for amount in part.values()]
+    wrong = next((amount for amount in amounts if not _is_quantity(amount)), None)
+    return ({}, f"annotation {LIMITS}: {wrong!r} is no quantity") if wrong is not None else (found, "")
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        return isinstance(value, str | int | float) and parse_quantity(value) >= 0
+    except ValueError:
+        return False
 
 
 def _names(rules: Any, key: str) -> tuple[str, ...]:

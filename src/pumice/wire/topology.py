@@ -28,10 +28,27 @@ class RegexMatch(Struct, gc=False):
     pattern: str = ""
 
 
+class LabelExpression(Struct, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Struct, rename="camel", gc=False):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelExpression] | None = None
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """As it stands in an object."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
 class MemberSelector(Struct, rename="camel", gc=False):
     exact_match: ExactMatch | None = None
     regex_match: RegexMatch | None = None
-    label_match: dict[str, Any] | None = None
+    label_match: LabelSelector | None = None
 
 
 class Member(Struct, rename="camel", gc=False):
@@ -93,7 +110,7 @@ class SubGroupPolicy(Struct, rename="camel", gc=False):
     """Which pods of a PodGroup are one sub-group: those that the selector takes and whose labels have the same values."""
 
     name: str = ""
-    label_selector: dict[str, Any] | None = None
+    label_selector: LabelSelector | None = None
     match_label_keys: list[str] = []
     sub_group_size: int = 1
     min_sub_groups: int = 0

@@ -22,6 +22,8 @@ from pumice.wire.scheduler_conf import Arguments
 
 Floats = NDArray[np.float64]
 BINPACK = "hypernode.binpack"
+MOST_FADING, MOST_TIERS = 100.0, 50
+"""Beyond these a power of one by the other is no number any more."""
 
 
 class NetworkTopologyAware(LeansTasks, ScoresDomains):
@@ -35,7 +37,7 @@ class NetworkTopologyAware(LeansTasks, ScoresDomains):
             self.weights[name] = self._weight(f"{BINPACK}.resources.{name}")
         self.packs_all = arguments.boolean(f"{BINPACK}.normal-pod.enable", True)
         fading = arguments.real(f"{BINPACK}.normal-pod.fading", 0.8)
-        self.fading = fading if fading >= 0 else 0.8
+        self.fading = min(fading, MOST_FADING) if fading >= 0 else 0.8
 
     def _weight(self, key: str) -> int:
         value = self.arguments.integer(key, 1)
@@ -103,7 +105,7 @@ class NetworkTopologyAware(LeansTasks, ScoresDomains):
             return None
         wanted, score, total = dict(task.cls.request.items), np.zeros(state.ledger.table.capacity), 0.0
         for level in tree.levels:
-            weight = self.fading ** (level.tier - 1) if level.tier > 0 else 1.0
+            weight = self.fading ** min(level.tier - 1, MOST_TIERS) if level.tier > 0 else 1.0
             part = np.where(level.codes >= 0, self._fullness(state, wanted, level)[level.codes], 1.0)  # 1: in no domain
             score, total = score + weight * part, total + weight
         return score / total if total else None

@@ -187,7 +187,7 @@ def _take_nodes(claim: Claim, member: Member, row_of: Mapping[str, int], labels:
         found = {row for name, row in row_of.items() if pattern.search(name)}
     elif selector.label_match is not None:
         words = "labelMatch"
-        chosen = labels.match_all(parse_label_selector(selector.label_match))
+        chosen = labels.match_all(parse_label_selector(selector.label_match.written))
         found = {row for row in row_of.values() if chosen[row]}
     else:
         claim.refused.append(f"a member of type {NODE} has no selector")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pumice.engine.state.jobs import Job
 
 NEWS_KEPT = 20_000
+MOST_WEIGHT = 65_535
+"""As the definition of the kind allows (spec volcano-core 16.3)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +129,7 @@ class QueueState:
         self.present, self.uncreated = True, ""
         self.version += 1
         spec = queue.spec
-        self.weight = max(1, spec.weight)
+        self.weight = min(max(1, spec.weight), MOST_WEIGHT)
         self.priority = spec.priority
         self.parent = spec.parent
         self.created = seconds(queue.metadata.creation_timestamp)

@@ -53,9 +53,9 @@ def group_of(policies: list[SubGroupPolicy], task: Task) -> GroupKey | None:
     """The sub-group of a pod, by the first policy that takes it; None where none does."""
     labels = dict(task.features.labels) if task.features is not None else {}
     for place, policy in enumerate(policies):
-        selector = parse_label_selector(policy.label_selector)
+        chosen = policy.label_selector
         values = tuple(labels.get(key, "") for key in policy.match_label_keys)
-        if (selector is None or match_all(selector, labels)) and all(values):
+        if all(values) and (chosen is None or match_all(parse_label_selector(chosen.written), labels)):
             return GroupKey(place, values)
     return None
 
