@@ -14,16 +14,14 @@ from typing import Any
 
 from kit import card_rules, kube_rules
 from kit.card_rules import Card, Sharing, Vgpu
-from kit.kube_rules import PREEMPTABLE, Cluster, done, key_of, leaving, ordinary, requests
+from kit.eviction_rules import BROKEN_GANG, Evictions
+from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, requests
 from kit.queue_rules import Queues, group_key, members
 
 Json = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Json]]
 SLOT = 40960
 """Units of memory of the largest MIG slot in a made-up cluster: a slot costs what it holds, whatever was asked."""
-
-
-BROKEN_GANG = "its gang could not be bound as a whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +58,12 @@ class Checker:
     """UUIDs of cards of which somebody forged an assignment: nobody can know what is held of them."""
     unclear: bool = False
     """An assignment was emptied or forged: how much of which cards the scheduler then sets aside is its own affair."""
-    going: set[str] = field(default_factory=set)
-    """Uids of pods that were told to go."""
     slow: dict[str, float] = field(default_factory=dict)
     """Uid to the time until which the pod may wait for another try."""
+    evictions: Evictions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evictions = Evictions(self.gangs, self.ranked)
 
     def complain(self, promise: str, text: str) -> None:
         self.complaints.append(Complaint(promise, text))
@@ -136,48 +136,9 @@ class Checker:
 
     def evicted(self, told: list[tuple[str, str]], cluster: Cluster) -> None:
         """In one cycle these pods were told to go, with reasons, of the cluster as the scheduler saw it then."""
-        pods = {pod["metadata"]["uid"]: pod for pod in cluster.tables["Pod"].values()}
-        queues = Queues(cluster.tables, (), requests, self.ours)
-        waiting = [p for p in pods.values() if self._waits(p, float("inf"))]
-        for uid, reason in told:
-            pod = pods.get(uid)
-            if pod is None or not pod["spec"].get("nodeName") or leaving(pod) or done(pod) or uid in self.going:
-                name = uid if pod is None else key_of(pod)
-                self.complain("evicted", f"{name} was told to go and holds nothing, or goes already")
-                continue
-            self.going.add(uid)
-            if pod["metadata"].get("annotations", {}).get(PREEMPTABLE) == "false":
-                self.complain("evicted", f"{key_of(pod)} was told to go and may not be")
-            mine = queues.of(pod)
-            others = [p for p in waiting if (queues.of(p) == mine) == (reason == "preempt")]
-            if reason == "preempt" and self.ranked and self._rank(pod, cluster) is not None:
-                others = [p for p in others if group_key(p) == group_key(pod) != ""
-                          or (self._rank(p, cluster) or 0) > (self._rank(pod, cluster) or 0)]  # fmt: skip
-            if not others:
-                self.complain("evicted", f"{key_of(pod)} was told to go ({reason}) for nobody who waits")
-        if self.gangs:
-            self._gangs_left({uid for uid, _ in told}, cluster)
-
-    def _gangs_left(self, gone: set[str], cluster: Cluster) -> None:
-        """Who is told to go leaves its gang whole, or nothing of it."""
-        before = self.going - gone
-        for key, mine in members(cluster.tables).items():
-            group = cluster.tables.get("PodGroup", {}).get(key)
-            held = [p for p in mine if p["spec"].get("nodeName") and not leaving(p) and p["metadata"]["uid"] not in before]
-            left = [p for p in held if p["metadata"]["uid"] not in gone]
-            least = group["spec"].get("minMember", 0) if group is not None else 0
-            if len(left) < len(held) and len(held) >= least > len(left) > 0 and not all(done(p) for p in left):
-                self.complain("evicted", f"{key}: {len(left)} of at least {least} pods were left")
-
-    def _rank(self, pod: Json, cluster: Cluster) -> int | None:
-        """The priority that counts between jobs; None where the job's object is gone."""
-        if not group_key(pod):
-            return int(pod["spec"].get("priority") or 0)
-        group = cluster.tables.get("PodGroup", {}).get(group_key(pod))
-        if group is None:
-            return None
-        found = cluster.tables.get("PriorityClass", {}).get(group["spec"].get("priorityClassName", ""))
-        return int(found["value"]) if found is not None else 0
+        waiting = [pod for pod in cluster.tables["Pod"].values() if self._waits(pod, float("inf"))]
+        for text in self.evictions.wrong(told, cluster, Queues(cluster.tables, (), requests, self.ours), waiting):
+            self.complain("evicted", text)
 
     def disturb(self, pod: Json) -> None:
         """Others changed a member."""

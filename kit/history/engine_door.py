@@ -237,7 +237,7 @@ class EngineDoor(Door):
         key = f"{effect.namespace}/{effect.name}"
         pod = self.store.tables["Pod"].get(key)
         if self.sparing and self.evicted % self.sparing == 0:
-            self.checker.going.discard(effect.uid)
+            self.checker.evictions.going.discard(effect.uid)
             self.engine.state.pods.eviction_refused(effect.uid)
         elif pod is not None and pod["metadata"]["uid"] == effect.uid:
             self.checker.disturb(pod)
