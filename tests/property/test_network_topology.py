@@ -177,3 +177,28 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
             continue
         room = [sum(max(0, free[n]) for n in inside & free.keys()) for t, inside in domains if t <= tier and held <= inside]
         assert all(found < need for found in room), f"{name} waits for {need} pods beside {held}, room {room}"
+
+
+@given(st.randoms(use_true_random=False))
+def test_sub_groups_are_whole_each_behind_one_switch_and_as_many_as_there_is_room_for(dice: random.Random) -> None:
+    world = World(conf("gang", "predicates"))
+    room = [dice.randint(0, 3) for _ in range(6)]
+    world.add(*[node(f"n{i}", cpu=str(cpu)) for i, cpu in enumerate(room)])
+    world.add(*[hyper_node(f"s{i}", 1, f"n{2 * i}", f"n{2 * i + 1}") for i in range(3)])
+    size, count = dice.randint(1, 4), dice.randint(1, 4)
+    least = dice.randint(0, count)
+    policy = {"name": "w", "matchLabelKeys": ["part"], "subGroupSize": size, "minSubGroups": least,
+              "networkTopology": {"mode": "hard", "highestTierAllowed": 1}}  # fmt: skip
+    world.add(group("g", minimum=max(1, least * size), sub_groups=[policy]))
+    for part in range(count):
+        world.add(*[pod(f"g-{part}-{i}", group="g", cpu="1", labels={"part": str(part)}) for i in range(size)])
+    world.settle()
+    able = min(count, sum((room[2 * i] + room[2 * i + 1]) // size for i in range(3)))
+    whole = 0
+    for part in range(count):
+        places = [world.node_of(f"g-{part}-{i}") for i in range(size)]
+        if any(places):
+            assert all(places), "a sub-group is placed whole"
+            assert len({int(where[1:]) // 2 for where in places}) == 1, "behind one switch"
+            whole += 1
+    assert whole == (able if able >= max(1, least) else 0)

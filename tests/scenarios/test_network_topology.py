@@ -10,6 +10,8 @@ import yaml
 from kit.engine_world import ALL_PLUGINS, World, conf
 from kit.objects import group, hyper_node, node, pod, priority_class
 
+from pumice.families.lint import lint_files
+
 PLUGINS = conf("gang", "predicates", "network-topology-aware")
 EXAMPLES = Path(__file__).parents[2] / "examples/topology"
 
@@ -373,3 +375,9 @@ def test_the_example_does_what_it_says() -> None:
     world.add(*example("one-rack"))
     world.settle()
     assert {world.node_of(f"one-rack-{i}") for i in range(3)} in ({"node-1", "node-2"}, {"node-3", "node-4"})
+
+
+def test_nothing_in_the_examples_is_without_effect_or_misspelt() -> None:
+    files = {path.name: path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.yaml"))}
+    assert len(files) == 4
+    assert lint_files(files) == []
