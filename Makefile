@@ -26,7 +26,7 @@ native: ## build libvgpu.so and the emulated machine's libraries
 	@$(MAKE) --no-print-directory -C native install
 
 test: setup ## run every test that needs no hardware; prints what was skipped and why
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory -C native test
 
 check: setup ## lint, types, import contract

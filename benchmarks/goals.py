@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,16 @@ class Goal:
                 "unit": self.unit, "met": self.met}  # fmt: skip
 
 
-def goals_of(benchmark: str, values: Mapping[str, float]) -> list[Goal]:
-    """The figures that a run has beside what they have to be. A figure that has no goal is a KeyError."""
+def goal_of(benchmark: str, what: str, value: float) -> Goal:
+    """One figure beside the row that its words fit. A figure that has no goal is a KeyError."""
     rows = GOALS[benchmark]["goals"]
-    return [
-        Goal(what, value, rows[what].get("least", rows[what].get("most")), rows[what].get("unit", ""), "least" in rows[what])
-        for what, value in values.items()
-    ]
+    fitting = [name for name in rows if name == what or fnmatchcase(what, name)]
+    if not fitting:
+        raise KeyError(what)
+    row = rows[max(fitting, key=len)]
+    return Goal(what, value, row.get("least", row.get("most")), row.get("unit", ""), "least" in row)
+
+
+def goals_of(benchmark: str, values: Mapping[str, float]) -> list[Goal]:
+    """The figures that a run has beside what they have to be."""
+    return [goal_of(benchmark, what, value) for what, value in values.items()]

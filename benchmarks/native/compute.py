@@ -34,9 +34,9 @@ def one_tenant(figures: Figures, folder: Path, seconds: int) -> None:
             second_errors.append(statistics.mean(abs(one - limit) for one in each))
             useful.append(mean / limit)
     figures.tell("shares of one tenant, virtual time", table)
-    figures.most("one tenant: error of the mean, worst", max(errors), 1.0, "points")
-    figures.most("one tenant: mean error of a second, worst", max(second_errors), 2.0, "points")
-    figures.least("one tenant: useful work per limit, least", min(useful), 0.98)
+    figures.goal("one tenant: error of the mean, worst", max(errors))
+    figures.goal("one tenant: mean error of a second, worst", max(second_errors))
+    figures.goal("one tenant: useful work per limit, least", min(useful))
 
 
 def in_real_time(figures: Figures, folder: Path) -> None:
@@ -69,10 +69,8 @@ def one_container(figures: Figures, folder: Path) -> None:
             shares = [share(one, 1000, milliseconds - 100) for one in served]
             errors.append(abs(sum(shares) - 40))
             fairness.append(jain(shares))
-    figures.most(
-        "1 to 4 processes of a container, 10 us to 50 ms: error of the total, worst", max(errors), 1.5, "points"
-    )
-    figures.least("1 to 4 processes of a container, 10 us to 50 ms: Jain's index, least", min(fairness), 0.98)
+    figures.goal("1 to 4 processes of a container, 10 us to 50 ms: error of the total, worst", max(errors))
+    figures.goal("1 to 4 processes of a container, 10 us to 50 ms: Jain's index, least", min(fairness))
 
 
 def tenants(figures: Figures, folder: Path) -> None:
@@ -86,7 +84,7 @@ def tenants(figures: Figures, folder: Path) -> None:
                     worst = max(worst, abs(share(served, 2000, 5900) - limit))
             name = f"tenants of {length(kernel)} kernels, {'with' if arbiter else 'without'} the arbiter: error, worst"
             if kernel <= MS or arbiter:
-                figures.most(name, worst, 3.0, "points")
+                figures.goal(name, worst)
             else:
                 figures.tell(f"{name}, points", round(worst, 2))
 
@@ -98,14 +96,13 @@ def shapes(figures: Figures, folder: Path) -> None:
     report = accuracy.shapes(open_rig(directory, quick=False, virtual=True))
     figures.tell("shares by shape of launch, virtual time", report.figures["shares"])
     for goal in report.goals:
-        sign, limit = goal["goal"].split()
-        (figures.most if sign == "<=" else figures.least)(goal["what"], goal["value"], float(limit), goal["unit"])
+        figures.goal(goal["what"], goal["value"])
 
 
 def live_change(figures: Figures, folder: Path) -> None:
     (served,) = conduct(folder, 3000, "limit=20,kernel=1000000", "change=t:1000:80")
     settled = next(at for at in range(1000, 2500, 10) if abs(share(served, at, at + 100) - 80) <= 3)
-    figures.most("a live change from 20 to 80 % is seen after", settled - 1000, 200, "ms")
+    figures.goal("a live change from 20 to 80 % is seen after", settled - 1000)
 
 
 def streams(figures: Figures, folder: Path) -> None:
@@ -118,6 +115,6 @@ def streams(figures: Figures, folder: Path) -> None:
         ours = run(*words, env=on(folder / "overlap", **under(region, **limits)))
         name = f"useful work per limit with {count} stream{'s' * (count > 1)} at 50 %"
         if count == 1:
-            figures.least(name, ours / native / 0.5, 0.98)
+            figures.goal(name, ours / native / 0.5)
         else:
             figures.tell(name, round(ours / native / 0.5, 3))

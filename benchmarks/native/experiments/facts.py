@@ -24,7 +24,7 @@ def probe(rig: Rig) -> Report:
     told = rig.run("addresses", names=hooked_names())
     report.figures["answers of cuGetProcAddress"] = told["answers"]
     report.figures["answers that are no exported symbol"] = told["not exported"][:50]
-    report.most("answers of cuGetProcAddress that are no exported symbol", len(told["not exported"]), 0)
+    report.goal("answers of cuGetProcAddress that are no exported symbol", len(told["not exported"]))
     report.figures["a bare context"] = rig.run("context")
     report.figures["in a pid namespace"] = _in_namespace(rig, report)
     report.figures["bytes that a pool has reserved"] = rig.run("pools")

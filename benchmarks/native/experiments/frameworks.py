@@ -148,7 +148,7 @@ def frameworks(rig: Rig) -> Report:
             report.not_run[name] = f"no {', no '.join(absent)} here"
             continue
         failed = _fails(rig, program, words)
-        report.most(f"{name}: failures under the library", float(bool(failed)), 0)
+        report.goal(f"{name}: failures under the library", float(bool(failed)))
         if failed:
             report.figures[f"{name}: what failed"] = failed
             continue
@@ -160,7 +160,7 @@ def frameworks(rig: Rig) -> Report:
             added[name] = 100 * middle / native
             told = {"ms": round(native, 4), "added, %": round(added[name], 3)}
             report.figures[name] = {**told, "95 %": [round(100 * low / native, 3), round(100 * high / native, 3)]}
-            report.most(f"{name}: added to a step", added[name], 0.3, "%")
+            report.goal(f"{name}: added to a step", added[name])
     report.plots["added"] = plot.bars("time added to a step with a memory limit", "%", added, goal=0.3)
     if not added and not report.goals:
         raise NotRun("; ".join(sorted(set(report.not_run.values()))))

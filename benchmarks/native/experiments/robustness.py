@@ -52,23 +52,23 @@ def _starts(rig: Rig, report: Report) -> None:
             told[f"{name}, {variant}, p99"] = round(quantile(rounds, 0.99), 3)
     report.figures["ms of cuInit"] = told
     report.plots["start"] = plot.bars("time of cuInit", "ms", told)
-    report.most("added to cuInit, alone", told["alone, preloaded, p50"] - told["alone, native, p50"], 5, "ms")
+    report.goal("added to cuInit, alone", told["alone, preloaded, p50"] - told["alone, native, p50"])
     added = told[f"{many} at once, preloaded, p99"] - told[f"{many} at once, native, p99"]
-    report.most(f"added to cuInit, {many} at once, p99", added, 50, "ms")
+    report.goal(f"added to cuInit, {many} at once, p99", added)
 
 
 def _kills(rig: Rig, report: Report) -> None:
     container = rig.container(CUDA_DEVICE_MEMORY_LIMIT="4g")
     rounds, longest = rig.program("chaos", "0", "8", "200", container=container)
     report.figures["kills among eight busy processes"] = rounds
-    report.most("longest wait for a lock", longest / 1e6, 50, "ms")
+    report.goal("longest wait for a lock", longest / 1e6)
 
 
 def _forks(rig: Rig, report: Report) -> None:
     import sys
 
     done = _ran(rig.container(CUDA_DEVICE_MEMORY_LIMIT="4g"), sys.executable, "-c", FORKS)
-    report.most("forks with an answer that is none of the driver's", abs(done.returncode), 0)
+    report.goal("forks with an answer that is none of the driver's", abs(done.returncode))
 
 
 def _ran(container: Container, *words: str) -> subprocess.CompletedProcess[str]:
@@ -83,8 +83,8 @@ def _smi(rig: Rig, report: Report) -> None:
         report.not_run["nvidia-smi"] = "not installed"
         return
     done = _ran(rig.container(CUDA_DEVICE_MEMORY_LIMIT="3000m"), program)
-    report.most("nvidia-smi under the library: exit code", abs(done.returncode), 0)
-    report.least("nvidia-smi shows the limit", float("3000MiB" in done.stdout), 1)
+    report.goal("nvidia-smi under the library: exit code", abs(done.returncode))
+    report.goal("nvidia-smi shows the limit", float("3000MiB" in done.stdout))
 
 
 def _programs_without_a_gpu(rig: Rig, report: Report) -> None:
@@ -93,7 +93,7 @@ def _programs_without_a_gpu(rig: Rig, report: Report) -> None:
         pairs.append((_spawns({"LD_PRELOAD": str(LIBRARY)}), _spawns({})))
     middle, low, high = interval(pairs)
     report.figures["ms added to /bin/true"] = {"median": middle, "95 %": [low, high]}
-    report.most("added to /bin/true under preload", middle, 0.3, "ms")
+    report.goal("added to /bin/true under preload", middle)
 
 
 def _spawns(more: Mapping[str, str]) -> float:
@@ -113,7 +113,7 @@ def sanitizer(rig: Rig) -> Report:
     report = Report()
     told = rig.run("capture", rig.limited(90), captures=20)
     report.figures["captures beside measured launches"] = told
-    report.most("captures that were disturbed", float(told["codes"] != [0] or told["nodes"] != [20]), 0)
+    report.goal("captures that were disturbed", float(told["codes"] != [0] or told["nodes"] != [20]))
     checker = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if rig.emulated or checker is None:
         reason = "the emulated machine runs no code to check" if rig.emulated else "no compute-sanitizer here"
@@ -126,5 +126,5 @@ def sanitizer(rig: Rig) -> Report:
     report.figures["memcheck"] = (
         done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr.strip()[-200:]
     )
-    report.most("findings of memcheck: exit code", abs(done.returncode), 0)
+    report.goal("findings of memcheck: exit code", abs(done.returncode))
     return report

@@ -47,7 +47,7 @@ def shares(rig: Rig) -> Report:
                 error = max(abs(one - limit) for one, limit in zip(got, limits, strict=True))
                 worst[name] = error
                 if variant != "native" and sum(limits) <= 90 and (kernel <= MS or "arbiter" in variant):
-                    report.most(f"tenants {name}: error, worst", error, 3.0, "points")
+                    report.goal(f"tenants {name}: error, worst", error)
     report.figures["tenants"] = table
     report.plots["error"] = plot.bars("worst error of a tenant", "points", worst, goal=3.0)
     if shutil.which("nvidia-cuda-mps-control") is None or rig.emulated:
@@ -90,8 +90,8 @@ def serving(rig: Rig) -> Report:
     best = min(told[variant]["first token p99, ms"] for variant in VARIANTS[1:])
     report.figures["best first token p99 with limits over alone"] = round(best / limit, 3)
     if not rig.emulated:  # a bar for a card: the emulated one lives on processors that others use
-        report.most(
-            "first token p99 over that alone at 50 %, the better of with and without the arbiter", best / limit, 1.3
+        report.goal(
+            "first token p99 over that alone at 50 %, the better of with and without the arbiter", best / limit
         )
     report.plots["first token"] = plot.bars(
         "first token, p99", "ms", {name: one["first token p99, ms"] for name, one in told.items()}
