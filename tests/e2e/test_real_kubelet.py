@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from pumice.ports.cluster import Json, Resource
 ROOT = Path(__file__).parents[2]
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 NODE = "real-1"
+PUMICE = [sys.executable, "-m", "pumice"]
 KUBELET_TOKEN = "kubelet-token-of-this-test"
 
 pytestmark = pytest.mark.e2e
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.e2e
 class World:
     kubeconfig: Path
     directory: Path
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def kubectl(self, *arguments: str) -> str:
         command = [str(Path(os.environ["KUBEBUILDER_ASSETS"], "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
@@ -41,14 +43,29 @@ class World:
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}\n{self.logs()}"
         return done.stdout
 
-    def slices(self) -> dict[str, str]:
-        """What ``nvidia-smi`` of the host shows: UUID to profile."""
+    def nvidia_smi(self, *words: str) -> str:
+        """On the host."""
         machine = self.directory / "machine"
         environ = {**os.environ, "PUMICE_MACHINE": str(machine), "LD_LIBRARY_PATH": str(library_dir())}
-        done = subprocess.run([str(machine / "bin/nvidia-smi"), "-L"], env=environ, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        lines = (line.split() for line in done.stdout.splitlines() if line.startswith("  MIG "))
+        done = subprocess.run([str(machine / "bin/nvidia-smi"), *words], env=environ, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def slices(self) -> dict[str, str]:
+        """UUID to profile."""
+        lines = (line.split() for line in self.nvidia_smi("-L").splitlines() if line.startswith("  MIG "))
         return {words[-1].rstrip(")"): words[1] for words in lines}
+
+    def start(self, name: str) -> None:
+        """One of our daemons."""
+        command = {
+            "scheduler": ["scheduler", f"--kubeconfig={self.kubeconfig}", "--listen-address=127.0.0.1:0"],
+            "device-plugin": ["device-plugin", "nvidia", f"--kubeconfig={self.kubeconfig}", f"--node-name={NODE}",
+                              f"--nvml={library_dir()}", f"--hook-path={self.directory}/vgpu"],
+        }[name]  # fmt: skip
+        environ = {**os.environ, "PUMICE_MACHINE": str(self.directory / "machine"), "NODE_NAME": NODE}
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.daemons[name] = subprocess.Popen([*PUMICE, *command], env=environ, stdout=log, stderr=log)
 
     def logs(self) -> str:
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}"
@@ -65,22 +82,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     keys = pki.ensure_pki(directory / "pki", ["127.0.0.1", "localhost"], now)
     certificate = pki.issue(keys, "kubelet", [real_kubelet.NODE_IP], now)
     plane = asyncio.run(_start_plane(directory, keys))
-    daemons: list[subprocess.Popen[bytes]] = []
+    kubeconfig = kube_control_plane.kubeconfig(keys, plane.server, directory / "kubeconfig")
+    world = World(kubeconfig, directory)
     try:
-        kubeconfig = kube_control_plane.kubeconfig(keys, plane.server, directory / "kubeconfig")
-        world = World(kubeconfig, directory)
         with real_kubelet.real_node(directory / "node", plane.server, KUBELET_TOKEN, certificate, NODE):
             wait_for(world, NODES, NODE, "", lambda node: _ready(node), 60)
             world.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/manifests/crds"))
             world.kubectl("create", "namespace", "volcano-system")
             world.kubectl("apply", "-f", str(ROOT / "examples/vgpu-user-guide/scheduler-config.yaml"))
-            daemons += _our_daemons(directory, kubeconfig)
+            _make_machine(directory)
+            world.start("scheduler")
+            world.start("device-plugin")
             wait_for(world, NODES, NODE, "", lambda n: n["status"]["allocatable"].get("volcano.sh/vgpu-number") == "30", 60)
             yield world
     finally:
-        for daemon in daemons:
+        for daemon in world.daemons.values():
             daemon.terminate()
-        for daemon in daemons:
+        for daemon in world.daemons.values():
             daemon.wait(20)
         for process in plane.processes.values():
             subprocess.run(["kill", "-9", str(process.pid)], capture_output=True)
@@ -92,24 +110,11 @@ async def _start_plane(directory: Path, keys: pki.Pki) -> kube_control_plane.Kub
         users=[f'{KUBELET_TOKEN},system:node:{NODE},{NODE},"system:nodes"'])  # fmt: skip
 
 
-def _our_daemons(directory: Path, kubeconfig: Path) -> list[subprocess.Popen[bytes]]:
-    machine = directory / "machine"
-    pumice = [sys.executable, "-m", "pumice"]
+def _make_machine(directory: Path) -> None:
     model = directory / "machine.yaml"
     model.write_text(yaml.safe_dump({"cards": [{"preset": "GeForce-GTX-1080-Ti", "count": 2},
                                                {"preset": "A100-SXM4-40GB", "mig": True}]}))  # fmt: skip
-    subprocess.run([*pumice, "machine", "create", str(machine), "--model", str(model)], check=True)
-    environ = {**os.environ, "PUMICE_MACHINE": str(machine), "NODE_NAME": NODE}
-    commands = {
-        "scheduler": ["scheduler", f"--kubeconfig={kubeconfig}", "--listen-address=127.0.0.1:0"],
-        "device-plugin": ["device-plugin", "nvidia", f"--kubeconfig={kubeconfig}", f"--node-name={NODE}",
-                          f"--nvml={library_dir()}", f"--hook-path={directory}/vgpu"],
-    }  # fmt: skip
-    running = []
-    for name, command in commands.items():
-        with (directory / f"{name}.log").open("wb") as log:
-            running.append(subprocess.Popen([*pumice, *command], env=environ, stdout=log, stderr=log))
-    return running
+    subprocess.run([*PUMICE, "machine", "create", str(directory / "machine"), "--model", str(model)], check=True)
 
 
 def _ready(node: Json) -> bool:
@@ -179,20 +184,42 @@ def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: Wor
     wait_for(world, PODS, "three", "default", told, 30)
 
 
+def slice_pod(world: World, name: str, memory: int) -> dict[str, str]:
+    """The environment of a pod in mode mig, once it runs."""
+    manifest = world.directory / f"{name}.yaml"
+    manifest.write_text(yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": {"volcano.sh/vgpu-mode": "mig"}},
+        "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [{
+            "name": "c", "image": real_kubelet.IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"],
+            "resources": {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": memory}}}]}}))  # fmt: skip
+    world.kubectl("apply", "-f", str(manifest))
+    wait_for(world, PODS, name, "default", lambda p: p["status"].get("phase") == "Running", 60)
+    return dict(line.split("=", 1) for line in world.kubectl("exec", name, "--", "env").splitlines() if "=" in line)
+
+
 def test_a_pod_in_mode_mig_gets_a_slice_that_is_cut_for_it_and_the_next_one_gets_it_again(world: World) -> None:
     given = []
     for name in ("sliced", "sliced-again"):
-        manifest = world.directory / f"{name}.yaml"
-        manifest.write_text(yaml.safe_dump({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": {"volcano.sh/vgpu-mode": "mig"}},
-            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [{
-                "name": "c", "image": real_kubelet.IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"],
-                "resources": {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}}}]}}))  # fmt: skip
-        world.kubectl("apply", "-f", str(manifest))
-        wait_for(world, PODS, name, "default", lambda p: p["status"].get("phase") == "Running", 60)
-        seen = dict(line.split("=", 1) for line in world.kubectl("exec", name, "--", "env").splitlines() if "=" in line)
+        seen = slice_pod(world, name, 3000)
         assert not [variable for variable in seen if variable.startswith("CUDA_")], "the hardware keeps a slice's limits"
         assert world.slices() == {seen["NVIDIA_VISIBLE_DEVICES"]: "1g.5gb"}
         given.append(seen["NVIDIA_VISIBLE_DEVICES"])
         world.kubectl("delete", "pod", name, "--wait")
     assert given[0] == given[1]
+
+
+def test_a_pod_whose_slice_came_back_under_another_name_is_ended_by_the_kubelet_with_the_reason(world: World) -> None:
+    was = slice_pod(world, "booted", 18000)["NVIDIA_VISIBLE_DEVICES"]
+    world.daemons["device-plugin"].terminate()
+    world.daemons["device-plugin"].wait(20)
+    world.nvidia_smi("mig", "-i", "2", "-dci")
+    world.nvidia_smi("mig", "-i", "2", "-dgi")
+    world.start("device-plugin")
+
+    def ended(pod: Json) -> bool:
+        states = [status["state"] for status in pod["status"].get("containerStatuses", [])]
+        return pod["status"].get("phase") == "Failed" and bool(states) and all("terminated" in state for state in states)
+
+    gone = wait_for(world, PODS, "booted", "default", ended, 60)
+    assert f"it was given {was}" in gone["metadata"]["annotations"]["pumice.io/slice-gone"]
+    assert list(world.slices().values()) == ["3g.20gb"]

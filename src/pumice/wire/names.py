@@ -73,6 +73,8 @@ BIND_TIME: Final = "volcano.sh/bind-time"
 GPU_ASSIGNED: Final = "volcano.sh/gpu-assigned"
 GPU_INDEX: Final = "volcano.sh/gpu-index"
 PREDICATE_TIME: Final = "volcano.sh/predicate-time"
+SLICE_GONE: Final = "pumice.io/slice-gone"
+"""Ours: what became of a pod's MIG slice, where the node's plugin has the pod ended for that."""
 
 # On the pod or its owner, for the group and the order of tasks
 TASK_SPEC: Final = "volcano.sh/task-spec"

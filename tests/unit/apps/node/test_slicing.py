@@ -163,12 +163,13 @@ async def test_after_a_boot_the_slices_are_there_again_and_a_pod_whose_uuid_chan
     driver.remove(place)
     async with world.plugin():
         (now,) = driver.slices(A)
-        status = world.cluster.found("pods", "p")["status"]
+        pod = world.cluster.found("pods", "p")
         assert now.place == place
-        assert (status["phase"], status["reason"]) == ("Failed", "SliceGone")
-        assert f"it was given {was}" in status["message"]
-        assert f"what lies there now is {now.uuid}" in status["message"]
-        assert ("pods", "status") in [(plural, sub) for plural, sub, _ in world.cluster.patches]
+        assert pod["spec"]["activeDeadlineSeconds"] == 1, "past it the kubelet ends the pod"
+        message = pod["metadata"]["annotations"][names.SLICE_GONE]
+        assert f"it was given {was}" in message
+        assert f"what lies there now is {now.uuid}" in message
+        assert [event["message"] for event in world.cluster.events if event["reason"] == "SliceGone"] == [message]
 
 
 @in_a_world
