@@ -73,8 +73,8 @@ class Slicing:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _fail(self, pod: Meta, message: str) -> None:
-        """Only a kubelet can end a pod for good, whatever its restart policy, and it does so past a deadline. A foreign status that
-        says Failed it takes back, and starts the containers anew (seen with 1.36)."""
+        """Only a kubelet can end a pod for good, whatever its restart policy, and it does so past a deadline. A foreign status
+        that says Failed it takes back, and starts the containers anew (seen with 1.36)."""
         body = {"metadata": {"uid": pod.uid, "annotations": {names.SLICE_GONE: message}}, "spec": {"activeDeadlineSeconds": 1}}
         try:
             await self._cluster.patch(PODS, pod.name, body, pod.namespace)
