@@ -315,13 +315,3 @@ def test_a_pod_that_asks_by_a_name_of_the_configurations_own_avoids_the_nodes_th
     world.add(node("whole", extra={"nvidia.com/gpu": "8"}))  # another plugin's, without our register
     world.settle()
     assert world.node_of("a") == "whole"
-
-
-def test_under_tdm_nobody_is_placed_on_a_revocable_node() -> None:
-    world = World(conf("gang", "tdm"))
-    world.add(node("n1", labels={"volcano.sh/revocable-zone": "night"}), pod("a", cpu="1"))
-    world.settle()
-    assert "node(s) are revocable, and plugin tdm has no effect yet" in world.condition("a")["message"]
-    world.add(node("n2"))
-    world.settle()
-    assert world.node_of("a") == "n2"

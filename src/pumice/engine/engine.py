@@ -132,7 +132,7 @@ class Engine:
     def next_wake(self) -> float | None:
         """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
         agenda = self.state.agenda
-        due = [agenda.due] if agenda.waiting or agenda.promises else []
+        due = [agenda.due] if agenda.waiting or agenda.promises or agenda.alarm < float("inf") else []
         due += [self._leaves] if self._leaves < float("inf") else []
         due += [agenda.retell_at] if self.outdated else []
         return min(due, default=None)

@@ -92,7 +92,6 @@ def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
 ROWS: Final[tuple[Row, ...]] = (
     *_plugins({
         "usage": "nodes take pods by what is requested there, however loaded they are",
-        "tdm": "pods are kept off revocable nodes at all hours",
         "numaaware": "pods are placed without regard to NUMA nodes; those that demand one wait",
         "rescheduling": "no pod is moved from crowded or idle nodes",
         "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",

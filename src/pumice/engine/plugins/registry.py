@@ -25,6 +25,7 @@ from pumice.engine.plugins.resource_strategy_fit import ResourceStrategyFit
 from pumice.engine.plugins.resourcequota import ResourceQuotas
 from pumice.engine.plugins.sla import Sla
 from pumice.engine.plugins.task_topology import TaskTopology
+from pumice.engine.plugins.tdm import Tdm
 from pumice.engine.plugins.unserved import Unserved
 from pumice.families.protocol import Family
 from pumice.wire.device_config import DeviceConfig
@@ -34,16 +35,15 @@ PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
         Priority, Gang, Conformance, Pdb, Cdp, Drf, Predicates, Proportion, Capacity, NodeOrder, Binpack, Overcommit, DeviceShare,
-        Sla, ResourceQuotas, NodeGroup, ResourceStrategyFit, NetworkTopologyAware, TaskTopology,
+        Sla, ResourceQuotas, Tdm, NodeGroup, ResourceStrategyFit, NetworkTopologyAware, TaskTopology,
     )
 }  # fmt: skip
 
 
 def always(conf: SchedulerConf, families: Iterable[Family], devices: DeviceConfig | None) -> list[Plugin]:
     """What holds whatever a configuration names."""
-    plugins = frozenset(entry.name for tier in conf.tiers for entry in tier)
     owners = frozenset(family.name for family in families)
-    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability()]
+    return [Unserved(owners, devices or DeviceConfig()), Capability()]
 
 
 def make(entry: PluginConf) -> Plugin | None:

@@ -13,28 +13,23 @@ from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.families.unowned import shared_by_register
 from pumice.wire.device_config import DeviceConfig
-from pumice.wire.names import REVOCABLE_ZONE
 from pumice.wire.scheduler_conf import Arguments
 
 
 class Unserved(Filters):
-    """``plugins`` are the names in the configuration, ``families`` those that own devices under it."""
+    """``families`` are the names of those that own devices under the configuration."""
 
     name = "unserved"
 
-    def __init__(self, plugins: frozenset[str], families: frozenset[str], devices: DeviceConfig) -> None:
+    def __init__(self, families: frozenset[str], devices: DeviceConfig) -> None:
         super().__init__(Arguments())
-        self.plugins, self.registers = plugins, shared_by_register(devices, families)
+        self.registers = shared_by_register(devices, families)
         self._doubtful_names = frozenset(name for shared in self.registers.values() for name in shared)
 
     def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
-        return Part.NODE in part and ("tdm" in self.plugins or bool(self._doubtful(cls)))
+        return Part.NODE in part and bool(self._doubtful(cls))
 
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part) -> Iterator[Verdict]:
-        if "tdm" in self.plugins:
-            off = _mask(state, [row for row in state.ledger.table.live_rows().tolist() if _revocable(state, row)])
-            text = "node(s) are revocable, and plugin tdm has no effect yet"
-            yield Verdict(off if rows is None else off[rows], text, final=True, abort=True)
         for name in self._doubtful(cls):
             off = _mask(state, [row for row in state.ledger.table.live_rows().tolist() if self._shares(state, row, name)])
             text = f"node(s) share {name}, and the scheduler's configuration does not"
@@ -50,11 +45,6 @@ class Unserved(Filters):
         facts = state.ledger.table.facts[row]
         annotations = facts.node.metadata.annotations if facts is not None else {}
         return any(name in shared and register in annotations for register, shared in self.registers.items())
-
-
-def _revocable(state: State, row: int) -> bool:
-    facts = state.ledger.table.facts[row]
-    return facts is not None and REVOCABLE_ZONE in facts.labels
 
 
 def _mask(state: State, rows: list[int]) -> NDArray[np.bool_]:

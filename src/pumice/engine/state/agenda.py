@@ -34,6 +34,8 @@ class Agenda:
     patience: Patience = field(default_factory=Patience)
     promises: dict[Job, float] = field(default_factory=dict)
     """Jobs that were tried without success, and when their promises end, where they do; the earliest first."""
+    alarm: float = FOR_EVER
+    """When the time of day changes what some plugin says; it sets the next one in each cycle."""
     next_due: float = FOR_EVER
     """No job waits for an earlier time than this."""
     released: bool = False
@@ -82,7 +84,7 @@ class Agenda:
 
     def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
         """Another configuration decides now: everybody may try again."""
-        self.patience = patience
+        self.patience, self.alarm = patience, FOR_EVER
         self.promises.clear()
         self.sleeping.clear()
         self.unexplained.clear()
@@ -219,7 +221,7 @@ class Agenda:
     @property
     def due(self) -> float:
         """No job waits for an earlier time than this, and no promise ends before."""
-        return min(self.next_due, next(iter(self.promises.values()), FOR_EVER))
+        return min(self.next_due, self.alarm, next(iter(self.promises.values()), FOR_EVER))
 
     def pressing(self, news: int) -> bool:
         """Whether somebody who does not take part may get a place or a reason."""

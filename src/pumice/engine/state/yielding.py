@@ -8,11 +8,13 @@ from typing import Final
 from msgspec import Struct
 
 from pumice.wire.duration import parse_duration
-from pumice.wire.names import COOLDOWN_TIME, PREEMPTABLE
+from pumice.wire.names import COOLDOWN_TIME, PREEMPTABLE, REVOCABLE_ZONE
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
 
 SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+EVERY_ZONE: Final = "*"
+"""The only value of the annotation that means something."""
 SYSTEM_NAMESPACE: Final = "kube-system"
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
@@ -24,6 +26,8 @@ class Yielding(Struct, frozen=True, cache_hash=True):
     """Its annotation or label lets it go; what cannot be read does not."""
     preempts: bool = True
     """Its preemptionPolicy lets others go for it."""
+    revocable: bool = False
+    """It may run on nodes that are lent for some hours (plugin tdm): it says so, or says that it may be evicted."""
     system: bool = False
     cooldown: float = 0.0
     """It is not evicted within so many seconds after it started (plugin cdp)."""
@@ -41,12 +45,16 @@ def yielding(pod: Pod) -> Yielding:
     system = spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == SYSTEM_NAMESPACE
     pause = _seconds(cooldown)
     started = seconds(pod.status.start_time) if pause and pod.status.start_time else 0.0
-    return _shared(said in _TRUE, spec.preemption_policy != "Never", system, pause, started)
+    zone = meta.annotations.get(REVOCABLE_ZONE)
+    revocable = zone == EVERY_ZONE if zone is not None else meta.annotations.get(PREEMPTABLE) in _TRUE
+    return _shared(said in _TRUE, spec.preemption_policy != "Never", revocable, system, pause, started)
 
 
 @lru_cache(maxsize=4096)
-def _shared(preemptable: bool, preempts: bool, system: bool, cooldown: float, started: float) -> Yielding:
-    found = Yielding(preemptable, preempts, system, cooldown, started)
+def _shared(
+    preemptable: bool, preempts: bool, revocable: bool, system: bool, cooldown: float, started: float
+) -> Yielding:
+    found = Yielding(preemptable, preempts, revocable, system, cooldown, started)
     return USUAL if found == USUAL else found
 
 
