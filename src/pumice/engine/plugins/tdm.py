@@ -62,7 +62,7 @@ class Tdm(OrdersJobs, BoundsTasks, LeansTasks, SparesFromPreempt, NamesVictims):
             self._open, self._next = opened, session.now
         if self._windows:
             switch = session.now + min(each.until_switch(second) for each in self._windows.values())
-            session.state.agenda.alarm = min(switch, max(self._next, session.now)) if self._late else switch
+            session.state.agenda.ring_at(min(switch, max(self._next, session.now)) if self._late else switch)
 
     # -- who goes where -------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Tdm(OrdersJobs, BoundsTasks, LeansTasks, SparesFromPreempt, NamesVictims):
         self._late = bool(late)
         if late:
             self._next = self._now + self._period
-            self._state.agenda.alarm = min(self._state.agenda.alarm, self._next)
+            self._state.agenda.ring_at(min(self._state.agenda.alarm, self._next))
         return found
 
     def _zone(self, task: Task) -> str:

@@ -151,6 +151,10 @@ class Agenda:
                     self.activate(job)
             self.next_due = min(self.waiting.values(), default=FOR_EVER)
 
+    def ring_at(self, when: float) -> None:
+        """Whatever happens until then, a cycle is due."""
+        self.alarm = when
+
     def lend_later(self) -> None:
         """There is no time to lend in this cycle."""
         self.lending_due = True
