@@ -220,6 +220,20 @@ def test_pods_that_request_nothing_are_held_to_the_switch_too() -> None:
     assert together(world, 6)
 
 
+def test_pods_of_sub_groups_that_request_nothing_are_held_to_the_switches_of_these() -> None:
+    world = leaf_spine()
+    near = {"mode": "hard", "highestTierAllowed": 1}
+    policy = {"name": "w", "matchLabelKeys": ["part"], "networkTopology": near}
+    world.add(group("g", minimum=1, topology={"mode": "hard", "highestTierAllowed": 2}, sub_groups=[policy]))
+    for i in range(8):
+        world.add(pod(f"g-{i % 2}-{i // 2}", group="g", labels={"part": str(i % 2)}))
+        world.settle(1)
+        busy(world, *[f"n{i}"] if i in (1, 3) else [])
+    left, right = parts(world, 2, 4)
+    assert (len(left), len(right), "" in left | right) == (1, 1, False)
+    assert (left | right) <= {"s0", "s1"} or (left | right) <= {"s2", "s3"}
+
+
 @pytest.mark.parametrize("where", ["group", "pod"])
 def test_annotations_ask_as_the_field_does(where: str) -> None:
     asked = {"volcano.sh/network-topology-mode": "hard", "volcano.sh/network-topology-highest-tier": "1"}

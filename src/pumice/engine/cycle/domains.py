@@ -20,7 +20,15 @@ from pumice.engine.state.domains import Domain, Tree
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.statuses import READY_STATUSES, Status
 from pumice.engine.state.tasks import Task
-from pumice.engine.state.topologies import HELD, GroupKey, group_of, highest_tier, policies_of, topology_of
+from pumice.engine.state.topologies import (
+    HELD,
+    GroupKey,
+    bound_together,
+    group_of,
+    highest_tier,
+    policies_of,
+    topology_of,
+)
 from pumice.wire.topology import NetworkTopology, SubGroupPolicy
 
 Trial = Callable[[Domain], bool]
@@ -29,7 +37,7 @@ Trial = Callable[[Domain], bool]
 def place(
     cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
 ) -> None:
-    """Place tasks of the job (``trying.place``), where it asks for it by the network. What is left stays in ``tasks``."""
+    """Place tasks of the job (``larger_first.place``), where it asks for it by the network. What is left stays in ``tasks``."""
     asked, policies = topology_of(job), policies_of(job)
     if asked is None and not policies:
         larger_first.place(cycle, job, statement, tasks, failed_roles, beyond=beyond)
@@ -40,14 +48,25 @@ def place(
     tasks[:] = [task for task in waiting if task.status is Status.PENDING] if statement.steps else []
 
 
-def reach(cycle: Cycle, job: Job) -> list[Domain] | None:
-    """The domains in which another pod of the job may be placed, the nearest first; None where it does not matter."""
-    asked = topology_of(job)
-    if asked is None or not asked.hard:
+def reach(cycle: Cycle, job: Job, task: Task) -> list[Domain] | None:
+    """The domains in which this pod of the job may be placed, the nearest first; None where it does not matter."""
+    if not bound_together(job):
         return None
-    tree = cycle.state.hyper_nodes.tree
-    tier = highest_tier(asked, tree)
-    return [] if isinstance(tier, str) else list(_around(tree, tier, _rows(cycle, job.tasks.values()), tree.root))
+    policies, tree = policies_of(job), cycle.state.hyper_nodes.tree
+    key = group_of(policies, task)
+    demands = [(topology_of(job), list(job.tasks.values()))]
+    if key is not None:
+        members = [other for other in job.tasks.values() if group_of(policies, other) == key]
+        demands.append((policies[key.policy].network_topology, members))
+    found: list[Domain] | None = None
+    for asked, tasks in demands:
+        if asked is None or not asked.hard:
+            continue
+        tier = highest_tier(asked, tree)
+        wider = [tree.root] if found is None else found
+        around = [] if isinstance(tier, str) else _around(tree, tier, _rows(cycle, tasks), tree.root)
+        found = [domain for domain in around if any(domain.lies_in(other) for other in wider)]
+    return found
 
 
 @dataclass(slots=True)
@@ -123,7 +142,7 @@ class _Search:
             self._by_groups(domain)
         else:
             left = list(self.tasks)
-            trying.place(self.cycle, self.job, self.statement, left, set(), beyond=self.beyond, within=within)
+            larger_first.place(self.cycle, self.job, self.statement, left, set(), beyond=self.beyond, within=within)
         placed = len(self.statement.steps)
         if placed > self.closest[0] and within is not None:
             error = next((task.error for task in reversed(self.tasks) if task.status is Status.PENDING and task.error), "")

@@ -11,6 +11,7 @@ from pumice.engine.cycle import trying
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.nodes import Rows
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.tasks import Task
 
@@ -19,16 +20,17 @@ MOST = 64
 
 
 def place(
-    cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
-) -> None:
+    cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False,
+    within: Rows | None = None,
+) -> None:  # fmt: skip
     """As ``trying.place``."""
     waiting, roles, mark = list(tasks), set(failed_roles), statement.mark()
-    trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond)
+    trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, within=within)
     if cycle.framework.job_ready(job) or (order := _larger_last(cycle, job, waiting)) is None or cycle.out_of_time():
         return
     _take_back(cycle, statement, mark, waiting)
     failed = set(roles)
-    trying.place(cycle, job, statement, order, failed, beyond=beyond)
+    trying.place(cycle, job, statement, order, failed, beyond=beyond, within=within)
     if cycle.framework.job_ready(job):
         tasks[:] = [task for task in waiting if task.status is Status.PENDING]
         failed_roles.clear()
@@ -36,7 +38,8 @@ def place(
         return
     _take_back(cycle, statement, mark, waiting)
     tasks[:] = waiting
-    trying.place(cycle, job, statement, tasks, roles, beyond=beyond)  # for what it stands on, and why the rest does not
+    # For what it stands on, and why the rest does not.
+    trying.place(cycle, job, statement, tasks, roles, beyond=beyond, within=within)
 
 
 def _larger_last(cycle: Cycle, job: Job, tasks: list[Task]) -> list[Task] | None:

@@ -51,7 +51,7 @@ def backfill(cycle: Cycle) -> None:
 
 def _choose(cycle: Cycle, job: Job, task: Task, among: Among | None) -> Choice | None:
     """A node for the pod; where its job asks for one switch, behind that."""
-    around = reach(cycle, job)
+    around = reach(cycle, job, task)
     if around is None:
         return cycle.placer.choose(task.cls, among=among)
     choices = (cycle.placer.choose(task.cls, among=cycle.among(task, domain.rows)) for domain in around)
