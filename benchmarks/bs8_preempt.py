@@ -5,7 +5,7 @@
 Every node has eight cards and ten running pods of priorities 0 to 3, which leave no card free: six have a card each, four half
 of one. A cycle is measured from the pod's arrival to the plan that evicts for it: the first pod of a class (no two of which ask
 for the same), the next ones of a class, and a gang. Of every plan it is checked that it promises what was asked, that nobody goes
-who could stay, and that all who go are less important. It is one engine's time; no API server takes part.
+who could stay, and that all who go are less important. Time is the processor's, of one engine; no API server takes part.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class Cluster:
         return self.show(pod(name, priority=HIGH, **shape))
 
     def cycle(self) -> tuple[float, list[Evict], list[Nominate]]:
-        """Seconds of a cycle, who goes and who is promised a place."""
+        """Seconds of the processor in a cycle, who goes and who is promised a place."""
         self.now += 1
-        began = time.perf_counter()
+        began = time.process_time()
         effects = self.engine.cycle(self.now).effects
-        taken = time.perf_counter() - began
+        taken = time.process_time() - began
         assert not [effect for effect in effects if isinstance(effect, Bind)], "no card is free"
         return taken, [e for e in effects if isinstance(e, Evict)], [e for e in effects if isinstance(e, Nominate) and e.node]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 import os
 import subprocess
 import sys
@@ -223,3 +224,49 @@ def test_a_pod_whose_slice_came_back_under_another_name_is_ended_by_the_kubelet_
     gone = wait_for(world, PODS, "booted", "default", ended, 60)
     assert f"it was given {was}" in gone["metadata"]["annotations"]["pumice.io/slice-gone"]
     assert list(world.slices().values()) == ["3g.20gb"]
+
+
+def test_a_low_pods_card_goes_to_a_high_one_whose_container_starts_when_the_other_is_gone(world: World) -> None:
+    world.kubectl("delete", "pods", "--all", "--wait")
+    example = ROOT / "examples/preemption"
+    world.kubectl("apply", "-f", str(example / "scheduler-config.yaml"))
+    classes, work = yaml.safe_load_all((example / "low.yaml").read_text())
+    template = work["spec"]["template"]
+    manifests = [classes]
+    for number in range(2):
+        manifests.append({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"low-{number}"}, "spec": template["spec"]})
+    manifests += yaml.safe_load_all((example / "high.yaml").read_text())
+    for manifest in manifests:
+        if manifest["kind"] == "Pod":
+            manifest["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "hami-core"}  # two of the three cards
+            manifest["spec"]["containers"][0] |= {"image": real_kubelet.IMAGE, "imagePullPolicy": "Never"}
+    *low, high = manifests
+    _apply(world, "low", *low)
+    for number in range(2):
+        wait_for(world, PODS, f"low-{number}", "default", lambda p: p["status"].get("phase") == "Running", 60)
+
+    _apply(world, "high", high)
+    waiting = wait_for(world, PODS, "urgent", "default", lambda p: p["status"].get("nominatedNodeName") == NODE, 30)
+    assert not waiting["spec"].get("nodeName"), "the card is held still"
+    seen_leaving = False
+    for _ in range(300):
+        items = json.loads(world.kubectl("get", "pods", "-o", "json"))["items"]
+        pods = {item["metadata"]["name"]: item for item in items}
+        leaving = [name for name, pod in pods.items() if pod["metadata"].get("deletionTimestamp")]
+        if not leaving and len(pods) == 2:
+            break
+        seen_leaving = seen_leaving or bool(leaving)
+        assert not pods["urgent"]["spec"].get("nodeName"), "it was bound while the other's container could still run"
+    assert seen_leaving
+    running = wait_for(world, PODS, "urgent", "default", lambda p: p["status"].get("phase") == "Running", 60)
+    mine = running["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"].split(",")[0]
+    (left,) = (pod for name, pod in pods.items() if name != "urgent")
+    assert left["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"].split(",")[0] != mine
+    events = world.kubectl("get", "events", "--field-selector", "reason=Evict", "-o", "jsonpath={.items[*].message}")
+    assert "Pod is evicted, because of preempt" in events
+
+
+def _apply(world: World, name: str, *manifests: Json) -> None:
+    file = world.directory / f"{name}.yaml"
+    file.write_text(yaml.safe_dump_all(manifests))
+    world.kubectl("apply", "-f", str(file))
