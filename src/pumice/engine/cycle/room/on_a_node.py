@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import accumulate, combinations
 
 import numpy as np
 
@@ -61,11 +61,10 @@ class NodeSearch:
     statement: Statement
     claim: Claim
     row: int
-    _short: dict[int, int] = field(default_factory=dict)
-    _frees: dict[str, dict[int, int]] = field(default_factory=dict)
-    _short_memory: dict[str, int] = field(default_factory=dict)
-    """By family, how much memory of cards is missing at least."""
-    _gives: dict[tuple[str, str], int] = field(default_factory=dict)
+    _short: dict[int | str, int] = field(default_factory=dict)
+    """How much is missing at least: by column of the table, and by family of the cards' memory."""
+    _gives: dict[Unit, tuple[int, ...]] = field(default_factory=dict)
+    """What each unit has of that, in the same order."""
     _going: list[str] = field(default_factory=list)
     _known: dict[frozenset[str], bool] = field(default_factory=dict)
 
@@ -104,11 +103,12 @@ class NodeSearch:
                 among = [unit for unit in units if unit.highest <= highest]
                 if not self.makes_room(among):
                     continue
-                for size in range(1, len(among) + 1):
+                for size in range(self._fewest(among), len(among) + 1):
                     found = []
                     for some in combinations(among, size):
                         looked += 1
-                        if (number == 0 or any(unit.highest == highest for unit in some)) and coherent(some):
+                        new = number == 0 or any(unit.highest == highest for unit in some)
+                        if new and self._enough(some) and coherent(some):
                             cost = self.prices.cost(some)
                             if cost.violations == violations:
                                 found.append((cost, [unit.pods[0].uid for unit in some], some))
@@ -143,40 +143,49 @@ class NodeSearch:
         table, row = ledger.table, self.row
         free = table.alloc[row] - table.used[row] + table.releasing[row] - table.pipelined[row]
         needs = ledger.columns(self.claimant.request)
-        self._short = {column: int(amount - free[column]) for column, amount in needs if amount > free[column]}
+        self._short.update((column, int(amount - free[column])) for column, amount in needs if amount > free[column])
         self._going = [uid for uid, held in ledger.by_node[node].items() if held.state is Hold.TERMINATING]
         self._going += ledger.kept_promises(node)
         for ask in () if self._going else self.claimant.cls.asks:
             book, rows = ledger.books[ask.family], np.array([row], np.intp)
             short = book.family.least_memory(ask) - int(book.free_memory(rows, table.capacity)[0])
             if short > 0:
-                self._short_memory[ask.family] = short
+                self._short[ask.family] = short
 
     def _helps(self, unit: Unit, node: str) -> bool:
         """Whether its leaving can change anything: what a pod has none of it cannot give. Filters may mind any pod."""
         ledger = self.placer.state.ledger
         cls = self.claimant.cls
         helps = self.claim.short_queue or self.placer.framework.constrains(self.placer.state, cls)
+        families, gives = {ask.family for ask in cls.asks}, dict[int | str, int]()
         for pod in unit.here:
-            frees = self._frees[pod.uid] = dict(ledger.columns(pod.request))
-            helps = helps or any(frees.get(column, 0) > 0 for column in self._short)
-            for ask in cls.asks:
-                grants = [grant for grant in ledger.holdings[pod.uid].grants if grant.family == ask.family]
-                self._gives[pod.uid, ask.family] = sum(piece.memory for grant in grants for piece in grant.pieces)
-                helps = helps or bool(grants)
-        return helps
+            for column, amount in ledger.columns(pod.request):
+                gives[column] = gives.get(column, 0) + amount
+            for grant in ledger.holdings[pod.uid].grants:
+                gives[grant.family] = gives.get(grant.family, 0) + sum(piece.memory for piece in grant.pieces)
+                helps = helps or grant.family in families
+        self._gives[unit] = tuple(gives.get(what, 0) for what in self._short)
+        return helps or any(self._gives[unit])
+
+    def _enough(self, units: Sequence[Unit]) -> bool:
+        """Whether they have what is missing, as far as sums tell."""
+        return all(sum(self._gives[unit][at] for unit in units) >= short for at, short in enumerate(self._short.values()))
+
+    def _fewest(self, among: Sequence[Unit]) -> int:
+        """So many of them are needed at least."""
+        fewest = 1
+        for at, short in enumerate(self._short.values()):
+            sums = list(accumulate(sorted((self._gives[unit][at] for unit in among), reverse=True)))
+            fewest = max(fewest, 1 + sum(total < short for total in sums))
+        return fewest
 
     def makes_room(self, units: Sequence[Unit]) -> bool:
         """Whether the resources and the cards would be there."""
-        gone = [pod.uid for unit in units for pod in unit.here]
-        for column, short in self._short.items():
-            if sum(self._frees[uid].get(column, 0) for uid in gone) < short:
-                return False
-        for family, short in self._short_memory.items():
-            if sum(self._gives[uid, family] for uid in gone) < short:
-                return False
+        if not self._enough(units):
+            return False
         if not self.claimant.cls.asks:
             return True
+        gone = [pod.uid for unit in units for pod in unit.here]
         key = frozenset(gone)
         found = self._known.get(key)
         if found is None:
