@@ -21,7 +21,7 @@ from pumice.wire.batch import SERVICES
     (job("j", task("a", 1, minAvailable=2), minAvailable=1), "'minAvailable' is greater than 'replicas' in task: a, job: j;"),
     (job("j", task("worker", 2), plugins={"mpi": []}), "The specified mpi master task was not found"),
     (job("j", task("a", 2), minAvailable=3), "job 'minAvailable' should not be greater than total replicas in tasks;"),
-    (job("a" * 64, task("a")), f"create job with name {'a' * 64} validate failed [must be no more than 63 characters];"),
+    (job("a" * 64, task("a")), f"create job with name {'a' * 64} validate failed [name part must be no more than 63 characters]"),
 ])  # fmt: skip
 def test_a_job_that_cannot_be_served_says_why_once_and_makes_nothing(wrong: Any, words: str) -> None:
     async def story() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pumice.controllers.job.effects import LookAgain, Tell
 from pumice.controllers.job.phases import FINISHED
 from pumice.wire.batch import COMPLETED, JOB_API, JOB_KIND, Job
 from pumice.wire.cron import parse_schedule
@@ -35,18 +36,6 @@ class SetStatus:
     """A merge patch of the status."""
 
     status: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    type: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class LookAgain:
-    seconds: float
 
 
 Action = MakeJob | DropJob | SetStatus | Tell | LookAgain

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pumice.controllers.cronjob import Action, DropJob, MakeJob, SetStatus, Tell
+from pumice.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
+from pumice.controllers.job.effects import Tell
 from pumice.wire import names
 from pumice.wire.batch import (
     COMPLETED,

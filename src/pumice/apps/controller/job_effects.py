@@ -108,8 +108,7 @@ class Effects:
             await self.cluster.create(effect.resource, body, namespace)
         except ApiError as error:
             if error.code != 409:
-                text = f"Execute plugin when job add failed, err: {error.message}"
-                await self.tell(known, Tell("Warning", "PluginError", text))
+                await self.tell(known, _not_made(effect.resource, error.message))
                 raise _refused(error) from error
             await self._check_owner(known, effect.resource, name)
 
@@ -117,9 +116,9 @@ class Effects:
         """What is there under the name must be of this Job: what a forerunner left goes with it, and then ours is made."""
         found = await self.cluster.get(kind, name, known.job.metadata.namespace)
         if not _is_of(known.job, found):
-            text = f"Execute plugin when job add failed, err: {kind.plural} {name} exists and is not of this job"
-            await self.tell(known, Tell("Warning", "PluginError", text))
-            raise ApiError(409, "Conflict", text)
+            told = _not_made(kind, f"{kind.plural} {name} exists and is not of this job")
+            await self.tell(known, told)
+            raise ApiError(409, "Conflict", told.message)
 
     async def _require(self, known: Known, effect: Require) -> None:
         try:
@@ -299,6 +298,13 @@ def _refused(error: ApiError) -> ApiError:
     if not lasting(error):
         return error
     return Refused(error.code, error.reason, error.message, error.retry_after)
+
+
+def _not_made(kind: Resource, cause: str) -> Tell:
+    """Why an object beside the pods is not there."""
+    if kind == volcano.PERSISTENT_VOLUME_CLAIMS:
+        return Tell("Warning", "PVCError", f"Failed to create PVC, err: {cause}")
+    return Tell("Warning", "PluginError", f"Execute plugin when job add failed, err: {cause}")
 
 
 def _is_of(job: Job, found: Json) -> bool:

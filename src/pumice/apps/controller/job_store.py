@@ -16,8 +16,8 @@ import msgspec
 
 from pumice.controllers.job import group as groups
 from pumice.controllers.job.defaults import completed
-from pumice.controllers.job.reconcile import View
-from pumice.controllers.job.requests import Delayed, Request, events
+from pumice.controllers.job.reconcile import View, problem_of
+from pumice.controllers.job.requests import UNKNOWN_GROUP, Delayed, Request, events
 from pumice.ports.cluster import WatchEvent
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
 from pumice.wire.objects import Meta, decode
@@ -40,6 +40,8 @@ class Known:
     sent: JobStatus | None = None
     """What was written last: an API server that keeps less of it is not written to again and again."""
     group_spec: Json | None = None
+    problem: str = ""
+    """These two follow from the Job as it is written, and are worked out once."""
     requests: deque[Request] = field(default_factory=deque)
     delayed: list[Delayed] = field(default_factory=list)
     due: float | None = None
@@ -87,8 +89,9 @@ class JobStore:
     def view(self, known: Known, now: float) -> View:
         if known.group_spec is None:
             known.group_spec = groups.spec(known.job, self.priorities)
+            known.problem = problem_of(known.job)
         uid = known.job.metadata.uid
-        return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, now)
+        return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, known.problem, now)
 
     def pods_of(self, known: Known) -> Mapping[str, JobPod]:
         return self._pods.get(known.job.metadata.uid, {})
@@ -179,8 +182,8 @@ class JobStore:
     def _heed(self, owner: str, before: PodGroup | None, group: PodGroup) -> None:
         known = self.jobs.get(self._keys.get(owner, ""))
         was = before.status.phase if before is not None else ""
-        if known is not None and known.looked_at and group.status.phase == "Unknown" != was:
-            known.requests.append(Request("Unknown", version=known.status.version))
+        if known is not None and known.looked_at and group.status.phase == UNKNOWN_GROUP != was:
+            known.requests.append(Request(UNKNOWN_GROUP, version=known.status.version))
 
     def _forget(self, known: Known) -> None:
         self.jobs.pop(known.job.key, None)

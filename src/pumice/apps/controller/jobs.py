@@ -20,6 +20,7 @@ from pumice.controllers.job.reconcile import View, act, decide
 from pumice.controllers.job.requests import (
     COMMAND,
     POD_EVICTED,
+    UNKNOWN_GROUP,
     Delayed,
     Request,
     answer,
@@ -227,10 +228,12 @@ class Jobs:
 
 
 def _missed(known: Known, view: View) -> list[Request]:
-    """What happened while no controller looked: pods that ended, and pods that were counted and are gone."""
+    """What happened while no controller looked: pods that ended, pods that were counted and are gone, a group that was lost."""
     job, found = known.job, list[Request]()
     if job.phase not in (PENDING, RUNNING, RESTARTING):
         return found
+    if view.group is not None and view.group.status.phase == UNKNOWN_GROUP:
+        found.append(Request(UNKNOWN_GROUP, version=job.status.version))
     for pod in view.pods.values():
         found += events(job, None, pod, view.pods.values())
     for task in job.spec.tasks:

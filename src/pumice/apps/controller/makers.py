@@ -11,7 +11,8 @@ import msgspec
 from pumice.apps.controller.job_store import JobStore
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import cronjob, jobflow
-from pumice.controllers.cronjob import Action, DropJob, LookAgain, MakeJob, SetStatus, Tell
+from pumice.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
+from pumice.controllers.job.effects import LookAgain, Tell
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano
@@ -71,6 +72,8 @@ class Makers:
             if kind:
                 mine = self._children.setdefault(owner.uid, set())
                 (mine.discard if event.type == "DELETED" else mine.add)(job.key)
+                if not mine:
+                    del self._children[owner.uid]
                 self.work.add(kind, f"{job.metadata.namespace}/{owner.name}")
 
     async def reconcile(self, kind: str, key: str) -> None:

@@ -56,7 +56,14 @@ class View:
     group: PodGroup | None
     group_spec: dict[str, Any]
     """What the PodGroup should say."""
+    problem: str
+    """Why the Job cannot be served; empty where it can."""
     now: float
+
+
+def problem_of(job: Job) -> str:
+    """Why a Job with its defaults cannot be served."""
+    return problems(job, registry.PLUGINS) or registry.problem(job)
 
 
 def act(view: View, action: str, request: Request) -> list[Effect]:
@@ -105,8 +112,8 @@ def _counts(view: View) -> Iterator[Effect]:
 
 def _living(view: View) -> Iterator[Effect]:
     job = view.job
-    if problem := problems(job, registry.PLUGINS) or registry.problem(job):
-        yield Tell("Warning", "JobStatusError", problem)
+    if view.problem:
+        yield Tell("Warning", "JobStatusError", view.problem)
         return
     prepared = list(_preparation(job)) if job.phase in ("", PENDING) else []
     prepared += _following(job)
