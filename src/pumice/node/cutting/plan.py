@@ -133,8 +133,6 @@ def in_the_way(slice_: Slice, books: Books, owner: str, holds: Holds) -> str:
     """Why this slice cannot be removed for a pod; empty where it can."""
     if reason := _not_to_be_had(slice_, books, owner, holds):
         return reason
-    if slice_.busy:
-        return f"a process runs on slice {slice_.place} of card {slice_.place.card}, which lies in the way"
     if books[slice_.place].owner == owner:
         return f"slice {slice_.place} of card {slice_.place.card} is this pod's own and lies in the way"
     return ""
@@ -156,6 +154,8 @@ def _not_to_be_had(slice_: Slice, books: Books, owner: str, holds: Holds) -> str
     entry = books[slice_.place]
     if entry.owner != owner and (holder := holds(entry.owner)):
         return f"pod {holder} holds {what}"
+    if entry.owner != owner and slice_.busy:
+        return f"a process still runs on {what}, and its pod has ended"
     return ""
 
 

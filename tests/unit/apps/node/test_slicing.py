@@ -221,7 +221,10 @@ async def test_a_slice_on_which_a_process_still_runs_is_not_removed_whoever_has_
         program = await asyncio.to_thread(programs.hold, 1000)
         try:
             world.cluster.put(slice_pod("late", "group1-0"))
-            with pytest.raises(grpc.aio.AioRpcError, match=r"a process runs on slice 2g.10gb@0"):
+            with pytest.raises(grpc.aio.AioRpcError, match=r"a process still runs on slice 2g.10gb@0"):
+                await world.kubelet.allocate(NUMBER, 1)
+            world.cluster.put(slice_pod("same-place", "group2-0"))
+            with pytest.raises(grpc.aio.AioRpcError, match=r"a process still runs on slice 2g.10gb@0"):
                 await world.kubelet.allocate(NUMBER, 1)
         finally:
             program.kill()
