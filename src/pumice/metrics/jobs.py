@@ -99,6 +99,8 @@ def queue_families(engine: Engine) -> Iterator[Family]:
     plugin = engine.framework.knows_shares
     queues = [queue for queue in engine.state.queues.values() if queue.present]
     amounts = {queue: _queue_amounts(queue, plugin) for queue in queues}
+    if plugin is not None and plugin.hierarchical:
+        _roll_up(engine, amounts)
     for part in _QUEUE_PARTS:
         found = [(queue, amounts[queue].get(part, {})) for queue in queues]
         name = f"volcano_queue_{part}"
@@ -114,6 +116,16 @@ def queue_families(engine: Engine) -> Iterator[Family]:
                 (({"queue_name": q.name}, plugin.share(q) if plugin else 0) for q in shared))  # fmt: skip
     yield gauge("volcano_queue_overused", "Whether a queue uses all that it deserves",
                 (({"queue_name": q.name}, int(_overused(plugin.standing(q))) if plugin else 0) for q in shared))  # fmt: skip
+
+
+def _roll_up(engine: Engine, amounts: dict[QueueState, dict[str, Vector]]) -> None:
+    """Where queues are a tree, what they hold, ask for and were promised counts for all above them."""
+    own = {queue: {part: dict(found[part]) for part in ("allocated", "request", "inqueue")} for queue, found in amounts.items()}
+    for queue, parts in own.items():
+        for above in engine.state.groups.tree.above(queue):
+            for part, vector in parts.items() if above in amounts else ():
+                total = amounts[above][part] = dict(amounts[above][part])
+                add(total, vector.items())
 
 
 def _overused(found: Standing) -> bool:
