@@ -272,6 +272,14 @@ def test_the_queue_of_higher_priority_goes_first() -> None:
     assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
 
 
+def test_a_plugin_that_knows_no_tree_orders_queues_as_ever_though_it_is_asked_for_one() -> None:
+    world = World(conf("proportion", "predicates").replace("proportion\n", "proportion\n    enableHierarchy: true\n"))
+    world.add(node("n1", cpu="3"), node("n2", cpu="1"), queue("a"), queue("b", priority=5))
+    world.add(pod("a", cpu="2", queue="a"), pod("b", cpu="2", queue="b"))
+    world.settle()
+    assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
+
+
 # -- whole devices (11.5) --------------------------------------------------------------------------------------------
 
 GPU = "nvidia.com/gpu"

@@ -54,6 +54,20 @@ def test_two_queues_together_do_not_take_what_a_third_is_guaranteed_either(tree:
     assert sum(running(world).values()) == 5
 
 
+@pytest.mark.parametrize("relief", ["node", "gone", "less"])
+def test_who_waits_for_what_is_kept_for_others_goes_when_it_is_kept_no_longer(relief: str) -> None:
+    world = cluster(queue("a"), queue("c", guarantee={GPU: "3"}), *(gpus(f"a{i}", "a") for i in range(6)))
+    assert running(world) == {"a": 5}
+    if relief == "node":
+        world.add(node("n2", extra={GPU: "1"}))
+    elif relief == "gone":
+        world.remove("Queue", "c")
+    else:
+        world.add(queue("c", guarantee={GPU: "2"}))
+    world.settle()
+    assert running(world) == {"a": 6}
+
+
 def test_no_more_is_borrowed_than_the_capability_allows() -> None:
     world = cluster(queue("a", deserved={GPU: "2"}, capability={GPU: "4"}), *(gpus(f"a{i}", "a") for i in range(9)))
     assert running(world) == {"a": 4}

@@ -24,6 +24,7 @@ from pumice.engine.plugins.contract import (
     LeansTasks,
     LimitsQueues,
     NamesVictims,
+    NestsQueues,
     OrdersJobs,
     OrdersQueues,
     OrdersTasks,
@@ -75,7 +76,7 @@ class Framework:
             self._tiers.append(made)
             self.plugins += [plugin for _, plugin in made]
         self._job_keys = [plugin.job_key for plugin in self._all(OrdersJobs)]
-        self._nests = next((plugin for plugin in self._all(OrdersQueues) if plugin.hierarchical), None)
+        self._nests = next((plugin for plugin in self._all(NestsQueues) if plugin.hierarchical), None)
         """Who sees the queues as a tree, in which they take turns."""
         self._queue_keys = [plugin.queue_key for plugin in self._all(OrdersQueues)]
         self._task_keys = [plugin.task_key for plugin in self._all(OrdersTasks)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pumice.engine.engine import Engine
-from pumice.engine.plugins.contract import KnowsShares, Standing
+from pumice.engine.plugins.contract import KnowsShares, NestsQueues, Standing
 from pumice.engine.plugins.drf import Drf
 from pumice.engine.state.jobs import Job, QueueState, Status, Task
 from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector, add
@@ -99,7 +99,7 @@ def queue_families(engine: Engine) -> Iterator[Family]:
     plugin = engine.framework.knows_shares
     queues = [queue for queue in engine.state.queues.values() if queue.present]
     amounts = {queue: _queue_amounts(queue, plugin) for queue in queues}
-    if plugin is not None and plugin.hierarchical:
+    if isinstance(plugin, NestsQueues) and plugin.hierarchical:
         _roll_up(engine, amounts)
     for part in _QUEUE_PARTS:
         found = [(queue, amounts[queue].get(part, {})) for queue in queues]

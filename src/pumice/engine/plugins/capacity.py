@@ -17,7 +17,7 @@ from pumice.engine.plugins.contract import (
     AdmitsReclaim,
     KnowsShares,
     LimitsQueues,
-    OrdersQueues,
+    NestsQueues,
     Session,
     Spared,
     SparesFromReclaim,
@@ -29,7 +29,6 @@ from pumice.engine.plugins.reclaiming import admitted, spared
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.queue_tree import QueueTree, together
 from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order
-from pumice.engine.state.state import State
 from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.scheduler_conf import Arguments
 
@@ -37,7 +36,7 @@ MOST_LEVELS = 1000
 """All queues above one have a say in reclaim, unless the configuration bounds them."""
 
 
-class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFromReclaim, KnowsShares):
+class Capacity(NestsQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFromReclaim, KnowsShares):
     name = "capacity"
 
     def __init__(self, arguments: Arguments) -> None:
@@ -50,10 +49,8 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFr
         self._basis: tuple[QueueTree, int, Vector] | None = None
 
     def open(self, session: Session) -> None:
-        self.look_at(session.state)
-
-    def look_at(self, state: State) -> None:
         """Divide the cluster anew where the queues or the nodes changed."""
+        state = session.state
         tree = state.groups.tree
         total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
         basis = (tree, tree.version, total)
@@ -64,10 +61,6 @@ class Capacity(OrdersQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFr
             self._kept, self._total = Kept(self._made, self.held), total
             self._kept.recount(queues)
             state.groups.remark("capacity", self._made.remarks)
-
-    def allotment(self, queue: QueueState) -> Allotment | None:
-        """None for a queue that has no object."""
-        return self._made.of.get(queue)
 
     def held(self, queue: QueueState) -> Vector:
         """What counts against its allotment."""

@@ -89,10 +89,14 @@ class OrdersQueues(Role):
     @abstractmethod
     def queue_key(self, queue: QueueState) -> Any: ...
 
+
+class NestsQueues(OrdersQueues):
+    """Who sees queues as a tree where it is ``hierarchical``. Its key of a queue is then a tuple with one for each branch, which
+    changes by what is placed below that branch alone."""
+
+    @abstractmethod
     def branches(self, queue: QueueState) -> Sequence[Hashable]:
-        """Where it sees queues as a tree: the branches from the root down to the queue. The key is then a tuple with one for each
-        of them, and changes by what is placed below that branch alone."""
-        return ()
+        """From the root down to the queue."""
 
 
 class OrdersTasks(Role):

@@ -8,8 +8,8 @@ from typing import Any
 from pumice.engine.plugins.contract import (
     AdmitsReclaim,
     FollowsPlacing,
+    NestsQueues,
     OrdersJobs,
-    OrdersQueues,
     Session,
     Spared,
     SparesFromPreempt,
@@ -26,7 +26,7 @@ EQUAL = 1e-6
 """Shares that differ by less are equal (spec 11.4)."""
 
 
-class Drf(OrdersJobs, OrdersQueues, FollowsPlacing, AdmitsReclaim, SparesFromPreempt, SparesFromReclaim):
+class Drf(OrdersJobs, NestsQueues, FollowsPlacing, AdmitsReclaim, SparesFromPreempt, SparesFromReclaim):
     name = "drf"
 
     def __init__(self, arguments: Arguments) -> None:
