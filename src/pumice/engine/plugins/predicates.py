@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.plugins import storage
-from pumice.engine.plugins.contract import Filters, Part, Scores, Verdict
+from pumice.engine.plugins.contract import Filters, Part, Scorer, Scores, Verdict
 from pumice.engine.plugins.taints import untolerated
 from pumice.engine.plugins.topology import (
     affinity_unmet,
@@ -99,8 +99,8 @@ class Predicates(Filters, Scores):
         found = self.volume_scores.scores(state, cls) if cls.constraints.claims else None
         return found if found is None or rows is None else found[rows]
 
-    def score(self, state: State, cls: PodClass, row: int, have: list[int], used: list[int]) -> float | None:
-        return None if cls.constraints.claims and self.volume_scores.weight else 0.0
+    def scorer(self, state: State, cls: PodClass) -> Scorer | None:
+        return super().scorer(state, cls) if cls.constraints.claims and self.volume_scores.weight else None
 
     def _among_pods(self, state: State, cls: PodClass, rows: Rows | None) -> Iterator[Verdict]:
         def take(mask: Mask) -> Mask:

@@ -33,7 +33,8 @@ class QueueTree:
 
     def above(self, queue: QueueState) -> tuple[QueueState, ...]:
         """The queue's parents up to the root. A queue that is its own ancestor has none."""
-        self._count()
+        if self._built != self.version:  # who stands above whom hangs on no sum, and is asked for each pod
+            self._build()
         return self._above.get(queue, ())
 
     def held(self, queue: QueueState) -> Vector:
