@@ -40,9 +40,7 @@ class ClassState:
 
     cursor: int
     reliefs: int
-    terms_version: int
-    storage: int
-    images: int
+    beyond: tuple[int, int, int] | None
     masked: NDArray[np.float64]
     """Score where the class fits, minus infinity elsewhere."""
     recipe: Recipe
@@ -316,51 +314,53 @@ class Placer:
     # -- keeping the arrays -------------------------------------------------------------------------------------
 
     def _refresh(self, cls: PodClass) -> ClassState:
-        ledger = self.state.ledger
-        table, terms = ledger.table, ledger.terms
         kept = self._kept.get(cls)
-        if kept is not None:
-            self._kept.move_to_end(cls)
-            changed = table.changes.since(kept.cursor)
-            whole = (
-                changed is None
-                or len(kept.masked) != table.capacity
-                or (kept.terms_version != terms.version and self._shares_claims(cls))
-                or (kept.storage != self.state.volumes.version and bool(cls.constraints.claims))
-                or (kept.images != self.state.classes.images.version and bool(cls.images))
-            )
-            if not whole:
-                assert changed is not None
-                if kept.reliefs == table.reliefs:  # what did not fit can only have become fuller
-                    changed = [row for row in changed if kept.masked.item(row) > -np.inf]
-                if len(changed) > FEW_ROWS:
-                    rows = np.array(changed, np.intp)
-                    kept.masked[rows] = self.evaluation.scores(cls, rows)
-                    for row in changed:
-                        kept.chosen.pop(row, None)
-                    kept.changed(changed)
-                elif changed:
-                    found = self.evaluation.few(kept.recipe, changed)
-                    for row in changed:
-                        kept.chosen.pop(row, None)
-                        kept.masked[row] = -np.inf
-                    for choice in found:
-                        kept.chosen[choice.row], kept.masked[choice.row] = choice, choice.score
-                    kept.changed(changed)
-                kept.cursor, kept.terms_version = table.changes.end, terms.version
-                kept.reliefs, kept.storage = table.reliefs, self.state.volumes.version
-                kept.images = self.state.classes.images.version
-                return kept
-        seen = (table.changes.end, table.reliefs, terms.version, self.state.volumes.version, self.state.classes.images.version)
-        kept = ClassState(*seen, self.evaluation.scores(cls, None), self.evaluation.recipe(cls))
-        self._kept[cls] = kept
+        if kept is None or not self._catch_up(cls, kept):
+            table = self.state.ledger.table
+            seen = table.changes.end, table.reliefs, self._beyond(cls)
+            kept = self._kept[cls] = ClassState(*seen, self.evaluation.scores(cls, None), self.evaluation.recipe(cls))
+            if len(self._kept) > KEPT_CLASSES:
+                self._kept.popitem(last=False)
         self._kept.move_to_end(cls)
-        if len(self._kept) > KEPT_CLASSES:
-            self._kept.popitem(last=False)
         return kept
 
+    def _catch_up(self, cls: PodClass, kept: ClassState) -> bool:
+        """Look at the rows that changed. False: all have to be looked at."""
+        table, masked = self.state.ledger.table, kept.masked
+        changed = table.changes.since(kept.cursor)
+        if changed is None or len(masked) != table.capacity or kept.beyond != self._beyond(cls):
+            return False
+        if kept.reliefs == table.reliefs:  # what did not fit can only have become fuller
+            changed = [row for row in changed if masked.item(row) > -np.inf]
+        for row in changed:
+            kept.chosen.pop(row, None)
+        if len(changed) > FEW_ROWS:
+            rows = np.array(changed, np.intp)
+            masked[rows] = self.evaluation.scores(cls, rows)
+        elif changed:
+            for row in changed:
+                masked[row] = -np.inf
+            for choice in self.evaluation.few(kept.recipe, changed):
+                kept.chosen[choice.row], masked[choice.row] = choice, choice.score
+        kept.changed(changed)
+        kept.cursor, kept.reliefs = table.changes.end, table.reliefs
+        return True
+
+    def _beyond(self, cls: PodClass) -> tuple[int, int, int] | None:
+        """What decides about nodes that did not change themselves: storage, images elsewhere, and who uses a claim that one pod
+        alone may use, which closes every node. None for most classes."""
+        claims = cls.constraints.claims
+        if not (claims or cls.images):
+            return None
+        state = self.state
+        return (
+            state.volumes.version if claims else 0,
+            state.ledger.terms.version if self._shares_claims(cls) else 0,
+            state.classes.images.version if cls.images else 0,
+        )
+
     def _shares_claims(self, cls: PodClass) -> bool:
-        """Whether it uses a claim that one pod alone may use: one that runs anywhere closes every node."""
+        """Whether it uses a claim that one pod alone may use."""
         return bool(cls.constraints.claims and self.state.volumes.for_one_pod(cls.constraints.claim_keys))
 
     # -- why not ------------------------------------------------------------------------------------------------

@@ -77,7 +77,10 @@ class Proportion(
         if part is None:
             return True
         allocated, deserved = together(queue.allocated, queue.awaited), part.deserved
-        return all(allocated.get(n, 0) + v <= deserved.get(n, 0) for n, v in amounts.items() if n != PODS)
+        for name, value in amounts.items():
+            if name != PODS and allocated.get(name, 0) + value > deserved.get(name, 0):
+                return False
+        return True
 
     def lends(self, queue: QueueState, amounts: Vector) -> bool:
         """Where reclaim runs, all that is idle: it can be had back. Else what the others cannot claim within their shares."""
