@@ -10,8 +10,8 @@ from kit.kube_rules import PREEMPTABLE, Cluster, done, key_of, leaving
 from kit.queue_rules import Queues, group_key, members
 
 Json = Mapping[str, Any]
-PREEMPT = "preempt"
-"""The reason between jobs of a queue; all others are between queues."""
+PREEMPT = ("preempt", "gangpreempt")
+"""The reasons between jobs of a queue; all others are between queues."""
 BROKEN_GANG = "its gang could not be bound as a whole"
 """What a pod is told that makes room for nobody."""
 
@@ -36,8 +36,8 @@ class Evictions:
             self.going.add(uid)
             if pod["metadata"].get("annotations", {}).get(PREEMPTABLE) == "false":
                 yield f"{key_of(pod)} was told to go and may not be"
-            others = [p for p in waiting if (queues.of(p) == queues.of(pod)) == (reason == PREEMPT)]
-            if not any(reason != PREEMPT or self._may_claim(other, pod, cluster) for other in others):
+            others = [p for p in waiting if (queues.of(p) == queues.of(pod)) == (reason in PREEMPT)]
+            if not any(reason not in PREEMPT or self._may_claim(other, pod, cluster) for other in others):
                 yield f"{key_of(pod)} was told to go ({reason}) for nobody who waits"
         if self.gangs:
             yield from self._broken({uid for uid, _ in told}, cluster)

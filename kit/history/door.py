@@ -12,7 +12,7 @@ from kit.legacy_card_rules import Legacy
 from kit.object_store import Json, Store
 
 HIERARCHY = "enableHierarchy: true"
-MAKES_ROOM = "allocate, preempt, reclaim, backfill"
+MAKES_ROOM = ("allocate, preempt, reclaim, backfill", "allocate, gangpreempt, gangreclaim, backfill")
 VGPU_ENABLE = "deviceshare.VGPUEnable: true"
 
 
@@ -29,8 +29,8 @@ class Door(ABC):
         sharing: Sharing = Vgpu() if VGPU_ENABLE in conf else Legacy("GPUNumberEnable: true" in conf)
         shares = next((name for name in ("proportion", "capacity") if f"name: {name}" in conf), "")
         shares += " tree" if HIERARCHY in conf else ""
-        self.checker = Checker(shares=shares, gangs="name: gang" in conf, sharing=sharing,
-                               makes_room=MAKES_ROOM in conf, ranked="name: drf" not in conf)  # fmt: skip
+        makes_room = any(actions in conf for actions in MAKES_ROOM)
+        self.checker = Checker(shares, "name: gang" in conf, makes_room, ranked="name: drf" not in conf, sharing=sharing)
 
     async def begin(self) -> None:
         """The first objects are there."""

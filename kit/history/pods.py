@@ -182,6 +182,14 @@ def gone(view: View, dice: Random) -> list[Op] | None:
     return [delete(p) for p in found if dice.random() < 0.7] or None
 
 
+def _another(view: View, pod: Json, name: str) -> Json:
+    """As its controller makes it anew, or a rival wants its place."""
+    spec = {k: v for k, v in pod["spec"].items() if k != "nodeName"}
+    meta = {"name": view.fresh(name), "namespace": pod["metadata"]["namespace"], "labels": pod["metadata"].get("labels", {}),
+            "annotations": {k: v for k, v in pod["metadata"]["annotations"].items() if k == QUEUE}}  # fmt: skip
+    return {**pod, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+
+
 @kind("an heir comes while its forerunner goes", 3)
 def heir(view: View, dice: Random) -> list[Op] | None:
     """A rolling update, or a controller that replaces what is drained."""
@@ -189,10 +197,20 @@ def heir(view: View, dice: Random) -> list[Op] | None:
     if not found:
         return None
     going = dice.choice(found)
-    spec = {k: v for k, v in going["spec"].items() if k != "nodeName"}
-    meta = {"name": view.fresh("h"), "namespace": going["metadata"]["namespace"], "labels": going["metadata"].get("labels", {}),
-            "annotations": {k: v for k, v in going["metadata"]["annotations"].items() if k == QUEUE}}  # fmt: skip
-    return [terminate(going), create({**going, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}})]
+    return [terminate(going), create(_another(view, going, "h"))]
+
+
+@kind("a rival comes", 3)
+def rival(view: View, dice: Random) -> list[Op] | None:
+    """It asks for the same as one that runs, is more important, and may be of another queue."""
+    found = view.live(bound=True)
+    if not found:
+        return None
+    made = _another(view, dice.choice(found), "v")
+    queue = _queue(view, dice)
+    if queue is not None and dice.random() < 0.6:
+        made["metadata"]["annotations"][QUEUE] = queue
+    return [create({**made, "spec": {**made["spec"], "priority": dice.choice((9, 50))}})]
 
 
 @kind("a pod runs", 5)

@@ -21,7 +21,7 @@ OPEN: tuple[str, ...] = ()
 def _making_room(conf: str) -> str:
     """Where gangs may fall as a whole, as with upstream's configurations; else a pod of its own goes for nobody, either."""
     gangs = "name: gang\n    enablePreemptable: false\n    enableReclaimable: false\n"
-    return conf.replace("allocate, backfill", MAKES_ROOM).replace("name: gang\n", gangs)
+    return conf.replace("allocate, backfill", MAKES_ROOM[0]).replace("name: gang\n", gangs)
 
 
 CONFS = {
@@ -33,7 +33,8 @@ CONFS = {
     "spread": SCHEDULER_CONF.replace("SchedulePolicy: binpack", "SchedulePolicy: spread"),
     "legacy parts of cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUSharingEnable: true"),
     "legacy whole cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUNumberEnable: true"),
-    "making room for single pods": SCHEDULER_CONF.replace("allocate, backfill", MAKES_ROOM),
+    "making room for single pods": SCHEDULER_CONF.replace("allocate, backfill", MAKES_ROOM[0]),
+    "making room for gangs": SCHEDULER_CONF.replace("allocate, backfill", MAKES_ROOM[1]),
     "making room": _making_room(SCHEDULER_CONF.replace("  - name: drf\n", "")),
     "reclaim by capacity": _making_room(SCHEDULER_CONF.replace("name: proportion", "name: capacity")),
     "reclaim in a tree": _making_room(SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}")),
