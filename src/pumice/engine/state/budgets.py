@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,9 @@ class Budget:
 class Budgets:
     """By namespace and name."""
 
+    leaving: Callable[[], Iterable[Task]] = tuple
+    """Pods that go already: the controller may not have counted them yet. Where it has, a budget allows less for as long as they
+    take to go."""
     known: dict[str, Budget] = field(default_factory=dict)
     _guarding: dict[Features, tuple[Budget, ...]] = field(default_factory=dict)
 
@@ -61,6 +64,9 @@ class Budgets:
     def spared(self, pods: Sequence[Task]) -> dict[str, str]:
         """Those of them that go beyond a budget, counted down in their order, and the budget."""
         left: dict[Budget, int] = {}
+        for pod in self.leaving() if self.known else ():
+            for budget in self.guarding(pod):
+                left[budget] = left.get(budget, budget.allowed) - 1
         found = {}
         for pod in pods:
             budgets = self.guarding(pod)

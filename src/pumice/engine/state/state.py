@@ -6,7 +6,7 @@ Every method is a synchronous function of values. Bad data sets aside the smalle
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pumice.engine.state.agenda import Agenda
@@ -43,7 +43,7 @@ class State:
         self.bearers, versions, tasks = Bearers(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
-        self.agenda, self.budgets = Agenda(), Budgets()
+        self.agenda, self.budgets = Agenda(), Budgets(self._leaving)
         self.charges = Charges(self.ledger)
         self.promises = Promises(self.ledger, self.agenda)
         self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)
@@ -62,6 +62,14 @@ class State:
         self.queues: Mapping[str, QueueState] = self.groups.queues
         self.taint_verdicts: dict[Hashable, Any] = {}
         """What ``plugins.taints`` remembers per list of tolerations."""
+
+    def _leaving(self) -> Iterator[Task]:
+        """Pods that go, and whose places are waited for."""
+        table = self.ledger.table
+        for row in table.releasing_rows:
+            for uid in self.ledger.going(table.name(row)):
+                if uid in self.tasks:
+                    yield self.tasks[uid]
 
     def set_families(self, families: Sequence[Family], settings: Settings) -> None:
         """Exchange the device families (the configuration or the device ConfigMap changed)."""

@@ -120,6 +120,8 @@ class Making:
                 statement.promise(promise.task, promise.choice)
 
     def _promise_again(self, task: Task, statement: Statement) -> bool:
+        if task.job is None or not self.cycle.framework.allocatable(task.job.queue, task.amounts):
+            return False
         future = self.cycle.placer.choose_future(task.cls, among=self.cycle.among(task))
         if future is not None:
             statement.promise(task, future)
