@@ -74,7 +74,15 @@ class Cut:
     then: Callable[[Mapping[Place, Slice]], Serve]
 
 
-Decision = Serve | Repeat | Refuse | Conflict | Cut
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """The pod was placed by a configuration that the allocator does not know: it may have been changed since it was read."""
+
+    pod: NodePod
+    reason: str
+
+
+Decision = Serve | Repeat | Refuse | Conflict | Cut | Outdated
 
 
 class Allocator(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from pumice.model.errors import PumiceError
 from pumice.node.answer import Answer
 from pumice.node.effects import PatchNode
 from pumice.node.pods import Held
-from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError
 
@@ -53,11 +53,12 @@ class Slicer(Protocol):
 
 class AllocateHandler:
     """Answers for the resource that the allocator hands out. One call at a time, as the kubelet makes them. ``refused`` is
-    told of every pod that was."""
+    told of every pod that was; ``learn`` reads the allocator's configuration again."""
 
     def __init__(self, allocator: Allocator, own: OwnNode, held: Callable[[], Held | None] = lambda: None,
-                 slicer: Slicer | None = None, refused: Callable[[], None] = lambda: None) -> None:  # fmt: skip
-        self._allocator, self._own, self._held = allocator, own, held
+                 slicer: Slicer | None = None, refused: Callable[[], None] = lambda: None,
+                 learn: Callable[[Allocator], Awaitable[None]] | None = None) -> None:  # fmt: skip
+        self._allocator, self._own, self._held, self._learn = allocator, own, held, learn
         self._slicer, self._refused = slicer, refused
         self._one_at_a_time = asyncio.Lock()
 
@@ -117,6 +118,11 @@ class AllocateHandler:
 
     async def _ask(self, ids: Sequence[str], held: Held | None) -> Decision | None:
         decision = self._allocator.allocate(self._own.pods, ids, held)
+        if isinstance(decision, Outdated) and self._learn is not None:
+            await self._learn(self._allocator)
+            decision = self._allocator.allocate(self._own.pods, ids, held)
+        if isinstance(decision, Outdated):
+            return self._allocator.refuse(decision.pod, decision.reason)
         if not isinstance(decision, Cut):
             return decision
         if self._slicer is None:

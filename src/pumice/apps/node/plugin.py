@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
@@ -69,6 +70,8 @@ class Brand:
     cards: Cards | None = None
     slicer: Callable[[OwnNode, Callable[[], Held | None]], Slicer] | None = None
     """Who cuts its cards into slices, where there is such a thing."""
+    learn: Callable[[Any], Awaitable[None]] | None = None
+    """Has its allocator read its configuration again, where it can."""
 
 
 async def run_plugins(
@@ -96,7 +99,7 @@ async def run_plugins(
         own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
         try:
             await watch.start()
-            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand.slicer)
+            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand)
             page.watch, page.missing = watch, plugin.missing
             try:
                 await run_until(stop, *own.tasks(), plugin.run(served))
@@ -120,14 +123,13 @@ async def run_plugins(
 class Plugin:
     """Everything of one brand's plugin that outlives a registration."""
 
-    def __init__(self, allocator: Allocator, own: OwnNode, watch: CardWatch, folder: Path,
-                 slicer: Callable[[OwnNode, Callable[[], Held | None]], Slicer] | None = None) -> None:  # fmt: skip
+    def __init__(self, allocator: Allocator, own: OwnNode, watch: CardWatch, folder: Path, brand: Brand) -> None:
         self._allocator, self._own, self._watch, self._folder = allocator, own, watch, folder
         self._clock = own.clock
         self._held = partial(holders, folder, allocator.resource)
-        self._slicer = slicer(own, self._held) if slicer else None
+        self._slicer = brand.slicer(own, self._held) if brand.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
-        self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon)
+        self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon, brand.learn)
         self._sick: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
 

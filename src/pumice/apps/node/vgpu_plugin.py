@@ -13,10 +13,12 @@ from pathlib import Path
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml import NvmlCards, NvmlSlices
+from pumice.apps.node.allocating import PATIENCE
 from pumice.apps.node.configuration import load_sharing
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
 from pumice.apps.node.slicing import Slicing
+from pumice.apps.service.device_config import load_device_config
 from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import Cutter
 from pumice.node.vgpu.allocator import VgpuAllocator
@@ -88,11 +90,18 @@ def vgpu(
         return VgpuAllocator(settings.node_name, sharing, _response_options(settings, level), dice,
                              advertise=settings.advertise, handshake=settings.handshake, static=static)  # fmt: skip
 
+    async def learn(allocator: VgpuAllocator) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                allocator.learn(await load_device_config(settings.config_namespace, cluster, clock))
+        except (BadInput, TimeoutError) as error:
+            log.warning("device configuration kept: %s", error or "the API server does not answer")
+
     if settings.mig_strategy == "mixed":
         return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards)
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
     return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards,
-                 slicer=partial(Slicing, cutter, cluster))  # fmt: skip
+                 slicer=partial(Slicing, cutter, cluster), learn=learn)  # fmt: skip
 
 
 def _cut_already(nvml: str) -> list[Slice]:

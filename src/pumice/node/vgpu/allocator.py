@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
 from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
 from pumice.node.pods import Held, NodePod
-from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.node.vgpu.advertise import Handshake, advertisement
 from pumice.node.vgpu.answer import ResponseOptions, build, places, refusal, sliced
 from pumice.node.vgpu.inventory import SharedCard, core_list, memory_list, share, share_list
@@ -25,6 +26,7 @@ from pumice.node.vgpu.static import StaticSlices
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names
+from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.objects import Node
 
 
@@ -65,6 +67,12 @@ class VgpuAllocator(Allocator):
         self._cards = {card.uuid: card for card in share(cards, self._sharing, sick)}
         self._minors = {card.uuid: card.minor for card in cards}
         self._static.show(sick)
+
+    def learn(self, config: NvidiaConfig) -> None:
+        """The geometries of cards in MIG mode as they stand in the device ConfigMap now; all else is read at the start."""
+        mine = self._sharing.config
+        geometries = replace(mine, known_mig_geometries=config.known_mig_geometries)
+        self._sharing = replace(self._sharing, config=geometries)
 
     def units(self, resource: str) -> list[Unit]:
         if resource in self.given:
@@ -128,7 +136,7 @@ class VgpuAllocator(Allocator):
             return Conflict(found.pod, reason)
         wanted = places(found, self._cards, self._sharing)
         if isinstance(wanted, str):
-            return self.refuse(found.pod, wanted)
+            return Outdated(found.pod, wanted)
         if wanted:
             return Cut(found.pod, wanted, lambda slices: self._serve(found, key, [slices[place] for place in wanted]))
         return self._serve(found, key)

@@ -256,3 +256,27 @@ async def test_slices_that_somebody_has_cut_are_resources_of_their_own_under_mix
         world.machine.raise_xid(0, 79)
         await world.kubelet.until("volcano.sh/mig-2g.10gb", lambda units: not any(units.values()))
     assert len(driver.slices(A)) == 3
+
+
+@in_a_world
+async def test_geometries_that_were_edited_meanwhile_are_read_before_a_pod_is_refused(world):
+    async with world.plugin():
+        kept = await allocated(world, "runs", "group2-0")
+        edited = """
+            nvidia:
+              knownMigGeometries:
+              - models: [A100-SXM4-40GB]
+                allowedGeometries:
+                - {group: own, geometries: [{name: 2g.10gb, memory: 10240, count: 1}, {name: 3g.20gb, memory: 20480, count: 1}]}
+        """
+        world.cluster.change("configmaps", names.DEVICE_CONFIGMAP, {"data": {names.DEVICE_CONFIG_KEY: edited}})
+        await allocated(world, "new", "own-1")
+        assert there() == ["2g.10gb@0", "3g.20gb@4"]
+        assert kept in {slice_.uuid for slice_ in NvmlSlices().slices(A)}, "what ran before the edit runs on"
+        world.cluster.put(slice_pod("old", "group2-2"))
+        with pytest.raises(grpc.aio.AioRpcError, match=r"has no slot group2-2; was the ConfigMap changed"):
+            await world.kubelet.allocate(NUMBER, 1)
+        world.cluster.change("configmaps", names.DEVICE_CONFIGMAP, {"data": {names.DEVICE_CONFIG_KEY: "nvidia: 3"}})
+        world.cluster.put(slice_pod("odd", "group2-2"))
+        with pytest.raises(grpc.aio.AioRpcError, match=r"has no slot group2-2"):
+            await world.kubelet.allocate(NUMBER, 1)
