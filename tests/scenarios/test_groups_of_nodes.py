@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from kit.engine_world import World
+from kit.engine_world import World, conf
 from kit.objects import group, node, pod, queue
+
+from pumice.engine.explaining.explain import explain
+from pumice.wire.objects import Pod, convert
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -54,6 +57,19 @@ def test_a_queue_is_held_to_its_groups_and_its_pods_are_told_why_they_wait() -> 
     made.add(node("another-b", labels={"volcano.sh/nodegroup-name": "b"}))
     made.settle()
     assert made.node_of(waiting) == "another-b"
+
+
+def test_an_explanation_names_the_groups_that_a_queue_may_not_have() -> None:
+    made = world(cpu="2")
+    made.add(team(Affinity={REQUIRED: ["b"]}), *[pod(f"p{i}", cpu="2", queue="team") for i in range(2)])
+    made.settle()
+    waiting = next(f"p{i}" for i in range(2) if not made.node_of(f"p{i}"))
+    found = explain(made.engine, convert(Pod, made.pods[f"default/{waiting}"]), now=made.now)
+    assert {misfit.node: misfit.text for misfit in found.misfits} == {
+        "node-a": "node does not satisfy the node group affinity", "node-b": "Insufficient cpu",
+        "node-none": "node group label not found",
+    }  # fmt: skip
+    assert found.fitting == ()
 
 
 def test_pods_of_one_shape_in_two_queues_go_to_the_groups_of_each() -> None:
@@ -135,6 +151,17 @@ def test_what_a_queue_may_hold_in_each_group_is_limited_and_the_rest_overflows()
     assert made.node_of(waiting) == "node-b"
 
 
+def test_without_the_plugin_a_queues_groups_are_not_heeded_and_that_is_said() -> None:
+    made = World(conf("gang", "predicates"))
+    made.add(node("n1"), team(Affinity={REQUIRED: ["b"]}), pod("p", cpu="1", queue="team"))
+    made.settle()
+    assert made.node_of("p") == "n1"
+    assert made.engine.state.problems["Queue team"].startswith("spec.affinity is not heeded")
+    made.add(queue("team"))
+    made.settle()
+    assert "Queue team" not in made.engine.state.problems
+
+
 @pytest.mark.parametrize("limits", [
     "{", "[]", '{"a": 3}', '{"a": {"cpu": [1]}}', '{"a": {"cpu": "much"}}', '{"a": {"cpu": -1}}', '{"a": {"cpu": NaN}}',
 ])  # fmt: skip
@@ -147,6 +174,7 @@ def test_limits_that_cannot_be_read_hold_the_queue_alone_and_say_so(limits: str)
     made.settle()
     assert (made.node_of("p"), made.node_of("q")) == ("", "node-a")
     assert "node group resource limit annotation invalid" in made.condition("p")["message"]
+    assert "nodegroup-resource-limits" in made.engine.state.problems["Queue team"]
 
 
 @pytest.mark.parametrize("rules", [None, "a", {"requiredDuringSchedulingIgnoredDuringExecution": "a"}, {"x": 1}])

@@ -33,6 +33,8 @@ class NodeGroup(BoundsTasks, LeansTasks, FollowsPlacing):
     def open(self, session: Session) -> None:
         self._state = session.state
         self._held.clear()
+        problems = {name: text for name, queue in session.state.queues.items() if (text := queue.node_groups.problem)}
+        session.state.groups.remark(self.name, problems)
 
     def rules(self, state: State, queue: QueueState) -> NodeGroups:
         """Of the queue itself; where it has none and they are inherited, of the nearest queue above it that has some."""

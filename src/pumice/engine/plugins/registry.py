@@ -42,8 +42,9 @@ PLUGINS: Mapping[str, type[Plugin]] = {
 
 def always(conf: SchedulerConf, families: Iterable[Family], devices: DeviceConfig | None) -> list[Plugin]:
     """What holds whatever a configuration names."""
+    plugins = frozenset(entry.name for tier in conf.tiers for entry in tier)
     owners = frozenset(family.name for family in families)
-    return [Unserved(owners, devices or DeviceConfig()), Capability()]
+    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability()]
 
 
 def make(entry: PluginConf) -> Plugin | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.plugins.contract import Filters, Part, Verdict
+from pumice.engine.plugins.contract import Filters, Part, Session, Verdict
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
@@ -17,14 +17,21 @@ from pumice.wire.scheduler_conf import Arguments
 
 
 class Unserved(Filters):
-    """``families`` are the names of those that own devices under the configuration."""
+    """``families`` are the names of those that own devices under the configuration, ``plugins`` those in it."""
 
     name = "unserved"
 
-    def __init__(self, families: frozenset[str], devices: DeviceConfig) -> None:
+    def __init__(self, plugins: frozenset[str], families: frozenset[str], devices: DeviceConfig) -> None:
         super().__init__(Arguments())
+        self.plugins = plugins
         self.registers = shared_by_register(devices, families)
         self._doubtful_names = frozenset(name for shared in self.registers.values() for name in shared)
+
+    def open(self, session: Session) -> None:
+        if "nodegroup" not in self.plugins:
+            text = "spec.affinity is not heeded: the plugin nodegroup is not configured"
+            queues = session.state.queues
+            session.state.groups.remark(self.name, {name: text for name, queue in queues.items() if queue.node_groups.chosen})
 
     def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
         return Part.NODE in part and bool(self._doubtful(cls))
