@@ -37,6 +37,24 @@ def test_a_job_that_cannot_be_served_says_why_once_and_makes_nothing(wrong: Any,
     run_virtually(story())
 
 
+@pytest.mark.parametrize("template", [
+    {"spec": {"containers": "none"}}, {"spec": []}, {"spec": {"containers": [None]}}, {"metadata": {"labels": ["a"]}, "spec": {}},
+    {"metadata": 7}, {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}},
+])  # fmt: skip
+def test_a_template_that_is_none_keeps_nobody_else_waiting(template: Any) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("odd", task("a", template=template), plugins={"svc": [], "env": [], "ssh": []}))
+            await world.submit(job("right", task("a")))
+            await world.start()
+            await world.rest(1200)
+            assert list(await world.pods()) == ["right-a-0"]
+            assert await world.phase("odd") in ("Pending", "Terminated")
+            assert await world.events("JobStatusError") or await world.events("FailedCreate")
+
+    run_virtually(story())
+
+
 def test_a_job_that_was_wrong_is_served_once_it_is_mended() -> None:
     async def story() -> None:
         async with job_world() as world:

@@ -88,8 +88,8 @@ class JobStore:
 
     def view(self, known: Known, now: float) -> View:
         if known.group_spec is None:
-            known.group_spec = groups.spec(known.job, self.priorities)
             known.problem = problem_of(known.job)
+            known.group_spec = {} if known.problem else groups.spec(known.job, self.priorities)
         uid = known.job.metadata.uid
         return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, known.problem, now)
 

@@ -88,7 +88,7 @@ def min_resources(job: Job, priorities: Priorities) -> dict[str, str]:
         counts = [few + more for few, more in zip(least, rest, strict=True)]
     for task, count in zip(tasks, counts, strict=True):
         if count:
-            for name, value in quota_usage(_pod(task)).items():
+            for name, value in usage(task).items():
                 total[name] = total.get(name, Fraction(0)) + value * count
     return as_quantities(total)
 
@@ -101,8 +101,9 @@ def _first(count: int, of: list[int]) -> Iterator[int]:
         yield taken
 
 
-def _pod(task: Task) -> Pod:
-    return msgspec.convert({"spec": template(task).get("spec") or {}}, Pod, strict=False)
+def usage(task: Task) -> dict[str, Fraction]:
+    """What one pod of a task uses, in the names of a quota. Raises ValidationError where its template is none."""
+    return quota_usage(msgspec.convert({"spec": template(task).get("spec") or {}}, Pod, strict=False))
 
 
 def template(task: Task) -> Json:

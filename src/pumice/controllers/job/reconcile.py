@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import MsgspecError
 from msgspec.structs import replace
 
 from pumice.controllers.job import group as groups
@@ -62,7 +63,13 @@ class View:
 
 
 def problem_of(job: Job) -> str:
-    """Why a Job with its defaults cannot be served."""
+    """Why a Job with its defaults cannot be served; its pods are made once on trial, for a template may hold anything."""
+    try:
+        for task in job.spec.tasks:
+            pods.body(job, task, 0, groups.group_name(job))
+            groups.usage(task)
+    except (MsgspecError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        return f"the template of a task cannot be read: {error}"
     return problems(job, registry.PLUGINS) or registry.problem(job)
 
 
