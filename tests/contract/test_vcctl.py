@@ -22,7 +22,8 @@ def kinds(api: Api) -> None:
     for kind in volcano_kinds():
         api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", kind)
     api.until_served("/apis/batch.volcano.sh/v1alpha1/jobs", "/apis/bus.volcano.sh/v1alpha1/commands", QUEUES,
-                     "/apis/scheduling.volcano.sh/v1beta1/podgroups")  # fmt: skip
+                     "/apis/scheduling.volcano.sh/v1beta1/podgroups", "/apis/flow.volcano.sh/v1alpha1/jobflows",
+                     "/apis/flow.volcano.sh/v1alpha1/jobtemplates")  # fmt: skip
 
 
 class Vcctl:
@@ -111,12 +112,26 @@ def test_queues_are_made_shown_operated_and_deleted(api: Api, ctl: Vcctl) -> Non
     assert ctl("queue", "delete", "-n", "team") == ""
 
 
+def test_flows_and_their_templates_are_created_from_a_file_shown_and_deleted(ctl: Vcctl, namespace: str) -> None:
+    example = Path(__file__).parents[2] / "examples/jobs/flow.yaml"
+    assert ctl("jobtemplate", "create", "-f", str(example), "-n", namespace).splitlines() == [
+        f"create jobtemplate {name} successfully" for name in ("data", "train", "report")]  # fmt: skip
+    assert ctl("jobflow", "create", "-f", str(example), "-n", namespace) == "create jobflow pipeline successfully\n"
+    lines = [line.split() for line in ctl("jobflow", "list", "-n", namespace).splitlines()]
+    assert (lines[0], lines[1][:3]) == (["Namespace", "Name", "Phase", "Age"], [namespace, "pipeline", "-"])
+    assert ctl("jobflow", "get", "-N", "pipeline", "-n", namespace).splitlines()[1].startswith(namespace)
+    assert "  Job Retain Policy:\tretain" in ctl("jobflow", "describe", "-N", "pipeline", "-n", namespace)
+    assert ctl("jobflow", "delete", "-N", "pipeline", "-n", namespace) == "delete jobflow pipeline successfully\n"
+    assert ctl("jobflow", "list", "-n", namespace) == "No resources found\n"
+
+
 @pytest.mark.parametrize(("words", "told"), [
     (("job", "run"), "job name cannot be left blank"), (("job", "view"), "job name is mandatory to view a particular job"),
     (("job", "suspend"), "job name is mandatory to suspend a particular job"),
     (("job", "delete"), "job name is mandatory to delete a particular job"),
     (("queue", "get"), "queue name must be specified"), (("queue", "operate", "-n", "q"), "action can not be null"),
     (("queue", "operate", "-n", "q", "-a", "burn"), "action burn invalid, valid actions are open, close and update"),
+    (("jobtemplate", "delete"), "jobtemplate name is mandatory to delete a particular jobtemplate"),
     (("job", "view", "-N", "nobody"), 'jobs.batch.volcano.sh "nobody" not found'),
 ])  # fmt: skip
 def test_a_mistake_is_one_line_and_an_exit_code(ctl: Vcctl, words: tuple[str, ...], told: str) -> None:

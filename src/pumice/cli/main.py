@@ -41,6 +41,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Jobs and queues (as vcctl, too)": {
         "job": ("pumice.cli.job", "Run, list, view, suspend, resume, delete Jobs"),
         "queue": ("pumice.cli.queue", "Create, list, open, close, delete queues"),
+        "jobflow": ("pumice.cli.jobflow", "Create, list, show, delete JobFlows"),
+        "jobtemplate": ("pumice.cli.jobtemplate", "Create, list, show, delete JobTemplates"),
         "pod": ("pumice.cli.pod", "List the pods of Jobs and queues"),
     },
     "Daemons of a Kubernetes cluster": {

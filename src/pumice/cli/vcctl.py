@@ -8,7 +8,8 @@ from pathlib import PurePath
 from pumice import __version__
 from pumice.cli.main import run_command, run_safely
 
-GROUPS = {"job": "Jobs", "queue": "Queues", "pod": "Pods of Jobs and queues"}
+GROUPS = {"job": "Jobs", "queue": "Queues", "jobflow": "JobFlows", "jobtemplate": "JobTemplates",
+          "pod": "Pods of Jobs and queues"}  # fmt: skip
 SHORT = {
     "vsub": ("job", "run"), "vjobs": ("job", "list"), "vcancel": ("job", "delete"), "vsuspend": ("job", "suspend"),
     "vresume": ("job", "resume"), "vqueues": ("queue", "list"),

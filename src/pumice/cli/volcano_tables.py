@@ -19,6 +19,7 @@ JOB_COLUMNS = ("Creation", "Phase", "JobType", "Replicas", "Min", "Pending", "Ru
 JOB_WIDTHS = (15, 12, 12, 12, 6, 10, 10, 12, 10, 12, 10)
 QUEUE_COLUMNS = ("Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed")
 QUEUE_NAME, QUEUE_CELL = 25, 8
+FLOW_COLUMNS, FLOW_WIDTHS = ("Phase", "Age"), (12, 12)
 POD_COLUMNS, POD_WIDTHS = ("Ready", "Status", "Restart", "Age"), (12, 12, 12, 12)
 
 
@@ -30,6 +31,13 @@ def jobs(found: Sequence[Json], *, namespaces: bool) -> str:
 def pods(found: Sequence[Json], *, namespaces: bool, now: float) -> str:
     rows = [(pod["metadata"], [str(cell) for cell in (*cells(pod, now)[1:4], age(pod["metadata"], now))]) for pod in found]
     return _table(rows, POD_COLUMNS, POD_WIDTHS, namespaces=namespaces)
+
+
+def flows(found: Sequence[Json], now: float) -> str:
+    """JobFlows and JobTemplates."""
+    phases = [((obj.get("status") or {}).get("state") or {}).get("phase") or "-" for obj in found]
+    rows = [(obj["metadata"], [str(phase), age(obj["metadata"], now)]) for obj, phase in zip(found, phases, strict=True)]
+    return _table(rows, FLOW_COLUMNS, FLOW_WIDTHS, namespaces=True)
 
 
 def queues(found: Iterable[Json], groups: Iterable[Json]) -> str:
