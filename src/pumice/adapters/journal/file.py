@@ -19,8 +19,6 @@ from pumice.ports.slices import Entry
 log = logging.getLogger("pumice.node")
 
 VERSION = 1
-PATIENCE = 20.0
-"""Seconds to wait for another cutter of this machine."""
 
 
 class _Text(msgspec.Struct):
@@ -29,10 +27,11 @@ class _Text(msgspec.Struct):
 
 
 class FileJournal:
-    """The journal of one machine. Its folder is made with the first write; ``.lock`` beside it keeps cutters apart."""
+    """The journal of one machine. Its folder is made with the first write; ``.lock`` beside it keeps cutters apart, who wait so
+    many seconds for each other."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, patience: float = 20.0) -> None:
+        self._path, self._patience = path, patience
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -43,7 +42,7 @@ class FileJournal:
         except OSError as error:
             raise Unavailable(f"cannot open {lock}: {error.strerror}") from error
         try:
-            _lock(descriptor, lock)
+            _lock(descriptor, lock, self._patience)
             yield
         finally:
             os.close(descriptor)
@@ -80,14 +79,14 @@ class FileJournal:
             raise Unavailable(f"cannot write {self._path}: {error.strerror}") from error
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    give_up = time.monotonic() + PATIENCE
+def _lock(descriptor: int, path: Path, patience: float) -> None:
+    give_up = time.monotonic() + patience
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > give_up:
-                raise Unavailable(f"somebody else has cut this machine's cards for {PATIENCE:.0f} s ({path})") from None
+                raise Unavailable(f"somebody else has cut this machine's cards for {patience:.0f} s ({path})") from None
             time.sleep(0.02)
 
 

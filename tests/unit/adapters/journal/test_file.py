@@ -47,16 +47,14 @@ def test_a_write_that_fails_leaves_the_old_text(tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["mig.json"]
 
 
-def test_two_cutters_of_one_machine_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "PATIENCE", 0.05)
+def test_two_cutters_of_one_machine_take_turns(tmp_path: Path) -> None:
     path = tmp_path / "mig.json"
-    with FileJournal(path).alone(), pytest.raises(Unavailable, match="somebody else has cut"), FileJournal(path).alone():
+    with FileJournal(path).alone(), pytest.raises(Unavailable, match="somebody else has cut"), FileJournal(path, 0.05).alone():
         pass
     order: list[str] = []
-    monkeypatch.setattr(file, "PATIENCE", 60.0)
 
     def other() -> None:
-        with FileJournal(path).alone():
+        with FileJournal(path, 60.0).alone():
             order.append("second")
 
     with FileJournal(path).alone():
