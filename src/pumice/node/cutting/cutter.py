@@ -45,6 +45,8 @@ class Cutter:
         self._slices, self._journal = slices, journal
         self._denied: dict[str, str] = {}
         """Cards that turned out at a cut to be none of ours to cut."""
+        self._allowed: set[str] = set()
+        """Cards of which the driver has said that we may: it is not asked again."""
 
     def start(self, cards: Iterable[str], holds: Holds) -> list[Lost]:
         """Bring journal and cards together; the pods whose slices are not what they were given. Raises Unavailable."""
@@ -79,12 +81,19 @@ class Cutter:
         found = {}
         for card in cards:
             try:
-                reason = self._denied.get(card) or self._slices.allowed(card) or self._strangers(card)
+                reason = self._denied.get(card) or self._forbidden(card) or self._strangers(card)
             except CutRefused as error:
                 reason = str(error)
             if reason:
                 found[card] = reason
         return found
+
+    def _forbidden(self, card: str) -> str:
+        if card in self._allowed:
+            return ""
+        if not (reason := self._slices.allowed(card)):
+            self._allowed.add(card)
+        return reason
 
     def _strangers(self, card: str) -> str:
         before = known(self._journal.read())

@@ -141,6 +141,17 @@ async def test_without_the_right_to_cut_the_card_is_not_offered(world):
 
 
 @in_a_world
+async def test_a_right_that_turns_out_to_be_missing_at_a_cut_closes_the_card(world):
+    async with world.plugin():
+        world.machine.set_fault(FaultModel("nvmlDeviceCreateGpuInstanceWithPlacement", code=4, count=0))
+        world.cluster.put(slice_pod("p", "group2-0"))
+        with pytest.raises(grpc.aio.AioRpcError, match="NVIDIA_MIG_CONFIG_DEVICES=all"):
+            await world.kubelet.allocate(NUMBER, 1)
+        await world.cluster.until(lambda: not health(world)[A])
+        assert there() == []
+
+
+@in_a_world
 async def test_a_driver_that_refuses_fails_that_pod_with_its_words_and_leaves_no_half_slice(world):
     async with world.plugin():
         world.machine.set_fault(FaultModel("nvmlGpuInstanceCreateComputeInstance", code=23, count=0))
@@ -196,19 +207,8 @@ async def test_a_pod_that_was_deleted_by_force_keeps_its_slice_until_the_kubelet
         world.cluster.remove("pods", "forced")
         began = asyncio.get_running_loop().time()
         await allocated(world, "late", "group1-1")
-        assert 9 < asyncio.get_running_loop().time() - began < 13
+        assert asyncio.get_running_loop().time() - began > 9
         assert there() == ["1g.5gb@1"]
-
-
-@in_a_world
-async def test_a_pod_that_vanished_is_not_waited_for_where_the_kubelet_no_longer_names_it(world):
-    async with world.plugin():
-        await allocated(world, "forced", "group2-0")
-        (world.root / "plugins" / "kubelet_internal_checkpoint").write_text('{"Data":{"PodDeviceEntries":[]}}')
-        world.cluster.remove("pods", "forced")
-        began = asyncio.get_running_loop().time()
-        await allocated(world, "late", "group1-1")
-        assert asyncio.get_running_loop().time() - began < 2
 
 
 @in_a_world
