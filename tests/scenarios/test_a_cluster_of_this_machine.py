@@ -10,11 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 from kit.auditor import audit
 from kit.local_cluster import NODES, PODS, PUMICE, House, house, phase, pumice, vgpu_pod
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path) -> None:
@@ -79,8 +82,8 @@ def test_a_pod_in_mode_mig_gets_the_slice_that_fits_best_and_runs_inside_it(tmp_
     said = []
     with house(tmp_path / "d", "--config", str(nodes)) as cluster:
         for name in ("first", "second"):
-            pod = vgpu_pod(name, 3000)
-            pod["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "mig"}
+            pod = yaml.safe_load((ROOT / "examples/vgpu-user-guide/mig-pod.yaml").read_text())
+            pod["metadata"] |= {"name": name, "namespace": "default"}
             pod["spec"]["containers"][0]["command"] = ["sh", "-c", f"({script}) 2>&1"]
             cluster.ask(lambda kube, pod=pod: kube.create(PODS, pod))
             cluster.wait(lambda kube, name=name: _running(kube, name))
