@@ -14,6 +14,7 @@ import grpc
 
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
+from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.ports.clock import Clock
@@ -64,7 +65,8 @@ class FakeKubelet(rpc.RegistrationServicer):
             f"unix://{self.directory / request.endpoint}", options=[("grpc.default_authority", "localhost")]
         )
         stub = rpc.DevicePluginStub(channel)
-        self.options[request.resource_name] = await stub.GetDevicePluginOptions(pb.Empty(), timeout=60)
+        with under_way():
+            self.options[request.resource_name] = await stub.GetDevicePluginOptions(pb.Empty(), timeout=60)
         self._channels.append(channel)
         self._stubs[request.resource_name] = stub
         if self.follows:
@@ -96,10 +98,12 @@ class FakeKubelet(rpc.RegistrationServicer):
             units = await self.until(resource, lambda _: True)  # a registration is answered before its list is there
             free = [unit for unit, healthy in units.items() if healthy]
             request = pb.ContainerPreferredAllocationRequest(available_deviceIDs=free, allocation_size=count)
-            answer = await stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[request]))
+            with under_way():
+                answer = await stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[request]))
             ids = list(answer.container_responses[0].deviceIDs)
         request = pb.ContainerAllocateRequest(devices_ids=ids)
-        response = await stub.Allocate(pb.AllocateRequest(container_requests=[request]), timeout=60)
+        with under_way():
+            response = await stub.Allocate(pb.AllocateRequest(container_requests=[request]), timeout=60)
         return response.container_responses[0]
 
 

@@ -13,14 +13,16 @@ import asyncio
 import selectors
 import socket
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 EPOCH = 1_800_000_000.0  # the wall clock when virtual time begins (January 2027)
 PATIENCE = 0.005
 """Real seconds without input after which time jumps while connections are open."""
+CALL_PATIENCE = 0.05
+"""The same while a call is under way (``under_way``): a busy machine may take its time to carry it."""
 THREAD_PATIENCE = 20.0
 """Real seconds after which time jumps in spite of a thread that works: it may itself wait for something of the loop."""
 
@@ -31,6 +33,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.elapsed = 0.0
         self.threads: set[asyncio.Future[Any]] = set()
         """What was given to threads and is not done."""
+        self.calls = 0
         self._silent: set[int] = set()
         """Descriptors by which nothing comes that somebody else who is watched has not begun."""
 
@@ -51,7 +54,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         if timeout <= 0:
             return super().select(0)
         alone = not self.threads and len(self.get_map()) == len(self._silent)
-        events = super().select(0 if alone else min(timeout, PATIENCE))
+        events = super().select(0 if alone else min(timeout, CALL_PATIENCE if self.calls else PATIENCE))
         deadline = time.monotonic() + THREAD_PATIENCE
         while not events and self.threads and time.monotonic() < deadline:
             events = super().select(deadline - time.monotonic())
@@ -79,11 +82,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.elapsed
 
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        self._jumping.calls += 1
+        try:
+            yield
+        finally:
+            self._jumping.calls -= 1
+
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         working = super().run_in_executor(executor, func, *args)
         self._jumping.threads.add(working)
         working.add_done_callback(self._jumping.threads.discard)
         return working
+
+
+def under_way() -> AbstractContextManager[None]:
+    """Inside, somebody is called whose threads the loop does not see, as those of gRPC. The answer may itself wait for time to
+    pass, so time does not stand still."""
+    loop = asyncio.get_running_loop()
+    return loop.calling() if isinstance(loop, VirtualLoop) else nullcontext()
 
 
 class VirtualClock:
