@@ -151,7 +151,8 @@ def main(argv: list[str] | None = None) -> int:
     }
     for case, rates_of in result["realistic_5000_nodes"].items():
         values[case.replace("_", " ")] = float(rates_of["per_second"]["median"])
-        values[f"{case.replace('_', ' ')}: longest cycle"] = float(rates_of["longest_cycle_ms"]["median"])
+        if case != realistic_pods.BACKLOG:  # the first cycle sees all of its pods
+            values[f"{case.replace('_', ' ')}: longest cycle"] = float(rates_of["longest_cycle_ms"]["median"])
     return conclude("bs1_decide", result, goals_of("bs1_decide", values), keep=options.save)
 
 

@@ -102,8 +102,13 @@ CASES: dict[str, Callable[[int], tuple[list[Json], list[Json]]]] = {
     "2000_apps_required": lambda n: (machines(n), applications(2000, 4 * n, required=True)),
     "2000_apps_preferred": lambda n: (machines(n), applications(2000, 4 * n, required=False)),
     "prefer_no_schedule": lambda n: (machines(n, soft=True), [plain(i) for i in range(2 * n)]),
+    "backlog": lambda n: (machines(n), [plain(i) for i in range(4 * n)]),
     "mixture": lambda n: ((here := machines(n, soft=True)), [*core_dns(here), *mixture(2 * n)]),
 }
+
+
+BACKLOG = "backlog"
+"""The case in which all pods wait from the beginning: what it costs that others wait, too."""
 
 
 def run(conf: str, case: str, node_count: int) -> dict[str, float]:
@@ -125,7 +130,7 @@ def run(conf: str, case: str, node_count: int) -> dict[str, float]:
     garbage.hold_back()
     while placed < len(waiting) and (come < len(waiting) or engine.has_work(now)):
         now += 0.05
-        coming = waiting[come : placed + AT_ONCE]
+        coming = waiting[come : None if case == BACKLOG else placed + AT_ONCE]
         come += len(coming)
         for obj in coming:
             engine.state.pods.put(convert(Pod, obj), 0.0)
