@@ -13,7 +13,7 @@ import yaml
 from pumice.cluster.spec import ClusterSpec
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
-from pumice.wire import names
+from pumice.wire import names, volcano
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
@@ -54,6 +54,9 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
                     await asyncio.sleep(0.05)
     except TimeoutError as error:
         raise Unavailable(f"the API server does not serve Volcano's kinds after {ESTABLISHED_SECONDS:.0f} s") from error
+    if not spec.bare:  # the controller makes them too; a first Job may come before that, and the admission asks for its queue
+        for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
+            await _create(kube, volcano.QUEUES, volcano.default_queue(name, reclaimable=reclaimable))
 
 
 async def _configuration(kube: Cluster) -> None:
