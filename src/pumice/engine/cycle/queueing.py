@@ -11,7 +11,7 @@ from pumice.engine.state.queues import QueueState
 
 def queues(cycle: Cycle) -> list[QueueState]:
     """Queues with jobs that have something to be tried."""
-    return [queue for queue in cycle.state.queues.values() if queue.active]
+    return [queue for queue in cycle.state.queues.values() if queue.active.jobs]
 
 
 def admit(cycle: Cycle) -> None:

@@ -71,38 +71,38 @@ class ActiveJobs:
     fresh: dict[Job, None] = field(default_factory=dict)
     """Those that have come, changed or were tried since they were last given a place."""
     line: Line = field(default_factory=Line)
-    _jobs: dict[Job, None] = field(default_factory=dict)
+    jobs: dict[Job, None] = field(default_factory=dict)
     _holding: dict[Job, None] = field(default_factory=dict)
     """Jobs in the line that held something when they were lined up."""
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self.jobs)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter(self._jobs)
+        return iter(self.jobs)
 
     def __contains__(self, job: object) -> bool:
-        return job in self._jobs
+        return job in self.jobs
 
     def join(self, job: Job) -> None:
         """It has something to be tried, or is another than it was."""
-        self._jobs[job] = self.fresh[job] = None
+        self.jobs[job] = self.fresh[job] = None
         self.line.drop(job)
         self._holding.pop(job, None)
 
     def renew(self, job: Job) -> None:
         """Where it takes part, its place may be another one now."""
-        if job in self._jobs:
+        if job in self.jobs:
             self.join(job)
 
     def start_over(self) -> None:
         """Other plugins order the jobs now: nobody's place is worth anything, nor can be compared with the new ones."""
-        self.line, self.fresh = Line(), dict(self._jobs)
+        self.line, self.fresh = Line(), dict(self.jobs)
         self._holding.clear()
 
     def leave(self, job: Job) -> None:
         """It has nothing to be tried, for the time being."""
-        self._jobs.pop(job, None)
+        self.jobs.pop(job, None)
         self.fresh.pop(job, None)
         self.line.drop(job)
         self._holding.pop(job, None)
