@@ -55,9 +55,9 @@ class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait, SaysStarving, SparesF
             job = task.job
             if job is None:
                 continue
-            ready = left.get(job, job.ready_count)
-            if ready > job.min_available:
-                left[job] = ready - 1
+            firm = left.get(job, job.firm_count)  # a Binding that is on its way may be refused
+            if firm > job.min_available:
+                left[job] = firm - 1
             else:
                 spared[task.uid] = f"gang {job.name} would fall under its minimum {job.min_available}"
         return spared

@@ -286,6 +286,11 @@ class Job(Struct, eq=False):
         return self.count(*ALLOCATED_STATUSES)
 
     @property
+    def firm_count(self) -> int:
+        """Those of its ready tasks that no refused Binding takes away any more."""
+        return self.ready_count - self.counts[Status.BINDING] - self.counts[Status.ALLOCATED]
+
+    @property
     def valid_count(self) -> int:
         return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 
-import numpy as np
-
 from pumice.engine.cycle.room.scope import Scope, importance
 from pumice.engine.cycle.room.victims import Cost, Prices, Unit, coherent, units_of
 from pumice.engine.cycle.statement import Statement
@@ -20,6 +18,7 @@ from pumice.engine.placing.among import Among
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.ledger import Hold
 from pumice.engine.state.tasks import Task
+from pumice.families.protocol import NodeCards
 
 TRIALS = 16
 """Sets of pods of one node that make room and are agreed to, on which the filters are asked."""
@@ -146,10 +145,11 @@ class NodeSearch:
         self._short.update((column, int(amount - free[column])) for column, amount in needs if amount > free[column])
         self._going = [uid for uid, held in ledger.by_node[node].items() if held.state is Hold.TERMINATING]
         self._going += ledger.kept_promises(node)
-        for ask in () if self._going else self.claimant.cls.asks:
-            book, rows = ledger.books[ask.family], np.array([row], np.intp)
-            short = book.family.least_memory(ask) - int(book.free_memory(rows, table.capacity)[0])
-            if short > 0:
+        for ask in self.claimant.cls.asks:
+            book = ledger.books[ask.family]
+            cards = self._cards(ask.family, ())
+            free = sum(max(0, card.total - use.memory) for card, use in zip(cards.inventory.cards, cards.usages, strict=True))
+            if (short := book.family.least_memory(ask) - free) > 0:
                 self._short[ask.family] = short
 
     def _helps(self, unit: Unit, node: str) -> bool:
@@ -193,17 +193,18 @@ class NodeSearch:
         return found
 
     def _has_cards(self, gone: list[str]) -> bool:
+        books = self.placer.state.ledger.books
+        return all(
+            books[ask.family].family.quick(ask, self._cards(ask.family, gone)) is not None for ask in self.claimant.cls.asks
+        )
+
+    def _cards(self, family: str, gone: Sequence[str]) -> NodeCards:
+        """The node's cards when those who leave it are gone, these too, and who was promised a place is there."""
         ledger = self.placer.state.ledger
         node = ledger.table.name(self.row)
         promised = ledger.promised.get(node, {})
-        for ask in self.claimant.cls.asks:
-            book = ledger.books[ask.family]
-            if node not in book.nodes:
-                return False
-            plus = {uid: grant for uid, held in promised.items() for grant in held.grants if grant.family == ask.family}
-            if book.family.quick(ask, book.view(node, without=[*self._going, *gone], plus=plus)) is None:
-                return False
-        return True
+        plus = {uid: grant for uid, held in promised.items() for grant in held.grants if grant.family == family}
+        return ledger.books[family].view(node, without=[*self._going, *gone], plus=plus)
 
     def agreed(self, units: Sequence[Unit]) -> bool:
         """Whether the plugins let all of them go together."""

@@ -76,4 +76,4 @@ def importance(pod: Task) -> tuple[int, int, float, str]:
 
 def surplus(job: Job) -> int:
     """So many pods the job can lose one by one; one more, and its gang falls."""
-    return len(job.tasks) if job.min_available <= 1 else max(0, job.ready_count - job.min_available)
+    return len(job.tasks) if job.min_available <= 1 else max(0, job.firm_count - job.min_available)
