@@ -70,11 +70,15 @@ def _in_order(scope: Scope, placer: Placer, claim: Claim) -> Ordered:
         alone &= given >= short[:, None]
     fewest = np.where(alone.any(axis=1), fewest, np.maximum(fewest, 2))
     one = fewest == 1
-    useful = np.where(one[:, None], alone, asked)
+    useful = np.where(one[:, None], alone, asked & (ranks <= highest[:, None]))
     for short, given in missing:  # where so few go, each gives what the others cannot
         useful &= given >= (short - (fewest - 1) * given.max(axis=1))[:, None]
-    least_freed = _least(np.where(useful, occupants.freed[rows], MUCH), fewest)
-    total = np.where(one, highest, highest + _least(np.where(useful, ranks, MUCH), fewest - 1)) + fewest * BASE
+    more = useful.sum(axis=1) < fewest  # one more at least, and then any
+    fewest, useful = fewest + more, np.where(more[:, None], asked, useful)
+    least_freed = np.where(more, 0, _least(np.where(useful, occupants.freed[rows], MUCH), fewest))
+    lowest = ranks[np.arange(len(rows)), asked.argmax(axis=1)]
+    others = np.where(more, (fewest - 1) * lowest, _least(np.where(useful, ranks, MUCH), fewest - 1))
+    total = np.where(one, highest, highest + others) + fewest * BASE
     bundles = np.where(occupants.gangs[rows], 1, fewest)  # all pods of a gang are one
     columns = (highest, bundles, total, fewest, least_freed, placer.state.ledger.table.rank()[rows])
     order = np.lexsort(columns[::-1])
