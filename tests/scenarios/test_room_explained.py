@@ -11,6 +11,7 @@ from tests.scenarios.test_making_room import BUNDLES, WHOLE_GANGS, full, gang
 
 from pumice.cli.casefile import Case, save
 from pumice.cli.main import main
+from pumice.engine.explaining.explain import explain_known
 from pumice.engine.explaining.room import explain_room
 from pumice.model.errors import BadInput
 
@@ -50,6 +51,17 @@ def test_the_books_are_as_before_and_a_pod_that_has_a_place_is_told_so() -> None
     assert world.engine.state.ledger.fingerprint() == before
     with pytest.raises(BadInput, match="no pod default/none"):
         explain_room(world.engine, "default", "none", world.now)
+
+
+def test_a_pod_that_waits_for_others_to_leave_is_told_so() -> None:
+    world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
+    world.grace = True
+    world.add(pod("late", mib=8000, priority=5))
+    world.settle(2)
+    found = explain_known(world.engine, "default", "late")
+    assert found is not None
+    assert found.summary == "is promised a place on n1, free once these are gone: default/low"
+    assert explain_room(world.engine, "default", "late", world.now).summary == "waits on n1 for pods that leave"
 
 
 def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

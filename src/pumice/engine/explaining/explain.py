@@ -134,6 +134,12 @@ def explain_known(engine: Engine, namespace: str, name: str, *, now: float = 0.0
 def _placed(engine: Engine, key: str, holding: Holding) -> Explanation:
     """A pod that holds a place. Until its Binding is sent it may still wait for its volumes."""
     summary = f"runs on {holding.node}"
+    waits = engine.state.promises.kept.get(holding.uid)
+    if waits is not None:
+        leaving = ", ".join(sorted(map(engine.state.pods.name_of, waits.awaits)))
+        when = f"free once these are gone: {leaving}" if leaving else "and waits for the others of its gang"
+        promised = engine.state.ledger.pipelined[holding.uid]
+        return Explanation(key, f"is promised a place on {holding.node}, {when}", holding.node, promised.grants)
     if holding.state is Hold.ASSUMED:
         summary = f"is being bound to {holding.node}"
         task, known = engine.state.tasks.get(holding.uid), engine.state.volumes.claims
