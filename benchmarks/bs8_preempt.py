@@ -29,6 +29,7 @@ from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
+MINUTES = 2
 CARD = 81920
 HIGH = 1000
 CONF = """\
