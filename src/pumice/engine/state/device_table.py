@@ -107,7 +107,7 @@ def _book(usage: Usage, uid: str, pieces: tuple[Piece, ...]) -> None:
         usage.cores += piece.cores
         if piece.slot is not None and piece.slot.group:  # a slice outside the groups stands in ``holders`` alone
             usage.slots |= {piece.slot.number}
-            usage.group = piece.slot.group
+            usage.group = usage.group or piece.slot.group  # a place that is promised beside one of another cut changes no cut yet
 
 
 def _unbook(usage: Usage, uid: str) -> None:
