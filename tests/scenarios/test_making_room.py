@@ -266,6 +266,34 @@ def test_a_promise_ends_with_its_node_and_the_pod_finds_another_place() -> None:
     assert world.node_of("high") == "n2"
 
 
+def test_who_was_promised_a_place_takes_a_free_one_that_comes_sooner() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    assert gone(world) == {"low"}
+    world.add(node("n2", cards=1, mib=8000))
+    world.settle(2)
+    assert world.node_of("high") == "n2", "low may take its time"
+    assert not world.engine.state.promises.kept
+
+
+def test_a_gang_waits_for_the_places_that_it_was_promised_when_fewer_come_sooner() -> None:
+    world = full(World(BUNDLES), node("n1", cards=2, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
+    world.grace = True
+    world.add(priority_class("high", 10), *gang("g", 2, priority="high"))
+    world.settle(2)
+    assert gone(world) == {"a", "b"}
+    world.add(node("n2", cards=1, mib=8000))
+    world.settle(2)
+    assert len(world.engine.state.promises.kept) == 2
+    world.delete_pod("a")
+    world.delete_pod("b")
+    world.settle(2)
+    assert all(world.node_of(f"g-w-{i}") for i in range(2))
+    assert not world.engine.state.promises.kept
+
+
 def test_a_claimant_that_goes_leaves_no_promise_behind() -> None:
     world = one_card()
     world.grace = True

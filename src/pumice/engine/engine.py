@@ -114,10 +114,11 @@ class Engine:
     @property
     def pressing(self) -> bool:
         """Whether some pod may get a place or a reason; else there is status to be written at most."""
-        if self.state.promises.ripe:
+        promises, news = self.state.promises, self.placer.news
+        if promises.ripe or (promises.kept and promises.seen != news):
             return True
         active = any(queue.active and queue.present for queue in self.state.queues.values())
-        return active or self.state.agenda.pressing(self.placer.news)
+        return active or self.state.agenda.pressing(news)
 
     @property
     def outdated(self) -> bool:

@@ -33,6 +33,8 @@ class Promises:
     kept: dict[str, Promised] = field(default_factory=dict)
     ripe: dict[Job, None] = field(default_factory=dict)
     """Jobs for whose pods somebody has left since they were last looked at."""
+    seen: int = -1
+    """The placer's news at which those who wait were last offered what is free."""
     lapsed: list[Task] = field(default_factory=list)
     """Pods that were promised a place in vain: their nomination is still to be taken back."""
     _awaited: dict[str, dict[str, None]] = field(default_factory=dict)

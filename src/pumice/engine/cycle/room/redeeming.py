@@ -12,12 +12,31 @@ from pumice.engine.state.tasks import Task
 
 def redeem(cycle: Cycle) -> None:
     promises = cycle.state.promises
+    elsewhere = _free_elsewhere(cycle)
     while promises.ripe:
         job = next(iter(promises.ripe))
         del promises.ripe[job]
         if job.known:
-            _redeem(cycle, job)
+            _redeem(cycle, job, elsewhere)
     tell_lapsed(cycle)
+
+
+def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
+    """Uids of pods that need not wait for those who go: something has come free, or come anew, that takes them now. One of a job
+    at a time, and of a gang that is not whole only the last: the others would have nothing to go back to."""
+    promises, news = cycle.state.promises, cycle.placer.news
+    if not promises.kept or promises.seen == news:
+        return frozenset()
+    promises.seen = news
+    found: dict[Job, Task] = {}
+    for kept in promises.kept.values():
+        job = kept.task.job
+        if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available:
+            continue
+        if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task)) is not None:
+            found[job] = kept.task
+    promises.ripe.update(dict.fromkeys(found))
+    return frozenset(task.uid for task in found.values())
 
 
 def tell_lapsed(cycle: Cycle) -> None:
@@ -29,12 +48,12 @@ def tell_lapsed(cycle: Cycle) -> None:
             cycle.effects.append(effects.Nominate(task.uid, task.namespace, task.name, ""))
 
 
-def _redeem(cycle: Cycle, job: Job) -> None:
+def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     """Bind those of its pods whose places are free, where that makes it whole. Once nobody is awaited any more and it is not, it
     waits like any other."""
     promises, framework = cycle.state.promises, cycle.framework
     kept = [promises.kept[uid] for uid in job.tasks if uid in promises.kept]
-    free = sorted((found.task for found in kept if not found.awaits), key=framework.task_key)
+    free = sorted((found.task for found in kept if not found.awaits or found.task.uid in elsewhere), key=framework.task_key)
     if not free or (len(free) < len(kept) and job.ready_count + len(free) < job.min_available):
         return
     nodes = {task.uid: task.node for task in free}
