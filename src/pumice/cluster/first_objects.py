@@ -83,6 +83,14 @@ def _served(kind: Json) -> bool:
 
 
 async def _create(kube: Cluster, resource: Resource, obj: Json) -> None:
+    """Where it is missing. A webhook that is not up yet would be asked before a creation is found to be one too many."""
+    try:
+        await kube.get(resource, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))
+    except ApiError as error:
+        if error.code != 404:
+            raise
+    else:
+        return
     try:
         await kube.create(resource, obj)
     except ApiError as error:
