@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from kit.engine_world import World
+from kit.engine_world import World, conf
 from kit.objects import group, node, pod, priority_class, queue
 
 from pumice.engine.effects import Bind
 from pumice.engine.plugins.priority import Priority
+from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 
 def hasty(world: World) -> list[str]:
@@ -77,3 +78,15 @@ def test_a_pod_that_requests_nothing_and_for_which_there_was_no_time_goes_in_the
     assert hasty(world) == []
     world.cycle()
     assert (world.node_of("a"), world.pods["default/a"]["status"].get("conditions")) == ("n1", None)
+
+
+def test_a_queue_that_all_have_left_lines_up_the_next_by_another_configuration() -> None:
+    world = World(conf("gang", "priority"))
+    world.add(node("n1", cpu="100"), *waiting("a"))
+    world.settle(1)
+    world.delete_pod("a")
+    world.remove("PodGroup", "default/a")
+    world.engine.configure(parse_scheduler_conf(conf("drf", "priority", "gang")))
+    world.add(*waiting("b", "c"))
+    world.settle(1)
+    assert [world.node_of(name) for name in "bc"] == ["n1", "n1"]

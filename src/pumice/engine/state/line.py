@@ -47,6 +47,12 @@ class Line:
 
     def drop(self, job: Job) -> None:
         self._entries.pop(job, None)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """An empty line forgets who stood in it: by the next one's time other plugins may order the jobs, by other keys."""
+        if not self._entries:
+            self._heap.clear()
 
     @property
     def first(self) -> Job:
@@ -56,6 +62,7 @@ class Line:
         """The first one leaves the line."""
         job = self._first()[-1]
         del self._entries[job]
+        self._sweep()
         return job
 
     def _first(self) -> Entry:
