@@ -26,7 +26,10 @@ def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
 
 
 def _keep_nominated(cycle: Cycle, statement: Statement) -> None:
-    """Who stands on what leaves its nominated node was promised it by a scheduler that is no more, and keeps it."""
+    """Who stands on what leaves its nominated node was promised it by a scheduler that is no more, and keeps it. Where no room is
+    made nobody was promised anything: whoever wrote the nomination, it is a wish, and holds nothing back from others."""
+    if not cycle.makes_room:
+        return
     kept = [step for step in statement.steps if isinstance(step, Promise) and step.task.nominated == step.choice.node]
     for step in kept:
         _remember_step(step)

@@ -16,6 +16,7 @@ from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.engine.state.tasks import Task
 
+MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
 RETRY = 60.0
 """Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
 waits for wakes it; this is for what nobody thought of."""
@@ -98,6 +99,11 @@ class Cycle:
     actions: frozenset[str] = frozenset()
     """Those that run in it."""
     started: float = 0.0
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether an action of it lets running pods go for waiting ones."""
+        return not self.actions.isdisjoint(MAKING_ROOM)
 
     def out_of_time(self) -> bool:
         return self.tick() - self.started > self.budget

@@ -9,7 +9,6 @@ from pumice.engine.cycle.unplaced import never
 from pumice.engine.state.jobs import Job
 from pumice.wire.volcano import INQUEUE
 
-MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
 ROOM_RETRY = 5.0
 """Seconds after which a job is looked at again for whom no room could be made."""
 
@@ -76,7 +75,7 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
         agenda.wait(job, job.retry_at)
     elif all(t.cls in asleep for t in hoping):
         agenda.sleep(job, asleep)
-        if not cycle.actions.isdisjoint(MAKING_ROOM) and not all(t.hopeless for t in hoping):
+        if cycle.makes_room and not all(t.hopeless for t in hoping):
             agenda.wait(job, cycle.now + ROOM_RETRY)  # who may go changes without anything being released
     elif not cycle.out_of_time():  # else it is not finished with, and stays active
         agenda.wait(job, _again(cycle, job))
@@ -84,5 +83,5 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
 
 def _again(cycle: Cycle, job: Job) -> float:
     """When to look at a job that waits for room although nothing was released."""
-    asks = job not in cycle.blocked and not cycle.actions.isdisjoint(MAKING_ROOM)
+    asks = job not in cycle.blocked and cycle.makes_room
     return min(cycle.now + (ROOM_RETRY if asks else RETRY), cycle.framework.job_due(job, cycle.now))
