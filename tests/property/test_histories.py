@@ -21,7 +21,8 @@ from kit.history.engine_door import EngineDoor
 from kit.history.runner import OPEN, Drive, History, at_once, draw, replay, shrunk
 
 FIXED = 20_260
-"""The first seed of what gates a change; at a allocator the first seed is drawn."""
+"""The first seed of what gates a change; by hand the first seed is drawn."""
+
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
