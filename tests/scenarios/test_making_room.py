@@ -207,6 +207,15 @@ def test_without_it_a_gang_that_would_fall_goes_as_a_whole() -> None:
     assert gone(world) == {"b-w-0", "b-w-1"}, "priority 0 is less than 1, and it comes first"
 
 
+def test_of_a_gang_that_falls_nobody_stays_who_could_have_been_lost_before() -> None:
+    world = World(BUNDLES)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=4, mib=8000), *gang("b", 4, minimum=3))
+    world.add(*gang("g", 2, priority="high"))
+    world.settle(8)
+    assert gone(world) == {f"b-w-{i}" for i in range(4)}, "one could go, the second brings the gang down"
+
+
 def test_a_pod_of_a_job_takes_the_place_of_a_less_important_one_of_the_same_job() -> None:
     world = World(BUNDLES)
     world.add(group("g", minimum=1))

@@ -97,11 +97,14 @@ class Making:
         return room
 
     def _give_back(self, trial: Trial) -> None:
-        """From the most important down, whoever is not needed stays: the pods that were promised its node find other places."""
+        """From the most important down, whoever is not needed stays: the pods that were promised its node find other places. Of a
+        gang that falls nobody does, not even those that it could have lost."""
         statement = trial.statement
         for unit, claimant in sorted(trial.units, key=lambda entry: (entry[0].highest, entry[0].total), reverse=True):
             if len(trial.units) == 1:
                 return
+            if not unit.whole and any(other.whole and other.job is unit.job for other, _ in trial.units):
+                continue
             leaving = {pod.uid for pod in unit.pods}
             nodes = {pod.node for pod in unit.pods}
             evicted = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid in leaving]
