@@ -26,27 +26,31 @@ LARGE: tuple[dict[str, Any], ...] = (
     {"mib": 20000}, {"mib": 35000}, {"cards": 2, "mib": 15000}, {"cards": 1, "mib": 9000, "cores": 60}, {"cpu": "6"},
     {"mib": 9000, "cpu": "5"}, {"cards": 3, "mib": 5000},
 )  # fmt: skip
-CONF = """\
-actions: "enqueue, allocate, preempt"
+
+
+def room_conf(actions: str, *, spares_gangs: str, policy: str = "binpack", more: str = "") -> str:
+    """A scheduler.conf that makes room. ``spares_gangs``: whether plugin gang has a say in who is preempted."""
+    return f"""\
+actions: "{actions}"
 tiers:
 - plugins:
   - name: priority
   - name: gang
-    enablePreemptable: %s
+    enablePreemptable: {spares_gangs}
   - name: conformance
 - plugins:
   - name: predicates
   - name: deviceshare
     arguments:
       deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: %s
-"""
+      deviceshare.SchedulePolicy: {policy}
+{more}"""
 
 
 def random_world(dice: Random) -> World:
     """One to three nodes, at most six running pods on each, a few of them gangs; nobody waits yet."""
-    conf = CONF % (dice.choice(("true", "false", "false", "false")), dice.choice(("binpack", "spread")))
-    world = World(conf, seed=dice.randrange(10**6))
+    spares, policy = dice.choice(("true", "false", "false", "false")), dice.choice(("binpack", "spread"))
+    world = World(room_conf("enqueue, allocate, preempt", spares_gangs=spares, policy=policy), seed=dice.randrange(10**6))
     world.add(queue("q"), *(priority_class(f"p{value}", value) for value in range(5)))
     nodes = [_node(dice, f"n{number}") for number in range(dice.randint(1, 3))]
     world.add(*nodes)

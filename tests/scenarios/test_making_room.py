@@ -9,6 +9,7 @@ import pytest
 from kit.engine_world import World
 from kit.objects import budget, group, node, pod, priority_class, queue
 from kit.queue_worlds import GPU, gpus, running
+from kit.room_worlds import room_conf
 
 from pumice.engine.plugins.contract import NamesVictims
 from pumice.engine.state.tasks import Task
@@ -17,25 +18,10 @@ from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
 
-CONF = """\
-actions: "enqueue, allocate, preempt, reclaim, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: %s
-  - name: conformance
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-  - name: nodeorder
-"""
-WHOLE_GANGS = CONF % "true"
+ACTIONS = "enqueue, allocate, preempt, reclaim, backfill"
+WHOLE_GANGS = room_conf(ACTIONS, spares_gangs="true", more="  - name: nodeorder\n")
 """Gangs never fall under their minimum (and a pod of its own is a gang of one)."""
-BUNDLES = CONF % "false"
+BUNDLES = room_conf(ACTIONS, spares_gangs="false", more="  - name: nodeorder\n")
 """As upstream's default: plugin gang has no say in who is preempted."""
 
 
@@ -391,7 +377,7 @@ def test_a_queue_that_is_deleted_while_it_reclaims_leaves_no_promise_that_binds(
 
 
 def test_without_a_plugin_that_knows_shares_nothing_is_reclaimed() -> None:
-    world = World(CONF.replace("preempt, ", "") % "false")
+    world = World(BUNDLES.replace("preempt, ", ""))
     full(world, node("n1", extra={GPU: "2"}), queue("a"), queue("b"), *(gpus(f"a{i}", "a") for i in range(2)))
     world.add(gpus("b0", "b"))
     world.settle(8)
