@@ -56,6 +56,18 @@ class NodeDevices:
             return _future(self, without, plus or {}).view()
         return NodeCards(self.name, self.inventory, self.usages, self.marks, self.quarantined() if self.doubts else {})
 
+    def memory_left(self, without: Iterable[str], plus: Iterable[Grant]) -> int:
+        """What would be left of the cards' memory without those pods and with those grants."""
+        left = [card.total - usage.memory for card, usage in zip(self.inventory.cards, self.usages, strict=True)]
+        for uid in without:
+            for place, usage in enumerate(self.usages):
+                left[place] += sum(piece.memory for piece in usage.holders.get(uid, ()))
+        for grant in plus:
+            for piece in grant.pieces:
+                if (card := self.by_uuid.get(piece.uuid)) is not None:
+                    left[card] -= piece.memory
+        return sum(max(0, amount) for amount in left)
+
     def charge(self, uid: str, grant: Grant, marks: Marks = NO_MARKS) -> tuple[int, ...]:
         """Book a grant; the places of the cards that changed. Pieces on cards that are not registered (any more) are not
         charged anywhere."""

@@ -41,7 +41,7 @@ class Making:
                 break
             trial.attempts += 1
             self.for_pod(task, trial)
-        if len(trial.units) > 1:
+        if len({claimant.uid for _, claimant in trial.units}) > 1:  # for one pod nobody goes in vain (``cheapest``)
             self._give_back(trial)
         return trial
 

@@ -17,8 +17,8 @@ from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.victims import BASE, Cost, Prices
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.placer import Placer
+from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.resources import HUGE
 from pumice.engine.state.tasks import Task
 
 CANDIDATES: Final = 100
@@ -137,6 +137,14 @@ def _missing(placer: Placer, claimant: Task, rows: Rows) -> Iterator[tuple[Numbe
     for ask in cls.asks:
         book = ledger.books[ask.family]
         free = book.free_memory(rows, table.capacity)
-        free[table.releasing[rows].any(axis=1)] = HUGE  # where somebody leaves it is not known so simply
+        for at in np.flatnonzero(np.isin(rows, list(table.releasing_rows))).tolist():
+            free[at] = _once_they_are_gone(ledger, ask.family, table.name(int(rows[at])))
         if (short := np.maximum(book.family.least_memory(ask) - free, 0)).any():
             yield short, occupants.held(occupants.memory, ask.family)[rows]
+
+
+def _once_they_are_gone(ledger: Ledger, family: str, node: str) -> int:
+    """What is free of a node's cards when those who leave it have left, and who was promised a place is there."""
+    promised, kept = ledger.promised.get(node, {}), ledger.kept_promises(node)
+    tentative = [grant for uid, held in promised.items() if uid not in kept for grant in held.grants if grant.family == family]
+    return ledger.books[family].nodes[node].memory_left(ledger.going(node), tentative)
