@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.results import save
 
-from pumice.families.nvidia_vgpu.mig import PUBLISHED, Catalogue, Geometry
+from pumice.families.nvidia_vgpu.mig import Geometry
+from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED, Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import Chooser, chooser
 from pumice.wire.device_config import NvidiaConfig
 

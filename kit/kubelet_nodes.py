@@ -21,7 +21,7 @@ from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import Access, load_kubeconfig
 from pumice.cluster import kube_control_plane, pki
 from pumice.cluster.apiserver import ApiServer, User, open_storage, serve
-from pumice.cluster.kubelet import twin
+from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
@@ -116,7 +116,7 @@ async def _twin(directory: Path) -> AsyncIterator[Node]:
     stop, ready = asyncio.Event(), asyncio.Event()
     settings = KubeletSettings("twin-1", directory / "n", directory)
     async with KubeClient(Access(served.url, None, lambda: "t")) as kube:
-        task = asyncio.create_task(twin.run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0), stop=stop,
+        task = asyncio.create_task(run_kubelet(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0), stop=stop,
                                             ready=ready))
         await asyncio.wait_for(ready.wait(), 20)
         try:

@@ -11,9 +11,8 @@ from typing import Any
 from kit.engine_world import World
 from kit.objects import VGPU, group, node, pod, priority_class, queue
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import ALLOCATED_STATUSES, Status
-from pumice.engine.state.tasks import Task
 
 Json = dict[str, Any]
 Answer = tuple[int, int, int, int, int]

@@ -12,7 +12,7 @@ from kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.nvidia_vgpu.mig import PUBLISHED
+from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED
 from pumice.families.protocol import Ask, Family, Fit
 from pumice.families.settings import LAST_RESORT, Settings, settings_from
 from pumice.model.cards import Grant

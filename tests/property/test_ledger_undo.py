@@ -15,9 +15,8 @@ from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement
 from pumice.engine.plugins.contract import LimitsQueues
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.ledger import Holding, Receipt
-from pumice.engine.state.queues import QueueState
 from pumice.engine.state.statuses import Status
 from pumice.wire.objects import Pod, convert
 

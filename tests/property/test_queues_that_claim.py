@@ -13,7 +13,7 @@ from kit.queue_worlds import GPU, capacity
 
 from pumice.engine.effects import Evict
 from pumice.engine.plugins.reclaiming import entitled
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.jobs import QueueState
 
 Json = dict[str, Any]
 ACTIONS = "enqueue, allocate, backfill, reclaim"

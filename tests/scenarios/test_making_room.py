@@ -12,7 +12,7 @@ from kit.queue_worlds import GPU, gpus, running
 from kit.room_worlds import room_conf
 
 from pumice.engine.plugins.contract import NamesVictims
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments
 from pumice.wire.volcano import stamp
 

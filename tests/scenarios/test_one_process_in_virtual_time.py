@@ -25,7 +25,7 @@ from pumice.apps.node import vgpu_plugin
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.cluster import first_objects
 from pumice.cluster.controllers import shell
-from pumice.cluster.kubelet import twin
+from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.runtime.hollow import HollowRuntime
 from pumice.cluster.spec import uniform
@@ -51,7 +51,7 @@ class House:
             "controllers": (shell.run, shell.ControllersSettings(), {}),
             "scheduler": (scheduler.run, scheduler.Settings(listen="127.0.0.1:0"), {}),
             "groups": (controller.run, controller.Settings(listen="127.0.0.1:0"), {}),
-            "kubelet": (twin.run, node, {"runtime": self.runtime}),
+            "kubelet": (run_kubelet, node, {"runtime": self.runtime}),
             "plugin": (vgpu_plugin.run, plugin, {"cards": cards}),
         }
         self._daemons = with_ports

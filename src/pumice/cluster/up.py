@@ -33,8 +33,8 @@ from pumice.cluster.controllers.shell import ControllersSettings
 from pumice.cluster.controllers.shell import run as run_controllers
 from pumice.cluster.datadir import DataDir
 from pumice.cluster.free_ports import port_or_free
+from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
-from pumice.cluster.kubelet.twin import run as run_kubelet
 from pumice.cluster.pki import Pki, ensure_pki, issue
 from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.cluster.supervised import supervised

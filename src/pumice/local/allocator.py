@@ -7,7 +7,7 @@ pod that it would be in a cluster. No rule of its own is here; the words for peo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -15,6 +15,7 @@ from pumice.adapters.bookings.book import Booking
 from pumice.engine.state.device_table import NodeDevices
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Ask, Fit
+from pumice.local.refusals import Room, why
 from pumice.local.request import Request
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.errors import BadInput
@@ -33,19 +34,6 @@ SHARES = 63
 
 class Refused(BadInput):
     """The request does not fit now: who holds the rest, and what would fit. One or few lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What is left of one card: MiB and percent. ``total`` in MiB; ``closed`` is why it takes nobody, or empty."""
-
-    index: int
-    uuid: str
-    model: str
-    total: int
-    memory: int
-    cores: int
-    closed: str = ""
 
 
 class Allocator:
@@ -71,8 +59,6 @@ class Allocator:
             return self._grant(piece for one in request.each for piece in self.place(one, number, without).pieces)
         grant = self.fit(request, number, without)
         if grant is None:
-            from pumice.local.refusals import why
-
             raise Refused(why(self, request, without))
         return self._in_order(grant, request.cards)
 

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pumice.adapters.bookings.book import Booking
-from pumice.local.allocator import Allocator, Room
 from pumice.local.request import AUTO, Request
+from pumice.model.cards import Grant
+from pumice.ports.cards import CardFacts
 
 
-def why(allocator: Allocator, request: Request, without: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left of one card: MiB and percent. ``total`` in MiB; ``closed`` is why it takes nobody, or empty."""
+
+    index: int
+    uuid: str
+    model: str
+    total: int
+    memory: int
+    cores: int
+    closed: str = ""
+
+
+class Books(Protocol):
+    """What is asked about: the books of this machine (``allocator.Allocator``)."""
+
+    @property
+    def bookings(self) -> Mapping[str, Booking]: ...
+
+    def rooms(self, without: str = "") -> list[Room]: ...
+
+    def fit(self, request: Request, number: str = "?", without: str = "") -> Grant | None: ...
+
+    def facts(self, grant: Grant) -> list[CardFacts]: ...
+
+
+def why(books: Books, request: Request, without: str) -> str:
     """One line on the request, some on each card, and one on what would fit. ``request`` names its cards by UUID.
 
     ``without`` is the booking that asks for a change, and is left out.
     """
-    rooms = [room for room in allocator.rooms(without) if not request.cards or room.uuid in request.cards]
+    rooms = [room for room in books.rooms(without) if not request.cards or room.uuid in request.cards]
     lines = [_headline(request, rooms)]
     for room in rooms:
         lines.append(f"  card {room.index} ({room.model}, {room.total} MiB): {_left(room)}")
-        held = [booking for booking in allocator.bookings.values() if booking.id != without and booking.on(room.uuid)]
+        held = [booking for booking in books.bookings.values() if booking.id != without and booking.on(room.uuid)]
         lines += [f"    {_holds(booking, room.uuid)}" for booking in held]
-    suggestion = _elsewhere(allocator, request, without) or _smaller(allocator, request, rooms, without)
+    suggestion = _elsewhere(books, request, without) or _smaller(books, request, rooms, without)
     return "\n".join([*lines, f"  {suggestion}"] if suggestion else lines)
 
 
@@ -49,21 +77,21 @@ def _holds(booking: Booking, uuid: str) -> str:
     return f"{booking.id}  pid {booking.pid}  {device.memory} MiB  {cores}  {booking.line}"
 
 
-def _elsewhere(allocator: Allocator, request: Request, without: str) -> str:
+def _elsewhere(books: Books, request: Request, without: str) -> str:
     """Other cards with room for the same, asked of the same fit."""
     if not request.cards or without:
         return ""
-    other = allocator.fit(replace(request, cards=()))
+    other = books.fit(replace(request, cards=()))
     if other is None:
         return ""
-    found = sorted(card.index for card in allocator.facts(other))
+    found = sorted(card.index for card in books.facts(other))
     numbers = ",".join(map(str, found))
     anywhere = f"--gpu {AUTO}" if len(found) == 1 else f"--gpus {len(found)}"
     have = f"card {numbers} has" if len(found) == 1 else f"cards {numbers} have"
     return f"{have} room for it: --gpu {numbers}, or {anywhere}"
 
 
-def _smaller(allocator: Allocator, request: Request, rooms: Sequence[Room], without: str) -> str:
+def _smaller(books: Books, request: Request, rooms: Sequence[Room], without: str) -> str:
     """The most that would fit on as many of these cards, or on as many as are there."""
     count = min(request.count, len(rooms))
     by_room = sorted(rooms, key=lambda room: -room.memory)
@@ -73,9 +101,9 @@ def _smaller(allocator: Allocator, request: Request, rooms: Sequence[Room], with
         cores = min((room.cores for room in best if room.cores), default=0)
         smaller = replace(request, memory=min(wanted, memory), percent=0, count=count,
                           cores=min(request.cores, cores) or request.cores, cards=tuple(room.uuid for room in rooms))  # fmt: skip
-        found = allocator.fit(smaller, without=without) if smaller.memory else None
+        found = books.fit(smaller, without=without) if smaller.memory else None
         if found is not None:
-            indices = sorted(card.index for card in allocator.facts(found))
+            indices = sorted(card.index for card in books.facts(found))
             where = f"card {indices[0]}" if len(indices) == 1 else f"cards {', '.join(map(str, indices))}"
             more = f" --cores {smaller.cores}" if smaller.cores else ""
             return f"what would fit on {where}: --memory {smaller.memory}{more}"

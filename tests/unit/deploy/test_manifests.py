@@ -12,7 +12,7 @@ import typer.main
 from kit.manifests import manifest
 
 from pumice.cli.main import load
-from pumice.families.nvidia_vgpu.mig import Catalogue, builtin_geometries
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue, builtin_geometries
 from pumice.model.hardware import preset, preset_names
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig, parse_device_config

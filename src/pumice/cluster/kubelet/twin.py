@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import shutil
@@ -24,8 +23,6 @@ from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import PodFacts, rejected_status
 from pumice.cluster.kubelet.status_writer import PODS, StatusWriter
 from pumice.cluster.kubelet.worker import NodeTools, PodWorker
-from pumice.cluster.runtime.hollow import HollowRuntime
-from pumice.cluster.runtime.process import ProcessRuntime
 from pumice.cluster.runtime.spec import Runtime
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -308,22 +305,3 @@ def _phase(pod: Mapping[str, Any]) -> str:
 
 def _start_time(pod: Mapping[str, Any]) -> str:
     return str((pod.get("status") or {}).get("startTime") or "")
-
-
-async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
-              ready: asyncio.Event | None = None, runtime: Runtime | None = None) -> None:
-    """Run one node until ``stop``. A runtime that is given is shared and stays open; otherwise the twin has its own."""
-    own: ProcessRuntime | HollowRuntime | None = None
-    if runtime is None:
-        own = HollowRuntime(clock) if settings.hollow else await ProcessRuntime.launch(
-            settings.directory / "containers", data_dir=settings.data_dir)
-        runtime = own
-    twin = KubeletTwin(settings, cluster, clock, dice, runtime)
-    async with contextlib.AsyncExitStack() as stack:
-        if own is not None:
-            stack.push_async_callback(own.close)
-        if not settings.hollow:
-            from pumice.cluster.kubelet.sockets import open_sockets  # gRPC and HTTP only where they are needed
-
-            await stack.enter_async_context(open_sockets(twin))
-        await twin.run(stop, ready)

@@ -11,10 +11,9 @@ from pumice.engine.effects import Effect
 from pumice.engine.framework import Framework
 from pumice.engine.placing.among import Among, among
 from pumice.engine.placing.placer import Placer
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
-from pumice.engine.state.tasks import Task
 
 MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
 RETRY = 60.0

@@ -17,9 +17,8 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Place, Statement
 from pumice.engine.cycle.trying import CHUNK, Outcome
 from pumice.engine.state.domains import Domain, Tree
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import READY_STATUSES, Status
-from pumice.engine.state.tasks import Task
 from pumice.engine.state.topologies import (
     HELD,
     GroupKey,

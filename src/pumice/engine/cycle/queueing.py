@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
-from pumice.engine.state.jobs import Job
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.jobs import Job, QueueState
 
 
 def queues(cycle: Cycle) -> list[QueueState]:

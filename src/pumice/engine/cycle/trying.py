@@ -10,12 +10,10 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.placing.evaluation import Choice
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.statuses import Status
-from pumice.engine.state.tasks import Task
 
 CHUNK = 64
 """Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from pumice.engine.framework import Framework
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.jobs import QueueState
 
 
 class Turns:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.placing.among import Among
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.statuses import Status
-from pumice.engine.state.tasks import Task
 
 
 def never(task: Task) -> bool:

@@ -12,8 +12,7 @@ from pumice.engine.cycle.room.scope import Scope, between_jobs, between_queues, 
 from pumice.engine.cycle.room.victims import stays
 from pumice.engine.cycle.statement import Evict, Place, Promise
 from pumice.engine.engine import Engine
-from pumice.engine.state.jobs import Status
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Status, Task
 from pumice.model.cards import Grant
 from pumice.model.errors import BadInput
 

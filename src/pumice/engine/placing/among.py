@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from pumice.engine.framework import Framework
 from pumice.engine.plugins.contract import Verdict
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
-from pumice.engine.state.tasks import Task
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine.state.jobs import QueueState, Task
 from pumice.engine.state.ledger import Hold
-from pumice.engine.state.queues import QueueState
 from pumice.engine.state.resources import PODS
 from pumice.engine.state.state import State
-from pumice.engine.state.tasks import Task
 
 PARTS = 10**6
 """What is freed is counted in such parts of the cluster."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pumice.engine.plugins.contract import Session, Spared, SparesFromPreempt, SparesFromReclaim
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pumice.engine.plugins.allotments import Allotment, Allotments
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.jobs import QueueState
 from pumice.engine.state.resources import PODS, Vector, add
 
 Held = Callable[[QueueState], Vector]

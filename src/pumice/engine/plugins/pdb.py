@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pumice.engine.plugins.contract import Session, Spared, SparesFromPreempt, SparesFromReclaim
 from pumice.engine.state.budgets import Budgets
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments
 
 

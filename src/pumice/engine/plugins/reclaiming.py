@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pumice.engine.plugins.contract import Spared, Standing
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.jobs import QueueState, Task
 from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order, subtract
-from pumice.engine.state.tasks import Task
 
 StandingOf = Callable[[QueueState], Standing]
 Path = Sequence[QueueState]

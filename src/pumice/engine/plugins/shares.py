@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.jobs import QueueState
 from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector, add, exceeded, subtract
 
 Amounts = NDArray[np.int64]

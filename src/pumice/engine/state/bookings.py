@@ -11,11 +11,11 @@ from pumice.engine.state.assignment_cache import AssignmentCache
 from pumice.engine.state.bearers import Bearers
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status
-from pumice.engine.state.tasks import Task
 from pumice.families.protocol import NO_MARKS, Family
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.engine.state.features import Features
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.selectors import Requirements, match_all, parse_label_selector
-from pumice.engine.state.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.ledger import Ledger
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.queues import QueueRecord
 from pumice.engine.state.resources import Vector, shared
 from pumice.model.cards import Grant
 
@@ -43,7 +43,7 @@ class Charges:
             return None
         return shared({**cls.amounts, **amounts})
 
-    def expected(self, queue: QueueState) -> Vector:
+    def expected(self, queue: QueueRecord) -> Vector:
         """The most that the queue's pending pods of such classes may come to, over its ``pending``."""
         version = self.ledger.card_kinds_version
         if queue.expected is None or queue.expected[0] != version:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.bearers import Bearers, Versions
 from pumice.engine.state.interning import repack
-from pumice.engine.state.jobs import Job, QueueState, drop_group, read_group
+from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.podgroups import drop_group, read_group
 from pumice.engine.state.queue_tree import QueueTree
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod

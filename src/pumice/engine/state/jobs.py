@@ -1,4 +1,7 @@
-"""Jobs (PodGroups) and queues as the engine keeps them, with their counts and sums kept up to date.
+"""Pods, jobs (PodGroups) and queues as they know each other, with counts and sums kept up to date.
+
+A queue owns its jobs, a job its tasks; each knows its owner again. What is to be said of a pod or a queue alone stands in
+``tasks`` and ``queues``, which know nothing of jobs.
 
 ``Job.move`` and ``Job.join``/``leave`` are the only places where a task's status and the sums of job and queue change. Most of
 tens of thousands of jobs are one running pod, alike: what jobs hold is therefore shared between equal ones, replaced and
@@ -8,6 +11,7 @@ never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,21 +19,60 @@ from msgspec import Struct
 
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.interning import NO_COUNTS, NOTHING, changed, counted, nothing, spare
-from pumice.engine.state.queues import QueueState
-from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract, vector
+from pumice.engine.state.line import ActiveJobs
+from pumice.engine.state.queues import QueueRecord
+from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract
 from pumice.engine.state.statuses import (
     ALLOCATED_STATUSES,
     DONE_STATUSES,
+    MOVES,
     READY_STATUSES,
     SCHEDULED_STATUSES,
     Status,
     task_status,
 )
-from pumice.engine.state.tasks import Task, name_index
+from pumice.engine.state.tasks import IllegalMove, TaskRecord, name_index
 from pumice.wire.names import SCHEDULER_NAME
-from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition, seconds
+from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition
 
 _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
+
+
+class Task(TaskRecord):
+    """One pod of ours, or one of another scheduler that has a node."""
+
+    job: Job | None = None
+
+    def check(self, status: Status) -> None:
+        """Raises IllegalMove where no path leads from its status to that one."""
+        if status not in MOVES[self.status]:
+            raise IllegalMove(f"{self.story()} and cannot become {status.label}")
+
+    def story(self) -> str:
+        """What is known of how it came to be what it is, for whoever looks for an error."""
+        job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
+        known = {
+            "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
+            "refused Bindings": self.failures, "error": self.error,
+        }  # fmt: skip
+        said = "".join(f", {name}: {value}" for name, value in known.items() if value)
+        return f"pod {self.key} (uid {self.uid}, class {self.cls.number}, {job}{said}) is {self.status.label}"
+
+
+@dataclass(slots=True, eq=False)
+class QueueState(QueueRecord):
+    """One queue and the jobs in it."""
+
+    jobs: set[Job] = field(default_factory=set)
+    active: ActiveJobs[Job] = field(default_factory=ActiveJobs)
+    waiters: dict[Job, None] = field(default_factory=dict)
+    """Jobs with pending pods, in order of arrival."""
+    stirred: dict[QueueState, None] = field(default_factory=dict)
+    """Where it stands when what it holds or was promised has changed (``QueueTree.stirred``)."""
+
+    def stir(self) -> None:
+        """What it holds or was promised has changed."""
+        self.stirred[self] = None
 
 
 class Job(Struct, eq=False):
@@ -354,37 +397,7 @@ class Job(Struct, eq=False):
         return (self.created, first.cls.number if first is not None else 0, self.uid)
 
 
-def read_group(job: Job, group: PodGroup, priority: int) -> None:
-    """Take over what a PodGroup object says; the phase in memory may be ahead of the object."""
-    spec = group.spec
-    job.group = group
-    job.sort_key = None
-    job.uid = group.metadata.uid
-    created = seconds(group.metadata.creation_timestamp)
-    if created != job.created:
-        job.created, job.waits_since = created, None
-    job.min_available = max(0, spec.min_member)
-    job.role_minimum = dict(spec.min_task_member)
-    job.min_resources = None if spec.min_resources is None else vector(spec.min_resources)
-    job.priority = priority
-    job.conditions = {c.type: c for c in group.status.conditions}
-    ahead = job.phase not in ("", PENDING) and group.status.phase in ("", PENDING)
-    if not ahead:
-        job.phase = group.status.phase
-    job.weigh()
-
-
-def drop_group(job: Job) -> None:
-    """Its PodGroup is gone: nothing is promised to the pods that are left, and none of them is started."""
-    job.group = None
-    job.sort_key = None
-    job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
-    job.whole, job.waits_since = False, None
-    job.settle()
-    job.weigh()
-
-
 __all__ = [
     "ALLOCATED_STATUSES", "DONE_STATUSES", "INQUEUE", "OPEN", "READY_STATUSES", "SCHEDULED_STATUSES",
-    "SCHEDULER_NAME", "Job", "QueueState", "Status", "Task", "drop_group", "name_index", "read_group", "task_status",
+    "SCHEDULER_NAME", "Job", "QueueState", "Status", "Task", "name_index", "task_status",
 ]  # fmt: skip

@@ -10,34 +10,42 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from pumice.engine.state.jobs import Job
+from pumice.engine.state.resources import Vector
 
-Key = Callable[["Job"], Any]
+
+class Holds(Protocol):
+    """What a line must know of those who stand in it: whether they hold something."""
+
+    @property
+    def allocated(self) -> Vector: ...
+
+
+J = TypeVar("J", bound=Holds)
+Key = Callable[[J], Any]
 """A job's place in the order of jobs (``Framework.job_key``)."""
-Entry = tuple[Any, int, "Job"]
+Entry = tuple[Any, int, J]
 SPARE = 64
 """So many more entries than jobs there may be, of those that left or changed places."""
 
 
 @dataclass(slots=True)
-class Line:
+class Line(Generic[J]):
     """Jobs by key; of equal keys, who was lined up first."""
 
-    _entries: dict[Job, Entry] = field(default_factory=dict)
-    _heap: list[Entry] = field(default_factory=list)
+    _entries: dict[J, Entry[J]] = field(default_factory=dict)
+    _heap: list[Entry[J]] = field(default_factory=list)
     """These, and outdated ones."""
     _served: int = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[J]:
         return iter(self._entries)
 
-    def line_up(self, job: Job, key: Any) -> None:
+    def line_up(self, job: J, key: Any) -> None:
         self._served += 1
         entry = self._entries[job] = key, self._served, job
         heapq.heappush(self._heap, entry)
@@ -45,7 +53,7 @@ class Line:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: J) -> None:
         self._entries.pop(job, None)
         self._sweep()
 
@@ -55,49 +63,49 @@ class Line:
             self._heap.clear()
 
     @property
-    def first(self) -> Job:
+    def first(self) -> J:
         return self._first()[-1]
 
-    def take(self) -> Job:
+    def take(self) -> J:
         """The first one leaves the line."""
         job = self._first()[-1]
         del self._entries[job]
         self._sweep()
         return job
 
-    def _first(self) -> Entry:
+    def _first(self) -> Entry[J]:
         while self._entries.get(self._heap[0][-1]) is not self._heap[0]:
             heapq.heappop(self._heap)
         return self._heap[0]
 
 
 @dataclass(slots=True)
-class ActiveJobs:
+class ActiveJobs(Generic[J]):
     """The jobs of one queue that have something to be tried, in order of arrival. Each stands in the line or is ``fresh``."""
 
-    fresh: dict[Job, None] = field(default_factory=dict)
+    fresh: dict[J, None] = field(default_factory=dict)
     """Those that have come, changed or were tried since they were last given a place."""
-    line: Line = field(default_factory=Line)
-    jobs: dict[Job, None] = field(default_factory=dict)
-    _holding: dict[Job, None] = field(default_factory=dict)
+    line: Line[J] = field(default_factory=Line)
+    jobs: dict[J, None] = field(default_factory=dict)
+    _holding: dict[J, None] = field(default_factory=dict)
     """Jobs in the line that held something when they were lined up."""
 
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[J]:
         return iter(self.jobs)
 
     def __contains__(self, job: object) -> bool:
         return job in self.jobs
 
-    def join(self, job: Job) -> None:
+    def join(self, job: J) -> None:
         """It has something to be tried, or is another than it was."""
         self.jobs[job] = self.fresh[job] = None
         self.line.drop(job)
         self._holding.pop(job, None)
 
-    def renew(self, job: Job) -> None:
+    def renew(self, job: J) -> None:
         """Where it takes part, its place may be another one now."""
         if job in self.jobs:
             self.join(job)
@@ -107,25 +115,25 @@ class ActiveJobs:
         self.line, self.fresh = Line(), dict(self.jobs)
         self._holding.clear()
 
-    def leave(self, job: Job) -> None:
+    def leave(self, job: J) -> None:
         """It has nothing to be tried, for the time being."""
         self.jobs.pop(job, None)
         self.fresh.pop(job, None)
         self.line.drop(job)
         self._holding.pop(job, None)
 
-    def line_up(self, job: Job, key: Key) -> None:
+    def line_up(self, job: J, key: Key[J]) -> None:
         self.fresh.pop(job, None)
         self.line.line_up(job, key(job))
         if job.allocated:
             self._holding[job] = None
 
-    def line_up_again(self, key: Key) -> None:
+    def line_up_again(self, key: Key[J]) -> None:
         """A cycle begins: who holds something has another place."""
         for job in self._holding:
             self.line.line_up(job, key(job))
 
-    def take(self) -> Job:
+    def take(self) -> J:
         """The first of the line gives up its place, and takes part still."""
         job = self.line.take()
         self._holding.pop(job, None)

@@ -16,10 +16,11 @@ from pumice.engine.state.classes import Classes, Kind, PodClass
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.images import images_of
 from pumice.engine.state.interning import repack
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
-from pumice.engine.state.tasks import Task, name_index
+from pumice.engine.state.tasks import name_index
 from pumice.engine.state.yielding import yielding
 from pumice.wire.names import QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod

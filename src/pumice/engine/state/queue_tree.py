@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pumice.engine.state.queues import QueueState
+from pumice.engine.state.jobs import QueueState
 from pumice.engine.state.resources import Vector, add, subtract
 from pumice.wire.names import ROOT_QUEUE
 

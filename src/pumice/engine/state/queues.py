@@ -1,19 +1,14 @@
-"""One queue as the engine keeps it."""
+"""One queue as the engine keeps it, but for the jobs in it (``jobs.QueueState``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.line import ActiveJobs
 from pumice.engine.state.resources import Vector, vector
 from pumice.wire.node_groups import NO_GROUPS, NodeGroups, node_groups_of
 from pumice.wire.volcano import FIFO, OPEN, Hierarchy, Queue, hierarchy_of, hierarchy_problem, seconds
 from pumice.wire.without_effect import Row, asked_by_queue
-
-if TYPE_CHECKING:
-    from pumice.engine.state.jobs import Job
 
 NEWS_KEPT = 20_000
 MOST_WEIGHT = 65_535
@@ -21,8 +16,8 @@ MOST_WEIGHT = 65_535
 
 
 @dataclass(slots=True, eq=False)
-class QueueState:
-    """One queue. ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
+class QueueRecord:
+    """What its object says. ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
 
     name: str
     version: int = 0
@@ -52,8 +47,6 @@ class QueueState:
     """Why the scheduler, whose own queue it is, could not make it."""
     unserved: tuple[Row, ...] = ()
     """What its object asks for that has no effect yet."""
-    jobs: set[Job] = field(default_factory=set)
-    active: ActiveJobs = field(default_factory=ActiveJobs)
     allocated: Vector = field(default_factory=dict)
     awaited: Vector = field(default_factory=dict)
     """What its pods were promised that is still being released."""
@@ -61,8 +54,6 @@ class QueueState:
     aside: Vector = field(default_factory=dict)
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
     lack members."""
-    waiters: dict[Job, None] = field(default_factory=dict)
-    """Jobs with pending pods, in order of arrival."""
     lent: int = 0
     """When something was last lent to it beyond its share, as a count of all lendings."""
     best_effort: int = 0
@@ -75,8 +66,6 @@ class QueueState:
     """What was added to ``quota_known_late`` since ``expected`` was summed."""
     expected: tuple[int, Vector] | None = None
     """What ``quota_known_late`` comes to at most over ``pending``, and by which kinds of cards (``Charges.expected``)."""
-    stirred: dict[QueueState, None] = field(default_factory=dict)
-    """Where it stands when what it holds or was promised has changed (``QueueTree.stirred``)."""
     meaning: object = None
     """Spec and state as last read: what else changes in the object is our own writing."""
 
@@ -92,10 +81,6 @@ class QueueState:
     @property
     def missing_text(self) -> str:
         return f"queue {self.name} does not exist" + (f" and cannot be created: {self.uncreated}" if self.uncreated else "")
-
-    def stir(self) -> None:
-        """What it holds or was promised has changed."""
-        self.stirred[self] = None
 
     def expect(self, cls: PodClass, number: int) -> None:
         """So many pending pods of a class whose quota is known late that may start more or less."""

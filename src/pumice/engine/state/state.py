@@ -17,13 +17,11 @@ from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, PodClass
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.hypernodes import HyperNodes
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.pods import Pods
 from pumice.engine.state.promises import Promises
-from pumice.engine.state.queues import QueueState
 from pumice.engine.state.quotas import Quotas
-from pumice.engine.state.tasks import Task
 from pumice.engine.state.volumes import Volumes
 from pumice.families.protocol import Family
 from pumice.families.settings import Settings

@@ -1,28 +1,23 @@
-"""One pod as the scheduler sees it."""
+"""One pod as the scheduler sees it, but for the job that it belongs to (``jobs.Task``)."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.features import Features
 from pumice.engine.state.resources import Request, Vector
-from pumice.engine.state.statuses import MOVES, Status
+from pumice.engine.state.statuses import Status
 from pumice.engine.state.yielding import USUAL, Yielding
 from pumice.families.protocol import NO_MARKS, Marks
 from pumice.wire.objects import Pod
-
-if TYPE_CHECKING:
-    from pumice.engine.state.jobs import Job
 
 
 class IllegalMove(AssertionError):
     """A task was to go where no path leads: our own error, told with the task's story."""
 
 
-class Task(Struct, eq=False):
+class TaskRecord(Struct, eq=False):
     """One pod of ours, or one of another scheduler that has a node.
 
     ``pod`` is kept only while the pod is pending. ``trial`` is where the last discarded attempt had put it.
@@ -51,7 +46,6 @@ class Task(Struct, eq=False):
     index: int = -1
     status: Status = Status.PENDING
     node: str = ""
-    job: Job | None = None
     error: str = ""
     """Why it was not placed, in this or an earlier cycle; empty when never tried."""
     puzzling: bool = False
@@ -85,21 +79,6 @@ class Task(Struct, eq=False):
     @property
     def best_effort(self) -> bool:
         return self.request.best_effort and not self.cls.asks
-
-    def check(self, status: Status) -> None:
-        """Raises IllegalMove where no path leads from its status to that one."""
-        if status not in MOVES[self.status]:
-            raise IllegalMove(f"{self.story()} and cannot become {status.label}")
-
-    def story(self) -> str:
-        """What is known of how it came to be what it is, for whoever looks for an error."""
-        job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
-        known = {
-            "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
-            "refused Bindings": self.failures, "error": self.error,
-        }  # fmt: skip
-        said = "".join(f", {name}: {value}" for name, value in known.items() if value)
-        return f"pod {self.key} (uid {self.uid}, class {self.cls.number}, {job}{said}) is {self.status.label}"
 
     def order(self) -> tuple[int, int, float, str]:
         """Fall-back order of tasks: index in the name, then age, then uid (spec 7)."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pumice.engine.state.domains import Tree
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.selectors import match_all, parse_label_selector
 from pumice.engine.state.statuses import ALLOCATED_STATUSES, READY_STATUSES, Status
-from pumice.engine.state.tasks import Task
 from pumice.wire.topology import NetworkTopology, SubGroupPolicy, annotated
 
 HELD: Final = frozenset({*ALLOCATED_STATUSES, Status.PIPELINED})

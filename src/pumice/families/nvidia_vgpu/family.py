@@ -10,7 +10,7 @@ from pumice.families.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraint
 from pumice.families.nvidia_vgpu.draft import Draft
 from pumice.families.nvidia_vgpu.fit import fit_node, hopeless
 from pumice.families.nvidia_vgpu.inventory import inventory_of
-from pumice.families.nvidia_vgpu.mig import Catalogue
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.families.nvidia_vgpu.quota import VgpuLateQuota, quota_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import Any
 
-from pumice.families.nvidia_vgpu.mig import Catalogue, Geometry
+from pumice.families.nvidia_vgpu.mig import Geometry
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.protocol import Inventory
 from pumice.model.cards import Card, Mode
 from pumice.wire import names

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pumice.families.nvidia_vgpu.ask import VgpuAsk
 from pumice.families.nvidia_vgpu.inventory import Facts
-from pumice.families.nvidia_vgpu.mig import STATES, Catalogue
+from pumice.families.nvidia_vgpu.mig import STATES
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
 from pumice.families.protocol import Ask, Columns, Inventory, Ranking, WithoutConstraints
 from pumice.model.cards import Usage

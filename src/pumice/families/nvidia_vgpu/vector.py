@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from pumice.families.card_policies import FOR_SLOTS, POLICIES, TIE
 from pumice.families.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
-from pumice.families.nvidia_vgpu.mig import STATES, Catalogue, Geometry
+from pumice.families.nvidia_vgpu.mig import STATES, Geometry
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
 from pumice.families.nvidia_vgpu.rows import needed, type_allowed
 from pumice.families.protocol import Columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pumice.families.nvidia_vgpu.mig import Catalogue
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_places import Places
 from pumice.ports.slices import Place
 from pumice.wire.device_config import NvidiaConfig

@@ -11,7 +11,7 @@ from kit.direct_cluster import DirectCluster, memory_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.cluster.controllers import shell
-from pumice.cluster.kubelet import twin
+from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.runtime.hollow import HollowRuntime
 from pumice.ports.cluster import ApiError, Json, Resource
@@ -67,7 +67,7 @@ def with_controllers(tmp_path: Path) -> Callable[[Callable[[Cluster], Coroutine[
                 up = asyncio.Event()
                 settings = KubeletSettings(f"n{number}", tmp_path / f"n{number}", tmp_path, address=f"127.64.0.{number + 1}",
                                            hollow=True)
-                tasks.append(asyncio.create_task(twin.run(settings, cluster=cluster.kube, clock=clock,
+                tasks.append(asyncio.create_task(run_kubelet(settings, cluster=cluster.kube, clock=clock,
                                                           dice=random.Random(number), stop=stop, ready=up,
                                                           runtime=cluster.runtime)))
                 await up.wait()

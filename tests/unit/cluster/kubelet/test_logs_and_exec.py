@@ -16,8 +16,9 @@ import pytest
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import Access
 from pumice.cluster.apiserver import ApiServer, User, open_storage, serve
-from pumice.cluster.kubelet import twin
+from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
+from pumice.cluster.kubelet.twin import KubeletTwin
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 
@@ -86,7 +87,7 @@ def on_cluster(tmp_path: Path) -> Cases:
             stop, ready = asyncio.Event(), asyncio.Event()
             settings = KubeletSettings("n1", tmp_path / "n1", tmp_path, address="127.0.0.1")
             async with KubeClient(Access(served.url, None, lambda: "t")) as kube:
-                node = asyncio.create_task(twin.run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0),
+                node = asyncio.create_task(run_kubelet(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0),
                                                     stop=stop, ready=ready))
                 try:
                     async with asyncio.timeout(60):
@@ -277,7 +278,7 @@ def test_the_server_lets_only_its_token_in(tmp_path: Path) -> None:
         clock = SystemClock()
         settings = KubeletSettings("n1", tmp_path / "n1", tmp_path, server_token="secret")
         cluster = await memory_cluster(clock)
-        server = NodeServer(twin.KubeletTwin(settings, cluster, clock, random.Random(0), HollowRuntime(clock)))
+        server = NodeServer(KubeletTwin(settings, cluster, clock, random.Random(0), HollowRuntime(clock)))
         port = await server.start()
         async with aiohttp.ClientSession() as session:
             for token, expected in (("", 401), ("wrong", 401), ("secret", 200)):

@@ -9,8 +9,8 @@ from pumice.engine.cycle.concluding import commit, discard
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Bind, Evict
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.statuses import Status
-from pumice.engine.state.tasks import Task
 
 
 def full_world() -> tuple[World, Cycle, Task, Task]:

@@ -10,7 +10,7 @@ from kit.objects import group, node, pod, priority_class, queue
 from pumice.engine.engine import Engine
 from pumice.engine.framework import NOBODY_VOTES, Framework
 from pumice.engine.plugins.contract import Plugin, SparesFromPreempt
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments, PluginConf, parse_scheduler_conf
 
 TIERS = """\

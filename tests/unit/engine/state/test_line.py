@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.line import SPARE, ActiveJobs, Line
-from pumice.engine.state.queues import QueueState
 
 QUEUE = QueueState("q")
 STEPS = st.lists(st.tuples(st.sampled_from(["line up", "drop", "take", "line up", "take"]), st.integers(0, 9), st.integers(0, 3)),

@@ -137,7 +137,7 @@ def test_geometries_that_no_card_offers_are_named() -> None:
 def test_the_published_geometries_have_no_findings() -> None:
     import yaml
 
-    from pumice.families.nvidia_vgpu.mig import PUBLISHED
+    from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED
     from pumice.wire.device_config import render_geometries
 
     text = yaml.safe_dump({"nvidia": {"knownMigGeometries": render_geometries(PUBLISHED)}})

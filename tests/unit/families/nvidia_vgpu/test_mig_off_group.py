@@ -6,7 +6,7 @@ import pytest
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.nvidia_vgpu.mig import Catalogue
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.protocol import Fit
 from pumice.families.settings import Settings, settings_from
 from pumice.model.cards import Grant

@@ -7,7 +7,7 @@ from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.nvidia_vgpu.mig import Catalogue, builtin_geometries
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue, builtin_geometries
 from pumice.families.protocol import Ask, Fit
 from pumice.families.settings import Settings
 from pumice.model.cards import Grant

@@ -9,9 +9,7 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import call_up, hold_up, newcomers, queues
 from pumice.engine.cycle.turns import Turns
 from pumice.engine.cycle.unplaced import refused
-from pumice.engine.state.jobs import Job
-from pumice.engine.state.queues import QueueState
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Job, QueueState, Task
 
 
 def allocate(cycle: Cycle) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 from pumice.engine.cycle import domains, trying
 from pumice.engine.cycle.concluding import commit, discard
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.line import Line
-from pumice.engine.state.queues import QueueState
 
 
 def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
@@ -22,7 +21,7 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     for job in cycle.short_of_share:
         if job.pending and job not in cycle.standing:
             waiting.setdefault(job.queue, []).append(job)
-    lines = {queue: Line() for queue in waiting}
+    lines: dict[QueueState, Line[Job]] = {queue: Line() for queue in waiting}
     for queue, jobs in waiting.items():
         for job in jobs:
             lines[queue].line_up(job, framework.job_key(job))

@@ -9,9 +9,7 @@ from pumice.engine.cycle.queueing import queues
 from pumice.engine.cycle.room.committing import carry_out
 from pumice.engine.cycle.room.making import Making, Trial
 from pumice.engine.cycle.statement import Evict, Place
-from pumice.engine.state.jobs import Job
-from pumice.engine.state.queues import QueueState
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.topologies import bound_together
 
 

@@ -9,9 +9,8 @@ from pumice.engine.cycle.concluding import evict
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.making import Trial
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
-from pumice.engine.state.tasks import Task
 from pumice.wire.volcano import SCHEDULING_API
 
 

@@ -11,8 +11,7 @@ from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.search import cheapest
 from pumice.engine.cycle.room.victims import Prices, Unit
 from pumice.engine.cycle.statement import Evict, Promise, Statement, Step
-from pumice.engine.state.jobs import Job
-from pumice.engine.state.tasks import Task
+from pumice.engine.state.jobs import Job, Task
 
 
 @dataclass(slots=True)

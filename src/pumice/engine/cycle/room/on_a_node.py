@@ -16,8 +16,8 @@ from pumice.engine.cycle.room.victims import Cost, Prices, Unit, coherent, units
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.among import Among
 from pumice.engine.placing.placer import Placer
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import Hold
-from pumice.engine.state.tasks import Task
 from pumice.families.protocol import NodeCards
 
 TRIALS = 16

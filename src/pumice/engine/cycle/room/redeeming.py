@@ -5,9 +5,8 @@ from __future__ import annotations
 from pumice.engine import effects
 from pumice.engine.cycle.concluding import commit
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
-from pumice.engine.state.tasks import Task
 
 
 def redeem(cycle: Cycle) -> None:

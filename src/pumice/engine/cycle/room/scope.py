@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from pumice.engine.framework import Framework
 from pumice.engine.plugins.contract import Spared
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
-from pumice.engine.state.tasks import Task
 
 HELD = (Status.BOUND, Status.RUNNING)
 

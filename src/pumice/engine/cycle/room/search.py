@@ -17,9 +17,9 @@ from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.victims import BASE, Cost, Prices
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.placer import Placer
+from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.tasks import Task
 
 CANDIDATES: Final = 100
 """Nodes with room for one pod among which the cheapest is chosen, as upstream's maxCandidateNodesAbsolute: with many nodes

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from pumice.engine.cycle.room.scope import Scope, importance, surplus
 from pumice.engine.placing.occupants import freed, rank
-from pumice.engine.state.jobs import Job
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.state import State
 from pumice.engine.state.statuses import ALLOCATED_STATUSES
-from pumice.engine.state.tasks import Task
 
 BASE = 2**31
 """Added to each priority of a sum, so that more pods never cost less (as upstream and kube-scheduler sum them)."""

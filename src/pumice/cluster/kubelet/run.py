@@ -1,0 +1,34 @@
+"""One node's kubelet twin with its runtime and its sockets, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+from pumice.cluster.kubelet.settings import KubeletSettings
+from pumice.cluster.kubelet.twin import KubeletTwin
+from pumice.cluster.runtime.hollow import HollowRuntime
+from pumice.cluster.runtime.process import ProcessRuntime
+from pumice.cluster.runtime.spec import Runtime
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster
+
+
+async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+              ready: asyncio.Event | None = None, runtime: Runtime | None = None) -> None:
+    """Run one node until ``stop``. A runtime that is given is shared and stays open; otherwise the twin has its own."""
+    own: ProcessRuntime | HollowRuntime | None = None
+    if runtime is None:
+        own = HollowRuntime(clock) if settings.hollow else await ProcessRuntime.launch(
+            settings.directory / "containers", data_dir=settings.data_dir)
+        runtime = own
+    twin = KubeletTwin(settings, cluster, clock, dice, runtime)
+    async with contextlib.AsyncExitStack() as stack:
+        if own is not None:
+            stack.push_async_callback(own.close)
+        if not settings.hollow:
+            from pumice.cluster.kubelet.sockets import open_sockets  # gRPC and HTTP only where they are needed
+
+            await stack.enter_async_context(open_sockets(twin))
+        await twin.run(stop, ready)
