@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pumice.engine.explaining.explain import OVERTAKEN, Explanation, as_json
-from pumice.engine.explaining.what_if import NO_ROOM
+from pumice.engine.explaining.payer import NO_ROOM
 from pumice.families.offers import Change
 from pumice.model.cards import Grant
 from pumice.model.errors import BadInput

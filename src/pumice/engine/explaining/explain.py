@@ -14,7 +14,8 @@ import msgspec
 from pumice.engine.cycle.status import pod_message
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
-from pumice.engine.explaining.what_if import EngineOracle, Payer
+from pumice.engine.explaining.payer import Payer
+from pumice.engine.explaining.what_if import EngineOracle
 from pumice.engine.placing.among import among
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.ledger import Hold, Holding

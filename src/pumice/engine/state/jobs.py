@@ -193,11 +193,7 @@ class Job(Struct, eq=False):
 
     def _ask(self, task: Task, sign: int) -> None:
         """What a pending pod wants is asked for by its queue, or stands aside."""
-        self.queue.version += 1
-        if task.aside or self.stalled:
-            (add if sign > 0 else subtract)(self.queue.aside, task.cls.demand)
-        elif task.cls.quota_known_late:
-            self.queue.expect(task.cls, sign)
+        self.queue.ask(task.cls, sign, task.aside or self.stalled)
 
     def weigh(self) -> None:
         """Look again whether it could start if there were room."""
@@ -240,42 +236,35 @@ class Job(Struct, eq=False):
         """Move to another queue with all sums."""
         if queue is self.queue and self in queue.jobs:
             return
-        self._sums(subtract)
-        self.queue.version += 1
-        self.queue.stir()
-        self.queue.jobs.discard(self)
-        self.queue.active.leave(self)
-        self.queue.waiters.pop(self, None)
+        self.detach()
         self.queue = queue
         queue.jobs.add(self)
-        queue.version += 1
-        queue.stir()
         if self.pending:
             queue.waiters[self] = None
-        self._sums(add)
+        self._sums(1)
 
     def detach(self) -> None:
-        self._sums(subtract)
-        self.queue.version += 1
-        self.queue.stir()
+        """It leaves its queue with all sums."""
+        if self in self.queue.jobs:
+            self._sums(-1)
         self.queue.jobs.discard(self)
         self.queue.active.leave(self)
         self.queue.waiters.pop(self, None)
 
-    def _sums(self, change: object) -> None:
-        if self not in self.queue.jobs and change is subtract:
-            return
-        apply = add if change is add else subtract
-        apply(self.queue.allocated, self.allocated.items())
-        apply(self.queue.inqueue, self.inqueue.items())
-        apply(self.queue.elastic, self.elastic.items())
+    def _sums(self, sign: int) -> None:
+        queue, change = self.queue, add if sign > 0 else subtract
+        queue.version += 1
+        queue.stir()
+        change(queue.allocated, self.allocated.items())
+        change(queue.inqueue, self.inqueue.items())
+        change(queue.elastic, self.elastic.items())
         for task in self.tasks.values() if self.counts[Status.PIPELINED] else ():
             if task.status is Status.PIPELINED:
-                self._await(task, 1 if apply is add else -1)
-        self.queue.best_effort += self.pending_best_effort if apply is add else -self.pending_best_effort
+                self._await(task, sign)
+        queue.best_effort += sign * self.pending_best_effort
         for task in self.pending.values():
-            apply(self.queue.pending, task.cls.demand)
-            self._ask(task, 1 if apply is add else -1)
+            change(queue.pending, task.cls.demand)
+            self._ask(task, sign)
 
     def settle(self) -> None:
         """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.resources import Vector, vector
+from pumice.engine.state.resources import Vector, add, subtract, vector
 from pumice.wire.node_groups import NO_GROUPS, NodeGroups, node_groups_of
 from pumice.wire.volcano import FIFO, OPEN, Hierarchy, Queue, hierarchy_of, hierarchy_problem, seconds
 from pumice.wire.without_effect import Row, asked_by_queue
@@ -81,6 +81,14 @@ class QueueRecord:
     @property
     def missing_text(self) -> str:
         return f"queue {self.name} does not exist" + (f" and cannot be created: {self.uncreated}" if self.uncreated else "")
+
+    def ask(self, cls: PodClass, sign: int, aside: bool) -> None:
+        """A pending pod more or less (``sign``) that may start, or stands aside."""
+        self.version += 1
+        if aside:
+            (add if sign > 0 else subtract)(self.aside, cls.demand)
+        elif cls.quota_known_late:
+            self.expect(cls, sign)
 
     def expect(self, cls: PodClass, number: int) -> None:
         """So many pending pods of a class whose quota is known late that may start more or less."""
