@@ -248,7 +248,7 @@ class World:
         if obj is None or obj["metadata"]["uid"] != effect.uid:
             return
         if self.stays(effect):
-            self.engine.state.pods.eviction_refused(effect.uid)
+            self.engine.state.departures.refused(effect.uid, self.now)
         elif self.grace:
             self.terminate(effect.name, effect.namespace)
         else:

@@ -26,6 +26,8 @@ from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 
 PING_PONG = 60
 """Evictions within one wait, after which two take from each other by turns."""
+LEFT_ALONE = 4.0
+"""Seconds after a refused eviction within which nobody asks for the pod again."""
 RESTLESS = 400
 """Cycles within one wait after which nothing will ever be at rest."""
 SETTLED = 1.5
@@ -67,6 +69,8 @@ class EngineDoor(Door):
         """Every so many evictions are refused; 0: none. And how many there were in this wait."""
         self.leaving: dict[str, tuple[float, str]] = {}
         """Evicted pods by uid: when they are gone, and their key."""
+        self.left_alone: dict[str, float] = {}
+        """Pods whose eviction was refused, and until when nobody may ask for them again."""
         self.hurried = self.ticks = 0
         """So many cycles end after so many looks at the clock, with one job tried at least."""
         self.told: dict[str, dict[str, Json]] = {}
@@ -139,6 +143,7 @@ class EngineDoor(Door):
                 self._wait(op["seconds"])
             case "restart":
                 self.deaf, self.arrival = False, self.at
+                self.left_alone.clear()
                 self._start()
             case "deaf":
                 self.deaf = True
@@ -235,10 +240,13 @@ class EngineDoor(Door):
     def _evict(self, effect: Evict) -> None:
         self.evicted += 1
         key = f"{effect.namespace}/{effect.name}"
+        if self.at < (until := self.left_alone.get(effect.uid, 0.0)):
+            self.checker.complain("restless", f"{key} is told to go again {until - self.at:g} s too soon")
         pod = self.store.tables["Pod"].get(key)
         if self.sparing and self.evicted % self.sparing == 0:
             self.checker.evictions.going.discard(effect.uid)
-            self.engine.state.pods.eviction_refused(effect.uid)
+            self.left_alone[effect.uid] = self.at + LEFT_ALONE
+            self.engine.state.departures.refused(effect.uid, self.at)
         elif pod is not None and pod["metadata"]["uid"] == effect.uid:
             self.checker.disturb(pod)
             self.leaving[effect.uid] = self.at + self.dice.choice((0.0, 0.0, 1.0, 30.0)), key

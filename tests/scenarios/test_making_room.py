@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -230,6 +231,21 @@ def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_
     world.stays = lambda evict: False
     world.settle(8)
     assert world.node_of("high") == "n1", "it is tried again"
+
+
+def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_each_time() -> None:
+    world = one_card()
+    world.stays = lambda evict: True
+    world.add(pod("high", mib=8000, priority=10))
+    asked, begin = [], world.now
+    while world.now < begin + 120:
+        before = len(world.evictions)
+        world.settle(1)
+        asked += [world.now - begin] * (len(world.evictions) - before)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert 3 <= len(pauses) < 10
+    assert min(pauses) >= 4
+    assert pauses[-1] > 3 * pauses[0]
 
 
 def test_a_restarted_scheduler_keeps_the_promise_by_what_the_objects_say() -> None:

@@ -128,7 +128,7 @@ class Engine:
     @property
     def _leaves(self) -> float:
         """When a terminating pod has had its time, where somebody stands on one."""
-        return self.state.pods.first_overdue if self.placer.standing else float("inf")
+        return self.state.departures.first_overdue if self.placer.standing else float("inf")
 
     def next_wake(self) -> float | None:
         """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""

@@ -131,14 +131,14 @@ class BindResults:
             return False
         log.warning("evicting pod=%s reason=%s", task.key, BROKEN_GANG)
         self.metrics.evicted("gang")
-        self.engine.state.pods.evicting(task.uid)
+        self.engine.state.departures.evicting(task.uid)
         self.writer.put(Evict(task.uid, task.namespace, task.name, BROKEN_GANG))
         return True
 
     def eviction_refused(self, effect: Evict, error: str) -> None:
         """The API server will not delete the pod (``StatusWriter.refused``): it stays, and is counted as what it was."""
         log.warning("eviction refused pod=%s/%s cause=%s", effect.namespace, effect.name, error)
-        self.engine.state.pods.eviction_refused(effect.uid)
+        self.engine.state.departures.refused(effect.uid, self.clock.monotonic())
         text = f"it was to be evicted, because of {effect.reason}, which was refused: {error}"
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "EvictionRefused", text))
         self.metrics.moves += 1

@@ -16,6 +16,7 @@ def wake(cycle: Cycle) -> None:
     cycle.placer.fallen.clear()
     _give_up(cycle)
     redeem(cycle)
+    state.departures.ask_again(cycle.now)
     state.agenda.wake_due(cycle.now)
     if state.classes.workloads.stale:
         state.pods.sort_by_workloads()
@@ -34,7 +35,7 @@ def _give_up(cycle: Cycle) -> None:
     """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
     is promised to nobody until it is gone, which it and who stood on it are told."""
     state = cycle.state
-    for uid in state.pods.take_overdue(cycle.now):
+    for uid in state.departures.take_overdue(cycle.now):
         if not state.ledger.give_up(uid):
             continue
         namespace, _, name = state.pods.name_of(uid).partition("/")

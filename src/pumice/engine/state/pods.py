@@ -13,11 +13,12 @@ from pumice.engine.state.bearers import Versions
 from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind, PodClass
+from pumice.engine.state.departures import Departures
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.images import images_of
 from pumice.engine.state.interning import repack
 from pumice.engine.state.jobs import Task
-from pumice.engine.state.ledger import Ledger, Receipt
+from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
 from pumice.engine.state.tasks import name_index
@@ -40,15 +41,11 @@ class Pods:
     groups: Groups
     bookings: Bookings
     promises: Promises
+    departures: Departures
     tasks: dict[str, Task]
     scheduler_names: frozenset[str]
     tidied_after: int = 5000
     """At least so many pods go before the tables are made anew."""
-    _evictions: dict[str, tuple[Receipt, Status]] = field(default_factory=dict)
-    """Pods that are being evicted and of which the watch shows nothing of it yet: proof of the end in the ledger, and what it
-    shows instead."""
-    _leaving: dict[str, float] = field(default_factory=dict)
-    """Terminating pods by uid, and when they should be gone at the latest."""
     _gone: int = 0
     """Pods dropped since the tables were last made anew."""
     _strangers: dict[str, str] = field(default_factory=dict)
@@ -72,20 +69,14 @@ class Pods:
         task = self.tasks.get(meta.uid)
         if not ours and not owner:
             self._strangers[intern(meta.uid)] = pod.key
-        status, kind = task_status(pod), self.classes.kind(pod)
-        if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(meta.uid):
-            if meta.uid in self._evictions:
-                self._evictions[meta.uid] = self._evictions[meta.uid][0], status
-            status = Status.RELEASING  # what has begun to go does not come back by an older event
-        elif status not in (Status.PENDING, Status.UNKNOWN):
-            self._evictions.pop(meta.uid, None)  # it goes, or has ended, whatever becomes of our own eviction
+        status, kind = self.departures.seen(meta.uid, task_status(pod)), self.classes.kind(pod)
         if status is not Status.PENDING:
             self.promises.forget(meta.uid)  # it needs a place no more, or has one
         if ours:
             self._put_task(pod, kind, status, task, now)
         self._hold(pod, kind, status)
-        if status is Status.RELEASING and meta.uid not in self._leaving and self.ledger.is_terminating(meta.uid):
-            self._leaving[meta.uid] = now + (meta.deletion_grace_period_seconds or 0) + self.agenda.patience.leaving
+        if status is Status.RELEASING:
+            self.departures.expected(meta.uid, now + (meta.deletion_grace_period_seconds or 0) + self.agenda.patience.leaving)
 
     def drop(self, pod: Pod) -> None:
         """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
@@ -99,8 +90,7 @@ class Pods:
         self.bookings.release(uid)
         self.ledger.unpipeline(uid)
         self.promises.left(uid)
-        self._evictions.pop(uid, None)
-        self._leaving.pop(uid, None)
+        self.departures.gone(uid)
         self.versions.forget(uid)
         self._strangers.pop(uid, None)
         if task is not None:
@@ -236,49 +226,6 @@ class Pods:
         )
         self.tasks[meta.uid] = task
         return task
-
-    # -- pods that go ---------------------------------------------------------------------------------------------
-
-    def evicting(self, uid: str) -> Task | None:
-        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2), unless the eviction
-        is refused. It stays charged until it is gone. None when it holds nothing."""
-        task = self.tasks.get(uid)
-        if task is None or task.job is None or uid not in self.ledger.holdings:
-            return None
-        receipt = self.ledger.terminate(uid)
-        if receipt is not None:
-            self.expect_end(receipt, task.status)
-        task.job.move(task, Status.RELEASING)
-        self.agenda.look_at(task.job)
-        return task
-
-    def expect_end(self, receipt: Receipt, shown: Status) -> None:
-        """A pod was terminated in the ledger, and the watch still shows it as that."""
-        self._evictions[receipt.uid] = (receipt, shown)
-
-    def eviction_refused(self, uid: str) -> Task | None:
-        """The pod stays after all: it is again what the watch last showed. None when it is going all the same."""
-        task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
-        if task is None or task.job is None or eviction is None:
-            return None
-        receipt, shown = eviction
-        self.ledger.undo(receipt)
-        task.job.move(task, shown)
-        self.agenda.look_at(task.job)
-        self.promises.stays(uid)
-        return task
-
-    @property
-    def first_overdue(self) -> float:
-        """When the first terminating pod should be gone."""
-        return min(self._leaving.values(), default=float("inf"))
-
-    def take_overdue(self, now: float) -> list[str]:
-        """Terminating pods that have had their time; each is named once."""
-        found = [uid for uid, until in self._leaving.items() if until <= now]
-        for uid in found:
-            del self._leaving[uid]
-        return found
 
     # -- classes of pending pods ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.budgets import Budgets
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, PodClass
+from pumice.engine.state.departures import Departures
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.hypernodes import HyperNodes
 from pumice.engine.state.jobs import Job, QueueState, Task
@@ -44,6 +45,7 @@ class State:
         self.agenda, self.budgets = Agenda(), Budgets(self._leaving)
         self.charges = Charges(self.ledger)
         self.promises = Promises(self.ledger, self.agenda)
+        self.departures = Departures(self.agenda, self.ledger, self.promises, tasks)
         self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)
         self.quotas = Quotas(self.agenda)
         self.hyper_nodes = HyperNodes(self.agenda, self.ledger, self.problems)
@@ -53,7 +55,7 @@ class State:
         )  # fmt: skip
         self.pods = Pods(
             self.agenda, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
-            self.promises, tasks, scheduler_names,
+            self.promises, self.departures, tasks, scheduler_names,
         )  # fmt: skip
         self.tasks: Mapping[str, Task] = tasks
         self.jobs: Mapping[str, Job] = self.groups.jobs

@@ -38,6 +38,8 @@ class TaskRecord(Struct, eq=False):
     gated: bool = False
     hopeless: bool = False
     """No node could ever hold it when its reasons were last worked out."""
+    spared: bool = False
+    """Its eviction was refused a moment ago: it is not told to go."""
     controlled: bool = False
     """Whether some controller makes it anew when it is gone."""
     nominated: str = ""

@@ -60,7 +60,7 @@ def test_an_eviction_that_the_api_server_refuses_leaves_the_books_as_they_were()
     commit(cycle, new.job, statement)
     for promises in cycle.promises:
         promises.rollback()
-    assert cycle.state.pods.eviction_refused(old.uid) is old
+    assert cycle.state.departures.refused(old.uid, 0.0) is old
     assert old.status is Status.RUNNING
     assert cycle.state.ledger.fingerprint() == before
 

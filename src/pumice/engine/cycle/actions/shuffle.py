@@ -12,7 +12,7 @@ from pumice.engine.state.statuses import Status
 def shuffle(cycle: Cycle) -> None:
     if not cycle.framework.names_victims:
         return
-    running = [task for task in cycle.state.tasks.values() if task.status is Status.RUNNING and task.job is not None]
+    running = [task for task in cycle.state.tasks.values() if task.status is Status.RUNNING and task.job and not task.spared]
     named, statement = cycle.framework.victims(running), cycle.statement()
     for task in running:
         if task.uid in named:

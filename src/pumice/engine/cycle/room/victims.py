@@ -68,6 +68,8 @@ def stays(scope: Scope, claimant: Task, pod: Task) -> str:
     """Why the pod does not go, whoever else goes; empty when it may."""
     if not scope.candidate(claimant, pod):
         return "it is not asked"
+    if pod.spared:
+        return "its eviction was refused a moment ago"
     return scope.spared(claimant, (pod,)).get(pod.uid, "")
 
 

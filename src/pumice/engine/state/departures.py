@@ -1,0 +1,107 @@
+"""Pods that are told to go, those that are going, and those that were told in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pumice.engine.state.agenda import Agenda
+from pumice.engine.state.jobs import Task
+from pumice.engine.state.ledger import Ledger, Receipt
+from pumice.engine.state.promises import Promises
+from pumice.engine.state.statuses import Status
+
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+"""Seconds for which a pod is not told to go again after its eviction was refused: twice as many each time."""
+
+
+@dataclass(slots=True)
+class Departures:
+    """By the uid of the pod."""
+
+    agenda: Agenda
+    ledger: Ledger
+    promises: Promises
+    tasks: Mapping[str, Task]
+    _evictions: dict[str, tuple[Receipt, Status]] = field(default_factory=dict)
+    """Pods that are being evicted and of which the watch shows nothing of it yet: proof of the end in the ledger, and what it
+    shows instead."""
+    _until: dict[str, float] = field(default_factory=dict)
+    """When terminating pods should be gone at the latest."""
+    _refused: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Until when pods whose eviction was refused are left alone, and how often it was."""
+
+    # -- told by us -----------------------------------------------------------------------------------------------
+
+    def evicting(self, uid: str) -> Task | None:
+        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2), unless the eviction
+        is refused. It stays charged until it is gone. None when it holds nothing."""
+        task = self.tasks.get(uid)
+        if task is None or task.job is None or uid not in self.ledger.holdings:
+            return None
+        receipt = self.ledger.terminate(uid)
+        if receipt is not None:
+            self.expect(receipt, task.status)
+        task.job.move(task, Status.RELEASING)
+        self.agenda.look_at(task.job)
+        return task
+
+    def expect(self, receipt: Receipt, shown: Status) -> None:
+        """A pod was terminated in the ledger, and the watch still shows it as that."""
+        self._evictions[receipt.uid] = (receipt, shown)
+
+    def refused(self, uid: str, now: float) -> Task | None:
+        """The pod stays after all: it is again what the watch last showed, and nobody asks for it for a while. None when it is
+        going all the same."""
+        task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
+        if task is None or task.job is None or eviction is None:
+            return None
+        receipt, shown = eviction
+        self.ledger.undo(receipt)
+        task.job.move(task, shown)
+        _, times = self._refused.get(uid, (0.0, 0))
+        self._refused[uid] = (now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times, 12)), times + 1)
+        task.spared = True
+        self.agenda.look_at(task.job)
+        self.promises.stays(uid)
+        return task
+
+    def ask_again(self, now: float) -> None:
+        """Those that were left alone for long enough may be told again."""
+        for uid, (until, _) in self._refused.items():
+            if until <= now and uid in self.tasks:
+                self.tasks[uid].spared = False
+
+    # -- seen by the watch ----------------------------------------------------------------------------------------
+
+    def seen(self, uid: str, status: Status) -> Status:
+        """What the pod is, of which the watch shows that: what has begun to go does not come back by an older event."""
+        if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(uid):
+            if uid in self._evictions:
+                self._evictions[uid] = self._evictions[uid][0], status
+            return Status.RELEASING
+        if status not in (Status.PENDING, Status.UNKNOWN):
+            self._evictions.pop(uid, None)  # it goes, or has ended, whatever becomes of our own eviction
+        return status
+
+    def expected(self, uid: str, until: float) -> None:
+        """The watch shows that the pod is going; it should be gone by then."""
+        if uid not in self._until and self.ledger.is_terminating(uid):
+            self._until[uid] = until
+
+    @property
+    def first_overdue(self) -> float:
+        """When the first terminating pod should be gone."""
+        return min(self._until.values(), default=float("inf"))
+
+    def take_overdue(self, now: float) -> list[str]:
+        """Terminating pods that have had their time; each is named once."""
+        found = [uid for uid, until in self._until.items() if until <= now]
+        for uid in found:
+            del self._until[uid]
+        return found
+
+    def gone(self, uid: str) -> None:
+        self._evictions.pop(uid, None)
+        self._until.pop(uid, None)
+        self._refused.pop(uid, None)
