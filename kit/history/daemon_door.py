@@ -159,12 +159,12 @@ class DaemonDoor(Door):
             self.task.cancel()
         node_before, at = self.decided.get(uid, ("", 0.0))
         self.decided[uid] = (node, now)
-        if (node_before == node and now - at < AGAIN) or not self.api.heard:
-            self.checker.granted[uid] = self.checker.sharing.assignment(merged(pod, {"metadata": {"annotations": annotations}}))
-            return
         # What is not answered, or failed a moment ago, stands for the scheduler or does not: it is right by either picture.
         lately = {uid: pod for uid, (pod, at) in self.doubted.items() if now - at < NO_ANSWER + CALM}
         self.doubted[uid] = (merged(pod, {"spec": {"nodeName": node}}), now)
+        if (node_before == node and now - at < AGAIN) or not self.api.heard:
+            self.checker.granted[uid] = self.checker.sharing.assignment(merged(pod, {"metadata": {"annotations": annotations}}))
+            return
         before = list(self.checker.complaints)
         self.checker.placed(pod, node, annotations, Cluster(self.store.tables))
         if lately and len(self.checker.complaints) > len(before):
