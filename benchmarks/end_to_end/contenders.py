@@ -69,8 +69,14 @@ class Contender:
         return self._cpu_now() - self._cpu
 
     def peak_mib(self) -> float:
+        return self._mib("VmHWM")
+
+    def resident_mib(self) -> float:
+        return self._mib("VmRSS")
+
+    def _mib(self, field: str) -> float:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM"))) / 1024
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(field))) / 1024
 
     def _cpu_now(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -102,17 +108,17 @@ class OursWhole(Ours):
     agents = ("pumice-scheduler", "pumice-controller")
 
     async def __aenter__(self) -> Self:
-        self._controller = Controller(self.server, self.kubeconfig)
-        await self._controller.__aenter__()
+        self.controller = Controller(self.server, self.kubeconfig)
+        await self.controller.__aenter__()
         try:
             return await super().__aenter__()
         except BaseException:
-            await self._controller.__aexit__()
+            await self.controller.__aexit__()
             raise
 
     async def __aexit__(self, *error: object) -> None:
         await super().__aexit__(*error)
-        await self._controller.__aexit__()
+        await self.controller.__aexit__()
 
 
 class Controller(Contender):

@@ -381,3 +381,39 @@ def test_claims_are_made_or_waited_for_and_mounted_everywhere() -> None:
                 f"volume-pvc-{made}": made, "volume-pvc-data": "data"}  # fmt: skip
 
     run_virtually(story())
+
+
+def test_a_job_of_one_pod_costs_three_writes_until_it_runs_and_two_until_it_is_over() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            written: list[str] = []
+
+            def watch(verb: str, path: str) -> None:
+                if verb != "GET" and "/events" not in path:
+                    written.append(f"{verb} {path.partition('/default/')[2].partition('/')[0]}")
+
+            await world.rest()
+            world.cluster.fault = watch
+            await world.hands.create(volcano.JOBS, job("j", task("main")), "default")
+            await world.rest(0.3)
+            await world.mark_group(next(iter(await world.groups())), phase="Inqueue")
+            await world.rest(0.3)
+            await world.run("j-main-0")
+            await world.rest()
+            assert written == ["POST podgroups", "POST pods", "PATCH jobs"]
+            assert [each["status"] for each in (await world.status("j"))["conditions"]] == ["Pending", "Running"]
+            await world.end("j-main-0")
+            assert written[3:] == ["PATCH jobs", "DELETE podgroups"]
+            assert await world.phase("j") == "Completed"
+
+    run_virtually(story())
+
+
+def test_a_job_that_waits_to_be_let_in_is_said_to_be_pending() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.hands.create(volcano.JOBS, job("j", task("main")), "default")
+            await world.rest(1.0)
+            assert await world.phase("j") == "Pending"
+
+    run_virtually(story())

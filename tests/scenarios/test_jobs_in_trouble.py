@@ -270,3 +270,43 @@ def test_a_job_of_a_closed_queue_waits_without_pods() -> None:
             assert (group["spec"]["queue"], await world.phase("j"), await world.pods()) == ("night", "Pending", {})
 
     run_virtually(story())
+
+
+def test_a_pod_that_fails_before_its_jobs_first_status_is_written_is_answered_after_a_kill_too() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.hands.create(volcano.JOBS, job("j", task("main"), policies=[on("PodFailed", "RestartJob")]), "default")
+            await world.rest(0.1)
+            await world.mark_group(next(iter(await world.groups())), phase="Inqueue")
+            await world.rest(0.1)
+            await world.kill()
+            assert await world.status("j") == {}
+            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.up()
+            await world.rest()
+            assert (await world.status("j"))["retryCount"] == 1
+
+    run_virtually(story())
+
+
+def test_an_answer_that_is_lost_after_the_watch_told_of_the_write_takes_nothing_back() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main"), policies=[on("TaskCompleted", "CompleteJob")]))
+            await world.start()
+
+            async def late(verb: str, path: str, *, send: Any = world.cluster.request, **more: Any) -> bytes:
+                answer: bytes = await send(verb, path, **more)
+                if verb == "PATCH" and path.endswith("/jobs/j/status"):
+                    await world.clock.sleep(0.1)
+                    del world.cluster.request
+                    raise ApiError(0, "Timeout", "no answer")
+                return answer
+
+            world.cluster.request = late
+            await world.tell("j-main-0", "Succeeded", state={"terminated": {"exitCode": 0}})
+            await world.rest()
+            assert [each["status"] for each in (await world.status("j"))["conditions"]].count("Completing") == 1
+            assert await world.phase("j") == "Completed"
+
+    run_virtually(story())

@@ -46,6 +46,8 @@ class Known:
     delayed: list[Delayed] = field(default_factory=list)
     due: float | None = None
     """When a status that is not urgent is written."""
+    latest: float = 0.0
+    """And when at the latest, whatever else there is to do."""
     told: dict[str, str] = field(default_factory=dict)
     """The words last said in an event, by reason."""
     failures: int = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pumice.apps.controller.job_effects import Effects, Refused
 from pumice.apps.controller.job_store import JobStore, Known
 from pumice.apps.service.work_queue import WorkQueue
-from pumice.controllers.job.effects import Effect, LookAgain, Tell, WriteStatus
+from pumice.controllers.job.effects import Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
 from pumice.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
 from pumice.controllers.job.plugins.contract import pod_name
 from pumice.controllers.job.reconcile import View, act, decide
@@ -39,10 +39,12 @@ from pumice.wire.volcano import Command, PriorityClass
 log = logging.getLogger("pumice.controller")
 
 KIND = "job"
-FIRST = 0.5
-"""Seconds for which a Job's first status waits: where the pods start at once, one write tells of both."""
+PHASE = 0.5
+"""Seconds for which the phase of a Job that only lives is not written: where its pods start at once, one write tells of both."""
 COUNTS = 2.0
 """Seconds for which a status waits that only counts pods."""
+PUT_OFF = 5.0
+"""Seconds for which such a status waits longer, at most, while the Job comes along or there are groups and pods to make."""
 ROUNDS = 50
 """How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
 GIVE_UP = 15
@@ -165,6 +167,7 @@ class Jobs:
 
     async def _settle(self, known: Known) -> None:
         last: list[Effect] = []
+        moved = False
         for _ in range(ROUNDS):
             if self.store.jobs.get(known.job.key) is not known:
                 return
@@ -172,13 +175,14 @@ class Jobs:
             if wanted == last or not wanted:
                 break
             await self._do(known, wanted)
+            moved = moved or any(isinstance(effect, MakeGroup | MakePod) for effect in wanted)
             if all(isinstance(effect, Tell | LookAgain) for effect in wanted):
                 break
             last = wanted
         else:
             log.warning("job %s comes to no rest: %s", known.job.key, wanted)
         if known.unwritten:
-            await self._write_in_time(known)
+            await self._write_in_time(known, moved)
 
     async def _do(self, known: Known, wanted: list[Effect]) -> None:
         """Statuses here; everything else is the effects' own."""
@@ -194,22 +198,30 @@ class Jobs:
                     await self._write_at_once(known, before)
 
     async def _write_at_once(self, known: Known, before: JobStatus) -> None:
-        """What is not written has not happened: no pod goes for a phase that a successor would not know of."""
+        """What is not written has not happened: no pod goes for a phase that a successor would not know of. Where the answer was
+        lost, the watch may have told first that it is written."""
+        written = known.written
         try:
             await self._write(known, before.state.phase)
         except ApiError as error:
-            if error.code != 409:  # then the Job was read again
+            if error.code != 409 and known.written == written:  # at a conflict the Job was read again
                 known.decide(before)
             raise
 
-    async def _write_in_time(self, known: Known) -> None:
-        now = self.clock.monotonic()
-        if known.due is None:
-            pause = COUNTS if known.written.state.phase else FIRST
-            known.due = now + pause
-            self.work.add_later(KIND, known.job.key, pause)
-        elif now >= known.due:
+    async def _write_in_time(self, known: Known, moved: bool) -> None:
+        """``moved``: whether something was made just now, which will soon change what there is to write."""
+        now, due = self.clock.monotonic(), known.due
+        if due is None:
+            known.latest = now + PUT_OFF
+        if due is None or moved:
+            pause = COUNTS if known.status.state.phase == known.written.state.phase else PHASE
+            due = known.due = min(now + pause, max(now, known.latest))
+        elif now < due:
+            return
+        elif self.work.is_idle or now >= known.latest:
             await self._write(known, known.written.state.phase)
+            return
+        self.work.add_later(KIND, known.job.key, max(0.0, due - now), put_off=max(0.001, known.latest - due))
 
     async def _write(self, known: Known, before: str) -> None:
         known.due = None
@@ -230,7 +242,7 @@ class Jobs:
 def _missed(known: Known, view: View) -> list[Request]:
     """What happened while no controller looked: pods that ended, pods that were counted and are gone, a group that was lost."""
     job, found = known.job, list[Request]()
-    if job.phase not in (PENDING, RUNNING, RESTARTING):
+    if job.phase not in ("", PENDING, RUNNING, RESTARTING):
         return found
     if view.group is not None and view.group.status.phase == UNKNOWN_GROUP:
         found.append(Request(UNKNOWN_GROUP, version=job.status.version))

@@ -30,10 +30,12 @@ class WorkQueue:
     reconcile: Callable[[str, str], Awaitable[None]]
     _todo: dict[Key, int] = field(default_factory=dict)
     """Key to how often it has failed in a row."""
+    _idle: dict[Key, float] = field(default_factory=dict)
+    """What is done when nothing else is left to do, and until when it is put off."""
     _busy: set[Key] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _later: list[tuple[float, int, Key, int]] = field(default_factory=list)
-    """A heap: when, in which order it was added, what, and how often it has failed in a row."""
+    _later: list[tuple[float, int, Key, int, float]] = field(default_factory=list)
+    """A heap: when, in which order it was added, what, how often it has failed in a row, and how long it may be put off."""
     _count: int = 0
     _sooner: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -41,10 +43,16 @@ class WorkQueue:
         self._todo[kind, key] = failures
         self._wake.set()
 
-    def add_later(self, kind: str, key: str, seconds: float, failures: int = 0) -> None:
-        """The same after a pause, unless it was added meanwhile."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits but what may be put off."""
+        return not self._todo
+
+    def add_later(self, kind: str, key: str, seconds: float, failures: int = 0, *, put_off: float = 0.0) -> None:
+        """The same after a pause, unless it was added meanwhile. ``put_off``: for how many seconds longer it may wait while
+        there is something else to do."""
         self._count += 1
-        heappush(self._later, (self.clock.monotonic() + seconds, self._count, (kind, key), failures))
+        heappush(self._later, (self.clock.monotonic() + seconds, self._count, (kind, key), failures, put_off))
         if self._later[0][1] == self._count:
             self._sooner.set()
 
@@ -60,8 +68,13 @@ class WorkQueue:
         while True:
             now = self.clock.monotonic()
             while self._later and self._later[0][0] <= now:
-                _, _, item, failures = heappop(self._later)
-                if item not in self._todo:
+                _, _, item, failures, put_off = heappop(self._later)
+                if item in self._todo:
+                    continue
+                if put_off:
+                    self._idle.setdefault(item, now + put_off)
+                    self._wake.set()
+                else:
                     self.add(*item, failures)
             self._sooner.clear()
             if self._later:
@@ -71,12 +84,13 @@ class WorkQueue:
 
     async def _work(self) -> None:
         while True:
-            item = next((i for i in self._todo if i not in self._busy), None)
+            item = self._next()
             if item is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            failures = self._todo.pop(item)
+            failures = self._todo.pop(item, 0)
+            self._idle.pop(item, None)
             self._busy.add(item)
             try:
                 await self.reconcile(*item)
@@ -87,8 +101,14 @@ class WorkQueue:
                 self._again(item, failures, type(error).__name__, 1.0)
             finally:
                 self._busy.discard(item)
-                if self._todo:
+                if self._todo or self._idle:
                     self._wake.set()
+
+    def _next(self) -> Key | None:
+        patient = next((i for i in self._idle if i not in self._busy), None)
+        if patient is not None and self._idle[patient] <= self.clock.monotonic():
+            return patient
+        return next((i for i in self._todo if i not in self._busy), patient)
 
     def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
         pause = max(least, min(RETRY_LAST, RETRY_FIRST * 2.0 ** min(failures, 12)) * (0.5 + self.dice.random()))

@@ -109,7 +109,7 @@ def _counts(view: View) -> Iterator[Effect]:
     status = replace(counted(job, view.pods.values()), min_available=job.spec.min_available)
     phase = phases.next_phase(job, status)
     if phase != job.phase:
-        yield WriteStatus(entered(status, phase, view.now), urgent=bool(job.phase))
+        yield WriteStatus(entered(status, phase, view.now), urgent=not {job.phase, phase} <= {*LIVING})
     elif status != job.status:
         yield WriteStatus(status, urgent=False)
 
