@@ -31,7 +31,7 @@ from pumice.engine.effects import (
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family
-from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
@@ -79,6 +79,7 @@ class World:
         self.quotas: dict[str, Json] = {}
         self.classes: dict[str, Json] = {}
         self.budgets: dict[str, Json] = {}
+        self.config_maps: dict[str, Json] = {}
         self.events: list[Event] = []
         self.bindings: list[Bind] = []
         self.evictions: list[Evict] = []
@@ -136,6 +137,17 @@ class World:
                 state.hyper_nodes.put(convert(HyperNode, value))
             case "PriorityClass":
                 state.groups.put_priority_class(convert(PriorityClass, value))
+            case "ConfigMap":
+                self._report(value, gone=False)
+
+    def _report(self, obj: Json, *, gone: bool) -> None:
+        """The watch event of a ConfigMap that some family follows."""
+        meta = obj["metadata"]
+        for source in {source for family in self.engine.families for source in family.reports}:
+            key, _, value = source.label.partition("=")
+            if source.namespace in ("", meta["namespace"]) and meta.get("labels", {}).get(key) == value:
+                found = None if gone else source.read(convert(ConfigMap, obj))
+                self.engine.state.bookings.put_report(self._key(obj), found)
 
     def remove(self, kind: str, key: str) -> None:
         obj = self._table(kind).pop(key, None)
@@ -159,6 +171,8 @@ class World:
                 state.quotas.drop(*key.split("/"))
             case "HyperNode":
                 state.hyper_nodes.drop(key)
+            case "ConfigMap":
+                self._report(obj, gone=True)
 
     def forget_pod(self, obj: Json) -> None:
         """The watch event of a pod that is gone."""
@@ -179,7 +193,7 @@ class World:
 
     def _table(self, kind: str) -> dict[str, Json]:
         return {"Node": self.nodes, "Pod": self.pods, "PodGroup": self.groups, "Queue": self.queues,
-                "PriorityClass": self.classes, "HyperNode": self.hyper_nodes,
+                "PriorityClass": self.classes, "HyperNode": self.hyper_nodes, "ConfigMap": self.config_maps,
                 "PodDisruptionBudget": self.budgets, "ResourceQuota": self.quotas}[kind]  # fmt: skip
 
     @staticmethod
@@ -317,7 +331,8 @@ class World:
         mine = self.engine
         self.engine = self._engine()
         try:
-            for table in (self.queues, self.quotas, self.hyper_nodes, self.classes, self.groups, self.nodes, self.pods):
+            for table in (self.queues, self.quotas, self.hyper_nodes, self.classes, self.groups, self.config_maps, self.nodes,
+                          self.pods):
                 for obj in table.values():
                     self.tell(obj)
             return self.engine

@@ -296,7 +296,7 @@ def test_a_pod_that_asks_for_a_share_that_the_configuration_does_not_give_is_nev
     said = world.condition("vgpu")["message"]
     assert "volcano.sh/vgpu-number: the scheduler's configuration does not share it; deviceshare.VGPUEnable: true would" in said
     assert "deviceshare.GPUSharingEnable: true would" in world.condition("legacy")["message"]
-    assert "huawei.com/npu-core: no family of the scheduler's configuration shares it" in world.condition("npu")["message"]
+    assert "deviceshare.AscendMindClusterVNPUEnable: true would" in world.condition("npu")["message"]
     world.engine.configure(parse_scheduler_conf(ALL_PLUGINS))
     world.settle(5)
     assert world.card_of("vgpu").startswith("n1/")

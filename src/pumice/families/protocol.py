@@ -12,7 +12,7 @@ which nothing more is known. What only some can do is a part of its own, which a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from pumice.model.cards import Card, Grant, Piece, Usage
 from pumice.model.refusal import Misfit, Refusal, Short
-from pumice.wire.objects import Node, Pod
+from pumice.wire.device_reports import Reported
+from pumice.wire.objects import ConfigMap, Node, Pod
 
 if TYPE_CHECKING:  # deciding for one node needs no arrays, and `pumice run` should not wait for them
     import numpy as np
@@ -193,6 +194,16 @@ class Series:
     pods: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReportSource:
+    """ConfigMaps in which others tell what ``inventory`` has to know of a node: those of a namespace (empty: of all) with a label
+    (``key=value``), and how one is read. What it says reaches ``inventory`` as ``Node.reports``."""
+
+    namespace: str
+    label: str
+    read: Callable[[ConfigMap], Reported]
+
+
 class Family(ABC):
     """One device family under one configuration. A changed configuration makes a new object."""
 
@@ -209,6 +220,8 @@ class Family(ABC):
     """Of its resources those that other vendors' plugins serve as well, for whole cards."""
     ranking: Ranking | None = None
     """None: every node is looked at by ``fit``, and no two are held to be alike."""
+    reports: tuple[ReportSource, ...] = ()
+    """Empty: all that it needs to know of a node stands in the Node object."""
     late_quota: LateQuota | None = None
     """None: ``quota`` is all there is to know."""
 

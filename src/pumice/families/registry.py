@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pumice.families.ascend_hami import AscendHami
+from pumice.families.ascend_mindcluster import AscendMindCluster
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Family
@@ -37,6 +38,8 @@ BRANDS = (
           lambda config, settings: [NvidiaGpushare(number=True)]),
     Brand("deviceshare.AscendHAMiVNPUEnable", lambda settings: settings.ascend_hami, AscendHami.of_config,
           (POLICY, "deviceshare.ScheduleWeight", "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName")),
+    Brand("deviceshare.AscendMindClusterVNPUEnable", lambda settings: settings.ascend_mindcluster, AscendMindCluster.of_config,
+          ("deviceshare.ScheduleWeight", "pumice.AvoidUnhealthyHosts")),
 )  # fmt: skip
 
 

@@ -54,6 +54,10 @@ class Settings:
     unadvertised_nodes: bool = False
     ascend_mindcluster: bool = False
     ascend_hami: bool = False
+    npu_preset: bool = False
+    npu_gathered: bool = True
+    npu_self_maintained: bool = True
+    npu_avoid_unhealthy: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -88,6 +92,7 @@ ARGUMENTS: Mapping[str, tuple[str, str]] = {
     "deviceshare.GPUExclusiveRules": ("rules", "rules"),
     "deviceshare.AscendMindClusterVNPUEnable": ("ascend_mindcluster", "bool"),
     "deviceshare.AscendHAMiVNPUEnable": ("ascend_hami", "bool"),
+    "pumice.AvoidUnhealthyHosts": ("npu_avoid_unhealthy", "bool"),
     "pumice.MigPolicy": ("mig_policy", "str"),
     "pumice.MigCatalogue": ("mig_catalogue", "bool"),
     "pumice.MigOffGroup": ("mig_off_group", "bool"),
@@ -96,6 +101,12 @@ ARGUMENTS: Mapping[str, tuple[str, str]] = {
     "pumice.AcceptUnadvertisedNodes": ("unadvertised_nodes", "bool"),
 }
 """Canonical argument to field and type. The ``pumice.`` ones are ours."""
+
+PARAMETERS: Mapping[str, tuple[str, str]] = {
+    f"{names.INIT_PARAMS}.{key}": (field, "flag")
+    for key, field in zip(names.PARAMS_READ, ("npu_preset", "npu_gathered", "npu_self_maintained"), strict=True)
+}
+"""The same for those that stand in ``init-params``."""
 
 ALIASES: Mapping[str, str] = {
     "deviceshare.KnowGeometriesCMName": "deviceshare.KnownGeometriesCMName",
@@ -119,7 +130,7 @@ def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
                     warnings.append(f"{key} is ignored because {canonical} is given too")
                 continue
             warnings.append(f"{key} is an old spelling; write {canonical}")
-        known = ARGUMENTS.get(canonical)
+        known = ARGUMENTS.get(canonical) or PARAMETERS.get(canonical)
         if known is None:
             warnings.append(f"unknown argument {key}{nearest(key, (*ARGUMENTS, *ALIASES))}")
             continue
@@ -143,6 +154,12 @@ def _legal(settings: Settings) -> Settings | Refusal:
             "deviceshare.GPUNumberEnable",
             "deviceshare.GPUSharingEnable and deviceshare.GPUNumberEnable cannot both be true; keep one of them",
         )
+    if settings.ascend_hami and settings.ascend_mindcluster:
+        return Refusal(
+            "deviceshare.AscendMindClusterVNPUEnable",
+            "deviceshare.AscendHAMiVNPUEnable and deviceshare.AscendMindClusterVNPUEnable cannot both be true: they cut the same "
+            "chips for two node plugins that do not know of each other; keep one of them",
+        )
     if settings.vgpu and (settings.gpu_sharing or settings.gpu_number):
         legacy = "GPUSharingEnable" if settings.gpu_sharing else "GPUNumberEnable"
         return Refusal(
@@ -160,6 +177,10 @@ def _value(kind: str, key: str, value: object, warnings: list[str]) -> Any:
             return value in _TRUE
         warnings.append(f"{key}: {value!r} is neither true nor false; ignored")
         return None
+    if kind == "flag":  # MindCluster's own rule: nothing but this word is true (spec ascend 25)
+        if value not in (True, False, "true", "false"):
+            warnings.append(f"{key}: {value!r} is neither \"true\" nor \"false\"; it counts as false")
+        return value in (True, "true")
     if kind == "int":
         if isinstance(value, int) and not isinstance(value, bool):
             return value

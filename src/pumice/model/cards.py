@@ -83,6 +83,8 @@ class Grant(Struct, frozen=True, gc=False):
     doubts: tuple[Refusal, ...] = ()
     """Only from a replay: what the annotation claims and cannot be true. ``field`` is the UUID of the card, which is
     to be quarantined while the pod is there (D-25); the good pieces are charged all the same."""
+    pending: bool = False
+    """Its node's plugin has yet to say what exactly it made of this: the pod is read again whenever it changes."""
 
     @property
     def pieces(self) -> tuple[Piece, ...]:

@@ -167,6 +167,8 @@ class Node(Struct, rename="camel", gc=False):
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+    reports: dict[str, str] = {}
+    """No field of the object: what ConfigMaps of others say of the node."""
 
 
 class WorkloadSpec(Struct, gc=False):

@@ -77,9 +77,9 @@ def _false(value: Any) -> bool:
 
 
 def _theirs(configurations: Any) -> bool:
-    """Whether some action is given an argument that is not one of ours."""
+    """Whether some action is given an argument that nothing reads."""
     return any(
-        not str(key).startswith("pumice.")
+        not str(key).startswith("pumice.") and not (entry.get("name") == names.INIT_PARAMS and key in names.PARAMS_READ)
         for entry in (configurations if isinstance(configurations, list) else ())
         for key in (entry.get("arguments") or () if isinstance(entry, dict) else ())
     )
@@ -100,11 +100,9 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
     Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "nobody is evicted for a gang that asks for one switch",
         Told.WARNING),
-    Row(What.ARGUMENT, "deviceshare.AscendMindClusterVNPUEnable", "no NPU is shared; pods that ask for a part of one wait",
-        Told.WARNING, _true),
     Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
-    Row(What.KEY, "configurations", "of an action's arguments only those that begin with pumice. are read", Told.WARNING,
-        _theirs),
+    Row(What.KEY, "configurations", "of arguments only those that begin with pumice. are read, and three of init-params",
+        Told.WARNING, _theirs),
 
     Row(What.FLAG, "scheduler-sharding-mode", "this scheduler takes all nodes, and no NodeShard is read", Told.FLAG,
         lambda value: value != "none"),

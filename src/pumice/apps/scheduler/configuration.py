@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pumice.apps.scheduler.informers import Informers
+from pumice.apps.scheduler.informers import REPORTS, Informers
 from pumice.apps.scheduler.last_good import LastGood
 from pumice.apps.service.tasks import run_until
 from pumice.engine.effects import Effect, Event
 from pumice.engine.engine import Engine
+from pumice.families.protocol import ReportSource
 from pumice.families.registry import remarks_on
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig, parse_device_config
@@ -76,6 +77,9 @@ class Configuration:
     _text: str | None = None
     _device_config: DeviceConfig | None = None
     _renamed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    _reports: tuple[ReportSource, ...] = ()
+    _others: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """Set when others than ``_reports`` are to be followed."""
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
         """The endless work of following the configuration; what comes from ConfigMaps is waited for before the first
@@ -91,6 +95,7 @@ class Configuration:
             jobs.append(self.last_good.run())
         self.informers.unsynced.add("devices")
         jobs.append(self._watch_devices())
+        jobs.append(self._watch_reports())
         return jobs
 
     def problems(self) -> list[str]:
@@ -194,6 +199,7 @@ class Configuration:
         self._taken(self.own, remarks)
         self._keep(SCHEDULER_CONF_KEY, text)
         self._follow_device_map()
+        self._follow_reports()
 
     # -- devices ------------------------------------------------------------------------------------------------
 
@@ -227,3 +233,26 @@ class Configuration:
         if source != self.devices.source:
             self.devices.source = source
             self._renamed.set()
+
+    # -- what others report of nodes ------------------------------------------------------------------------------
+
+    async def _watch_reports(self) -> None:
+        """Follow the ConfigMaps that the families name, and others when they name others."""
+        self._follow_reports()
+        while True:
+            self._others.clear()
+            if self._reports:
+                await run_until(self._others, *map(self.informers.watch_reports, self._reports))
+            else:
+                await self._others.wait()
+
+    def _follow_reports(self) -> None:
+        wanted = tuple(dict.fromkeys(source for family in self.engine.families for source in family.reports))
+        if wanted == self._reports:
+            return
+        self._reports = wanted
+        self._others.set()
+        if wanted and not self.informers.synced.is_set():
+            self.informers.unsynced.add(REPORTS)
+        elif REPORTS in self.informers.unsynced:
+            self.informers.arrived(REPORTS)

@@ -16,6 +16,7 @@ import msgspec
 from pumice.apps.service.watches import Handler, Watcher
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Task
+from pumice.families.protocol import ReportSource
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
@@ -25,6 +26,8 @@ from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 log = logging.getLogger("pumice.scheduler")
+
+REPORTS = "device reports"
 
 
 @dataclass(slots=True)
@@ -88,10 +91,12 @@ class Informers:
 
     async def watch(
         self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
-        kind: type[Any] | None = None,
+        kind: type[Any] | None = None, label_selector: str = "",
     ) -> None:  # fmt: skip
         """Watch one kind for ever."""
-        await self._watcher.watch(name, resource, lambda event: self._take(name, handle, event), namespace, field_selector, kind)
+        await self._watcher.watch(
+            name, resource, lambda event: self._take(name, handle, event), namespace, field_selector, kind, label_selector
+        )
 
     async def watch_configmap(self, name: str, where: str, take: Callable[[ConfigMap | None], None]) -> None:
         """Hand over the ConfigMap ``where`` (namespace/name) whenever it changes; None when it is gone."""
@@ -103,6 +108,21 @@ class Informers:
                 take(None if event.type == "DELETED" else found)
 
         await self.watch(name, volcano.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
+
+    async def watch_reports(self, source: ReportSource) -> None:
+        """Follow the ConfigMaps in which others tell of nodes; what they said is forgotten when nobody follows them any more."""
+        bookings = self.engine.state.bookings
+
+        def handle(event: WatchEvent) -> None:
+            found = decode(ConfigMap, event.raw)
+            where = f"{found.metadata.namespace}/{found.metadata.name}"
+            if self._heeds(REPORTS, where, found.metadata.uid, event):
+                bookings.put_report(where, None if event.type == "DELETED" else source.read(found))
+
+        try:
+            await self.watch(REPORTS, volcano.CONFIGMAPS, handle, source.namespace, label_selector=source.label)
+        finally:
+            bookings.forget_reports()
 
     def _take(self, name: str, handle: Handler, event: WatchEvent) -> None:
         self.changes += 1

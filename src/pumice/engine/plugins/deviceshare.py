@@ -19,6 +19,7 @@ from pumice.engine.plugins.contract import Scorer, Scores
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
+from pumice.wire.names import INIT_PARAMS, PARAMS_READ
 from pumice.wire.scheduler_conf import SchedulerConf
 
 FREE_CARD = 100.0
@@ -54,6 +55,7 @@ def device_arguments(conf: SchedulerConf) -> Mapping[str, Any] | None:
         found.update({key: predicates.arguments[key] for key in legacy if key in predicates.arguments})
     deviceshare = conf.plugin("deviceshare")
     if deviceshare is not None:
+        found.update({f"{INIT_PARAMS}.{key}": value for key, value in conf.action(INIT_PARAMS).items() if key in PARAMS_READ})
         found.update(deviceshare.arguments)
         if not deviceshare.enabled("NodeOrder"):
             found["deviceshare.ScheduleWeight"] = 0

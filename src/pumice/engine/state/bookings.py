@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 
@@ -15,17 +15,19 @@ from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.promises import Promises
+from pumice.engine.state.reports import Reports
 from pumice.engine.state.statuses import DONE_STATUSES, Status
 from pumice.families.protocol import NO_MARKS, Family
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire import names
+from pumice.wire.device_reports import Reported
 from pumice.wire.objects import Node, Pod
 
 
 def _doubtful(holding: Holding) -> bool:
-    """Whether something that its pod claims cannot be true."""
-    return any(grant.doubts for grant in holding.grants)
+    """Whether something that its pod claims cannot be true, or is not known yet."""
+    return any(grant.doubts or grant.pending for grant in holding.grants)
 
 
 @dataclass(slots=True)
@@ -42,8 +44,12 @@ class Bookings:
     tasks: Mapping[str, Task]
     nodes_changed: Callable[[], None] = lambda: None
     """Told that a node came or went, or has other labels."""
+    reports: Reports = field(init=False)
     assignments: AssignmentCache = field(default_factory=AssignmentCache)
     """Of the pods that may hold cards: what a new inventory or family is replayed from."""
+
+    def __post_init__(self) -> None:
+        self.reports = Reports(self.problems)
 
     def hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         """Bring the ledger in line with what the API server says of this pod."""
@@ -142,6 +148,7 @@ class Bookings:
     def put_node(self, node: Node) -> None:
         """A node was added or changed; a heartbeat that changes nothing that is read costs nothing."""
         name = node.metadata.name
+        node.reports = self.reports.of(name)
         if self.bearers.comes("Node", name, node.metadata.uid):
             self._forget_node(name)
         row = self.ledger.table.row_of.get(name)
@@ -154,15 +161,40 @@ class Bookings:
             return
         if row is None or facts is None or facts.labels != node.metadata.labels:
             self.nodes_changed()
+        row, replayed = self._take_in(node)
+        self.classes.images.put(row, node.status.images or (), len(self.ledger.table))
+        if news and not replayed:
+            self._heed_plugin(name)
+
+    def _take_in(self, node: Node) -> tuple[int, bool]:
+        """Its row, and whether its cards are others than before and its pods were read again."""
+        name = node.metadata.name
         before = {family: book.nodes.get(name) for family, book in self.ledger.books.items()}
         row = self.ledger.put_node(node)
-        self.classes.images.put(row, node.status.images or (), len(self.ledger.table))
-        if any(book.nodes.get(name) is not before[family] for family, book in self.ledger.books.items()):
+        replayed = any(book.nodes.get(name) is not before[family] for family, book in self.ledger.books.items())
+        if replayed:
             self._replay_node(name)
-        elif news:
-            self._heed_plugin(name)
         self._note_inventory(name)
         self.agenda.wake_waiting()
+        return row, replayed
+
+    def put_report(self, where: str, found: Reported | None) -> None:
+        """What a ConfigMap (namespace/name) says of nodes; None when it is gone. A report that says the same as before costs
+        nothing."""
+        self._report(self.reports.put(where, found))
+
+    def forget_reports(self) -> None:
+        """Nobody follows the ConfigMaps any more."""
+        self._report(self.reports.forget())
+
+    def _report(self, changed: Iterable[str]) -> None:
+        for name in changed:
+            row = self.ledger.table.row_of.get(name)
+            facts = self.ledger.table.facts[row] if row is not None else None
+            if facts is not None:
+                node = facts.node
+                node.reports = self.reports.of(name)
+                self._take_in(node)
 
     def release(self, uid: str) -> None:
         """The pod holds nothing any more."""

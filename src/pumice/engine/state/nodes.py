@@ -68,12 +68,12 @@ class NodeFacts:
 
     @property
     def node(self) -> Node:
-        name, labels, annotations, cordoned, taints, allocatable, capacity = _unpack(self.written)
+        name, labels, annotations, cordoned, taints, allocatable, capacity, reports = _unpack(self.written)
         return Node(Meta(name, labels=labels, annotations=annotations), NodeSpec(cordoned, taints),
-                    NodeStatus(allocatable, capacity))  # fmt: skip
+                    NodeStatus(allocatable, capacity), reports)  # fmt: skip
 
 
-Written = tuple[str, dict[str, str], dict[str, str], bool, list[Taint], Quantities, Quantities]
+Written = tuple[str, dict[str, str], dict[str, str], bool, list[Taint], Quantities, Quantities, dict[str, str]]
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(Written).decode
 
@@ -86,7 +86,7 @@ def node_bytes(node: Node) -> bytes:
     if HANDED_OUT in notes:
         notes = {key: text for key, text in notes.items() if key != HANDED_OUT}
     written: Written = (
-        meta.name, meta.labels, notes, spec.unschedulable, spec.taints, status.allocatable, status.capacity
+        meta.name, meta.labels, notes, spec.unschedulable, spec.taints, status.allocatable, status.capacity, node.reports
     )  # fmt: skip
     return _pack(written)
 

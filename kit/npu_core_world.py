@@ -1,0 +1,91 @@
+"""Nodes whose Ascend chips MindCluster cuts on demand, what it reports of them, and pods that ask for AI cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kit.objects import pod
+from pumice.families.ascend_mindcluster import AscendMindCluster
+from pumice.families.settings import Settings
+from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
+from pumice.wire.objects import ConfigMap, Node, Pod, convert
+
+Json = dict[str, Any]
+LABELS = {"accelerator": "huawei-Ascend310P", "servertype": "Ascend310P-8", "node.kubernetes.io/npu.chip.name": "310P3"}
+CORE = "huawei.com/npu-core"
+
+
+def core_family(**settings: Any) -> AscendMindCluster:
+    return AscendMindCluster(Settings(ascend_mindcluster=True, **settings))
+
+
+def chips(*numbers: int) -> list[str]:
+    return [f"Ascend310P-{number}" for number in numbers]
+
+
+def core_node_object(
+    name: str, count: int = 1, *, labels: Mapping[str, str | None] | None = None, capacity: Any = None, base: Any = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Json:  # fmt: skip
+    """A node with so many chips of 8 cores; a label of None is left out."""
+    room = {CORE: str(8 * count if capacity is None else capacity), "cpu": "64", "memory": "256Gi", "pods": "110"}
+    found = {key: value for key, value in {**LABELS, **(labels or {})}.items() if value is not None}
+    listed = {chip: {"IP": "", "SuperDeviceID": 0} for chip in chips(*range(count))}
+    notes = {"baseDeviceInfos": str(listed).replace("'", '"') if base is None else base, **(annotations or {})}
+    return {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": notes, "labels": found},
+        "spec": {}, "status": {"allocatable": room, "capacity": dict(room)},
+    }  # fmt: skip
+
+
+def gathered(nodes: Mapping[str, int | Json], number: int = 0) -> Json:
+    """ClusterD's ConfigMap: per node how many chips are free, or its ``DeviceInfo``."""
+    return render_gathered_devices(
+        {name: device_info(chips(*range(info))) if isinstance(info, int) else info for name, info in nodes.items()}, number
+    )
+
+
+def core_node(
+    name: str, count: int = 1, *, info: Json | None = None, host: str = "", reported: bool = True, **more: Any
+) -> Node:
+    """The same as a value, with what ClusterD reports of it."""
+    node = convert(Node, core_node_object(name, count, **more))
+    if reported:
+        node.reports = report_of(name, gathered({name: count if info is None else info}))
+    if host:
+        node.reports["host"] = host
+    return node
+
+
+def report_of(node: str, config_map: Json) -> dict[str, str]:
+    found = read_gathered(convert(ConfigMap, config_map))
+    return {found.about: found.said[node]} if node in found.said else {}
+
+
+def core_labels(level: str | None = "low", dvpp: str | None = "null", ring: str | None = "ascend-310P") -> dict[str, str]:
+    found = {"ring-controller.atlas": ring, "vnpu-level": level, "vnpu-dvpp": dvpp}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def core_pod_object(name: str, cores: Any, level: str | None = "low", dvpp: str | None = "null", **more: Any) -> Json:
+    return pod(name, limits={CORE: str(cores)}, labels=core_labels(level, dvpp), **more)
+
+
+def core_pod(
+    name: str, *cores: Any, level: str | None = "low", dvpp: str | None = "null", ring: str | None = "ascend-310P",
+    init: Sequence[Any] = (), annotations: Mapping[str, str] | None = None, node: str = "",
+    status: Mapping[str, Any] | None = None,
+) -> Pod:  # fmt: skip
+    """A pod whose containers want so many AI cores; None for one that wants none."""
+
+    def containers(amounts: Iterable[Any], prefix: str) -> list[Json]:
+        wanted = [{} if amount is None else {CORE: amount} for amount in amounts]
+        return [{"name": f"{prefix}{at}", "resources": {"limits": w, "requests": w}} for at, w in enumerate(wanted)]
+
+    return convert(Pod, {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": dict(annotations or {}),
+                     "labels": core_labels(level, dvpp, ring)},
+        "spec": {"nodeName": node, "containers": containers(cores, "c"), "initContainers": containers(init, "i")},
+        "status": dict(status or {}),
+    })  # fmt: skip

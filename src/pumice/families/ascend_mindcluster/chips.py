@@ -1,0 +1,91 @@
+"""What is left of a chip, worked out anew from the pods that are on it, and what it takes yet (spec ascend 31 and 32.3).
+
+A piece's memory counts AI cores, its cores count AI CPUs. Its slot names the template; the slot's number is the vGroup, or
+``IN_THE_MAKING`` until the node's plugin has said which one it became. Whole chips have no slot.
+
+The part beyond cores and CPUs is one number, the same for one chip and for arrays of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.model.cards import Card, Grant, Piece, Slot, Usage
+from pumice.model.hardware.npu_slices import GROUPS, Dvpp, SliceKind, SliceTemplate
+
+SHUT = "it is not in the list of free chips that its node's plugin writes"
+IN_THE_MAKING = -1
+UNKNOWN_GROUP = -2
+
+_DVPP_BITS, _GROUP_SHIFT, _UNSTABLE, _SHUT, _MADE_SHIFT = 3, 2, 1 << 5, 1 << 6, 7
+"""A state's bits: what is left of DVPP (2), vGroups in use (3), whether some slice is in the making, whether nobody may come, and
+from there on one bit for each template in the making."""
+FREE_DVPP = {Dvpp.YES: 0, Dvpp.SHARE: 1, Dvpp.NO: 2}
+
+
+def piece_of(card: Card, template: SliceTemplate | None, cpus: int, group: int = IN_THE_MAKING) -> Piece:
+    """A slice, or without a template all of the chip, which has so many AI CPUs."""
+    if template is None:
+        return Piece(card.index, card.uuid, card.total, cpus, card.total)
+    slot = Slot("", group, template.name, template.cores)
+    return Piece(card.index, card.uuid, template.cores, template.cpus, template.cores, slot)
+
+
+def in_the_making(grant: Grant) -> bool:
+    return any(piece.slot is not None and piece.slot.number == IN_THE_MAKING for piece in grant.pieces)
+
+
+def chip_state(usage: Usage, kind: SliceKind, *, listed: bool) -> int:
+    """``listed``: whether it may be used although no pod of ours is on it."""
+    slots = [piece.slot for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
+    taken = {kind.templates[slot.profile].dvpp for slot in slots}
+    dvpp = Dvpp.NO if Dvpp.YES in taken else Dvpp.SHARE if Dvpp.SHARE in taken else Dvpp.YES
+    groups = min(GROUPS, len({slot.number for slot in slots if slot.number >= 0}))
+    state = FREE_DVPP[dvpp] | groups << _GROUP_SHIFT
+    for slot in slots:
+        if slot.number == IN_THE_MAKING:
+            state |= _UNSTABLE | made_bit(kind, slot.profile)
+    return state if listed or usage.holders else state | _SHUT
+
+
+def made_bit(kind: SliceKind, template: str) -> int:
+    return 1 << _MADE_SHIFT + list(kind.templates).index(template)
+
+
+def others_made(kind: SliceKind, template: SliceTemplate) -> int:
+    """The bits of all other templates: no slice of another one may be in the making on the node, for the kubelet tells the plugin
+    how many cores are wanted and not for whom (spec ascend 34)."""
+    return sum(made_bit(kind, name) for name in kind.templates if name != template.name)
+
+
+def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
+    """Whether so much free and that state are enough for a slice; for numbers and for arrays."""
+    dvpp, groups = state & _DVPP_BITS, state >> _GROUP_SHIFT & 7
+    enough = (cores >= template.cores) & (cpus >= template.cpus) & ((state & (_UNSTABLE | _SHUT)) == 0)
+    enough = enough & ((groups < GROUPS - 1) | ((groups < GROUPS) & (template.cores < 4)) | (template.cores < 2))
+    if template.dvpp is Dvpp.YES:
+        return enough & (dvpp == FREE_DVPP[Dvpp.YES])
+    return enough & (dvpp != FREE_DVPP[Dvpp.NO]) if template.dvpp is Dvpp.SHARE else enough
+
+
+def untouched(shares: Any, state: Any) -> Any:
+    """Whether the chip can be given whole."""
+    return (shares == 0) & ((state & _SHUT) == 0)
+
+
+def why_not(template: SliceTemplate, cores: int, cpus: int, state: int) -> str:
+    """The first thing that ``takes`` misses."""
+    groups, dvpp = state >> _GROUP_SHIFT & 7, state & _DVPP_BITS
+    if state & _SHUT:
+        return SHUT
+    if state & _UNSTABLE:
+        return "a slice is in the making there"
+    if cores < template.cores:
+        return f"wants {template.cores} AI cores, {cores} are free"
+    if cpus < template.cpus:
+        return f"wants {template.cpus} AI CPUs, {cpus} are free"
+    if template.cores >= (2 if groups >= GROUPS else 4) and groups >= GROUPS - 1:
+        return f"{groups} of its {GROUPS} vGroups are in use, too many for {template.cores} cores"
+    return f"wants dvpp {template.dvpp.value}, and {('all', 'a share', 'none')[dvpp]} of it is left"
+
+

@@ -1,0 +1,68 @@
+"""How Ascend chips are cut on demand, by AI cores, AI CPUs and media units (``npu_slices.toml``; spec ascend 27)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+
+GROUPS = 4
+"""vGroups of a chip (spec ascend 40)."""
+
+
+class Dvpp(StrEnum):
+    """What a slice takes of a chip's media units: all, nothing, or its share."""
+
+    YES = "yes"
+    NO = "no"
+    SHARE = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTemplate:
+    """``word``: what the name of such a slice says of it."""
+
+    name: str
+    cores: int
+    cpus: int
+    dvpp: Dvpp
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class SliceKind:
+    """One kind of chip. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
+    such a request, and to the smaller one that it may fall back to."""
+
+    name: str
+    cpus: Mapping[int, int]
+    templates: Mapping[str, SliceTemplate]
+    high: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
+    low: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
+
+    def choices(self, cores: int, dvpp: Dvpp, *, high: bool) -> tuple[SliceTemplate, ...]:
+        """The templates that serve a request, the one to be tried first in front; empty where none does."""
+        return (self.high if high else self.low).get((cores, dvpp), ())
+
+    def of_word(self, word: str) -> SliceTemplate | None:
+        return next((template for template in self.templates.values() if template.word == word), None)
+
+
+@cache
+def slice_kinds() -> Mapping[str, SliceKind]:
+    """All that are known, by name."""
+    rows = tomllib.loads(resources.files(__package__).joinpath("npu_slices.toml").read_text("utf-8"))
+    found: dict[str, SliceKind] = {}
+    for kind, row in rows.items():
+        templates = {
+            name: SliceTemplate(name, cores, cpus, Dvpp(dvpp), word) for name, cores, cpus, dvpp, word in row["templates"]
+        }
+        high, low = (
+            {(cores, Dvpp(dvpp)): tuple(templates[name] for name in names if name) for cores, dvpp, *names in row[level]}
+            for level in ("high", "low")
+        )
+        found[kind] = SliceKind(kind, {int(cores): cpus for cores, cpus in row["cpus"].items()}, templates, high, low)
+    return found

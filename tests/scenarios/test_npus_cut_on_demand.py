@@ -1,0 +1,88 @@
+"""Ascend chips that MindCluster's plugin cuts on demand, through the whole scheduler: labels, ConfigMaps and annotations in, a
+Binding out."""
+
+from __future__ import annotations
+
+from kit.engine_world import World
+from kit.npu_core_world import core_node_object, core_pod_object, gathered
+from kit.objects import node, pod
+
+CONF = """\
+actions: "enqueue, allocate, backfill"
+configurations:
+- name: init-params
+  arguments: {presetVirtualDevice: "false"}
+tiers:
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.AscendMindClusterVNPUEnable: true
+      deviceshare.VGPUEnable: true
+"""
+
+
+def world_of(*nodes, chips=None, conf=CONF):
+    world = World(conf)
+    world.add(*nodes)
+    world.add(gathered({n["metadata"]["name"]: 2 for n in nodes if "accelerator" in n["metadata"]["labels"]}))
+    return world
+
+
+def notes_of(world, name):
+    return world.pods[f"default/{name}"]["metadata"]["annotations"]
+
+
+def made(world, name, real):
+    """The node's plugin has made the slice."""
+    obj = world.pods[f"default/{name}"]
+    obj["metadata"]["annotations"]["huawei.com/AscendReal"] = real
+    world.add(obj)
+
+
+def test_a_pod_of_four_cores_gets_a_template_and_the_time_in_nanoseconds():
+    world = world_of(core_node_object("n1", 2))
+    world.add(core_pod_object("a", 4))
+    world.settle()
+    notes = notes_of(world, "a")
+    assert notes["huawei.com/npu-core"] == "0-vir04_3c"
+    assert int(notes["predicate-time"]) == 1_000_000_000_000_000
+    assert world.bindings[0].lock == ""
+
+
+def test_the_job_of_eight_cores_gets_the_whole_chip_that_no_slice_lies_on():
+    world = world_of(core_node_object("n1", 2))
+    world.add(core_pod_object("slice", 2))
+    world.settle()
+    world.add(core_pod_object("a", 8))
+    world.settle()
+    assert notes_of(world, "a")["huawei.com/npu-core"] == "1"
+
+
+def test_a_chip_takes_the_next_slice_once_the_first_one_is_made():
+    world = world_of(core_node_object("n1", 1))
+    world.add(core_pod_object("a", 2))
+    world.settle()
+    world.add(core_pod_object("b", 4))
+    world.settle()
+    assert world.node_of("b") == ""
+    assert "selectChipFromNodeSegment" in world.condition("b")["message"]
+    made(world, "a", "Ascend310P-2c.1cpu-100-0_0")
+    world.settle()
+    assert notes_of(world, "b")["huawei.com/npu-core"] == "0-vir04_3c"
+
+
+def test_vgpu_pods_and_pods_with_ai_cores_share_one_scheduler():
+    world = world_of(core_node_object("npu", 1), node("gpu", cards=1))
+    world.add(core_pod_object("a", 1), pod("c", limits={"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}))
+    world.settle()
+    assert [world.node_of(name) for name in "ac"] == ["npu", "gpu"]
+
+
+def test_a_restarted_scheduler_books_what_the_pods_hold():
+    world = world_of(core_node_object("n1", 2))
+    for name, cores in (("a", 4), ("b", 8)):
+        world.add(core_pod_object(name, cores))
+        world.settle()
+    made(world, "a", "Ascend310P-4c.3cpu-100-0_0")
+    assert world.restarted().state.ledger.fingerprint() == world.engine.state.ledger.fingerprint()
