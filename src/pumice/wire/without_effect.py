@@ -101,7 +101,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "nobody is evicted for a gang that asks for one switch",
         Told.WARNING),
     Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
-    Row(What.KEY, "configurations", "of arguments only those that begin with pumice. are read, and three of init-params",
+    Row(What.KEY, "configurations", "of an action's arguments only those that begin with pumice. are read, of init-params three",
         Told.WARNING, _theirs),
 
     Row(What.FLAG, "scheduler-sharding-mode", "this scheduler takes all nodes, and no NodeShard is read", Told.FLAG,
