@@ -295,7 +295,7 @@ class World:
             "phase": effect.phase, "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
             "conditions": [
                 {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
-                 "transitionID": c.transition_id} for c in effect.conditions
+                 "transitionID": c.transition_id, "lastTransitionTime": c.last_transition_time} for c in effect.conditions
             ],
         }  # fmt: skip
         self.add(obj)

@@ -272,7 +272,8 @@ class EngineDoor(Door):
                 self.store.patch("Pod", f"{effect.namespace}/{effect.name}", {"status": {"conditions": [told]}})
             case GroupStatus():
                 conditions = [{"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
-                               "transitionID": c.transition_id} for c in effect.conditions]  # fmt: skip
+                               "transitionID": c.transition_id, "lastTransitionTime": c.last_transition_time}
+                              for c in effect.conditions]  # fmt: skip
                 self.store.patch("PodGroup", f"{effect.namespace}/{effect.name}", {"status": {
                     "phase": effect.phase, "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
                     "conditions": conditions}})  # fmt: skip

@@ -33,7 +33,7 @@ OFF_BY_DEFAULT: Final = frozenset({"Hierarchy", "ClusterOrder"})
 # Argument names per plugin; a trailing * stands for any suffix. Empty: the plugin takes none.
 PLUGIN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "priority": (),
-    "gang": (),
+    "gang": ("pumice.gangReservation",),
     "conformance": (),
     "drf": (),
     "predicates": (
@@ -93,6 +93,11 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
+def switch(text: str) -> bool | None:
+    """What a word means that turns something on or off; None where it is no such word."""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
 class Arguments(Mapping[str, Any]):
     """A plugin's or an action's arguments with tolerant getters (spec volcano-core 3.4).
 
@@ -121,11 +126,8 @@ class Arguments(Mapping[str, Any]):
         value = self._values.get(key)
         if value is None or isinstance(value, bool):
             return default if value is None else value
-        if str(value) in _TRUE:
-            return True
-        if str(value) in _FALSE:
-            return False
-        return bool(self._junk(key, value, "true or false", default))
+        found = switch(str(value))
+        return bool(self._junk(key, value, "true or false", default)) if found is None else found
 
     def integer(self, key: str, default: int) -> int:
         number = self._number(key, "a whole number")

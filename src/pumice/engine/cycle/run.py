@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.engine.cycle import resting, status, unplaced, waking
+from pumice.engine.cycle import reserving, resting, status, unplaced, waking
 from pumice.engine.cycle.cycle import Cycle, Plan
 
 
@@ -38,6 +38,7 @@ def _open(cycle: Cycle) -> None:
 
 
 def _close(cycle: Cycle) -> None:
+    reserving.reserve(cycle)
     unplaced.explain(cycle)
     for plugin in cycle.framework.plugins:
         before = cycle.tick()

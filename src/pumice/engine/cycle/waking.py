@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pumice.engine.cycle import reserving
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import admit, queues
 from pumice.engine.cycle.room.redeeming import redeem
@@ -15,6 +16,7 @@ def wake(cycle: Cycle) -> None:
     state = cycle.state
     cycle.placer.fallen.clear()
     _give_up(cycle)
+    reserving.give_back(cycle)
     redeem(cycle)
     state.departures.ask_again(cycle.now)
     state.agenda.wake_due(cycle.now)

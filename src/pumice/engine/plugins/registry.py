@@ -13,6 +13,7 @@ from pumice.engine.plugins.contract import Plugin
 from pumice.engine.plugins.deviceshare import DeviceShare
 from pumice.engine.plugins.drf import Drf
 from pumice.engine.plugins.gang import Gang
+from pumice.engine.plugins.gang_reservation import GangReservation, limit_of
 from pumice.engine.plugins.network_topology_aware import NetworkTopologyAware
 from pumice.engine.plugins.nodegroup import NodeGroup
 from pumice.engine.plugins.nodeorder import NodeOrder
@@ -44,7 +45,10 @@ def always(conf: SchedulerConf, families: Iterable[Family], devices: DeviceConfi
     """What holds whatever a configuration names."""
     plugins = frozenset(entry.name for tier in conf.tiers for entry in tier)
     owners = frozenset(family.name for family in families)
-    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability()]
+    gang = conf.plugin(Gang.name)
+    limit = 0.0 if gang is None else limit_of(gang.arguments)
+    held = [GangReservation(limit)] if limit > 0 else []
+    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability(), *held]
 
 
 def make(entry: PluginConf) -> Plugin | None:

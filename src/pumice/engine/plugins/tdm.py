@@ -119,7 +119,7 @@ class Tdm(OrdersJobs, BoundsTasks, LeansTasks, SparesFromPreempt, NamesVictims):
         self._late = bool(late)
         if late:
             self._next = self._now + self._period
-            self._state.agenda.ring_at(min(self._state.agenda.alarm, self._next))
+            self._state.agenda.ring_at(self._next)
         return found
 
     def _zone(self, task: Task) -> str:

@@ -35,7 +35,7 @@ class Agenda:
     promises: dict[Job, float] = field(default_factory=dict)
     """Jobs that were tried without success, and when their promises end, where they do; the earliest first."""
     alarm: float = FOR_EVER
-    """When the time of day changes what some plugin says; it sets the next one in each cycle."""
+    """When time alone changes what some plugin says; they set the next one in each cycle."""
     next_due: float = FOR_EVER
     """No job waits for an earlier time than this."""
     released: bool = False
@@ -136,7 +136,8 @@ class Agenda:
         self.woken_at = news
 
     def wake_due(self, now: float) -> None:
-        """Activate the jobs whose time has come, and after a release those that wait for room."""
+        """A cycle begins: activate the jobs whose time has come, and after a release those that wait for room."""
+        self.alarm = FOR_EVER
         while self.promises and next(iter(self.promises.values())) <= now:
             self.end_promise(next(iter(self.promises)))
         if self.released:
@@ -153,7 +154,7 @@ class Agenda:
 
     def ring_at(self, when: float) -> None:
         """Whatever happens until then, a cycle is due."""
-        self.alarm = when
+        self.alarm = min(self.alarm, when)
 
     def lend_later(self) -> None:
         """There is no time to lend in this cycle."""

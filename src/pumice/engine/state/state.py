@@ -23,6 +23,7 @@ from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.pods import Pods
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.quotas import Quotas
+from pumice.engine.state.reservations import Reservations
 from pumice.engine.state.volumes import Volumes
 from pumice.families.protocol import Family
 from pumice.families.settings import Settings
@@ -46,6 +47,7 @@ class State:
         self.charges = Charges(self.ledger)
         self.promises = Promises(self.ledger, self.agenda)
         self.departures = Departures(self.agenda, self.ledger, self.promises, tasks)
+        self.reservations = Reservations(self.ledger, self.agenda)
         self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)
         self.quotas = Quotas(self.agenda)
         self.hyper_nodes = HyperNodes(self.agenda, self.ledger, self.problems)

@@ -17,6 +17,7 @@ from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.victims import BASE, Cost, Prices
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.placer import Placer
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import Rows
@@ -96,14 +97,20 @@ def _least(values: Numbers, numbers: Numbers) -> Numbers:
 
 def _rows(scope: Scope, placer: Placer, claim: Claim) -> Rows:
     """Where no filter closes the row for good, and it is large enough when it is empty."""
-    state, claimant = placer.state, claim.task
-    table, cls = state.ledger.table, claimant.cls
+    claimant, table = claim.task, placer.state.ledger.table
     if scope.inside and claimant.job is not None:
         own = {table.row_of[task.node] for task in claimant.job.tasks.values() if task.node in table.row_of}
         rows = np.array(sorted(own), np.intp)
     else:
         rows = table.live_rows()
     may = table.live[rows] if claim.among is None else claim.among.open(table.capacity)[rows]
+    return rows[may & large_enough(placer, claimant.cls, rows)]
+
+
+def large_enough(placer: Placer, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
+    """Whether a node without pods could take one of the class, as far as that is told at once."""
+    state = placer.state
+    table, may = state.ledger.table, np.ones(len(rows), bool)
     for column, amount in state.ledger.columns(cls.request):
         may &= table.alloc[rows, column] >= amount
     for verdict in placer.framework.verdicts(state, cls, rows):
@@ -111,7 +118,7 @@ def _rows(scope: Scope, placer: Placer, claim: Claim) -> Rows:
             may &= ~verdict.failed
     for ask in cls.asks:
         may &= state.ledger.books[ask.family].has_cards(rows, table.capacity)
-    return rows[may]
+    return may
 
 
 def _asked(scope: Scope, placer: Placer, claimant: Task, rows: Rows) -> NDArray[np.bool_]:
