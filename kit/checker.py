@@ -166,6 +166,9 @@ class Checker:
         pending = [p for p in tables["Pod"].values() if self._waits(p, now)]
         gangs = [key for key, group in tables.get("PodGroup", {}).items() if group["spec"].get("minMember", 0) > 1
                  and any(self._waits(p, 0.0) for p in grouped[key])]  # fmt: skip
+        if any(condition["type"] == "Reserved" and condition["status"] == "True" for group in tables.get("PodGroup", {}).values()
+               for condition in group.get("status", {}).get("conditions", ())):
+            return  # nodes are held for a gang; how long, and against whom, is looked at apart
         hoping = any(leaving(p) for pods in cluster.placed.values() for p in pods)
         if hoping and (gangs or self.makes_room):
             return  # a gang that stands on what is being released keeps its part from the others

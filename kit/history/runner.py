@@ -41,6 +41,10 @@ CONFS = {
     "filters": 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
                "  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n",
 }  # fmt: skip
+APART = {
+    "held for gangs": SCHEDULER_CONF.replace("name: gang\n", "name: gang\n    arguments:\n      pumice.gangReservation: 20s\n"),
+}
+"""Configurations that are played only where they are asked for."""
 
 Step = tuple[str, list[Op]]
 DoorMaker = Callable[[str, Random], Door]
@@ -80,15 +84,17 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waits")
 
 
-def draw(seed: int, door: DoorMaker, *, steps: int = STEPS, without: Iterable[str] = (), drive: Drive = at_once) -> History:
-    """Play a new history of that seed until it ends or breaks something."""
-    return drive(_draw(seed, door, steps, frozenset(without)))  # type: ignore[no-any-return]
+def draw(
+    seed: int, door: DoorMaker, *, steps: int = STEPS, without: Iterable[str] = (), drive: Drive = at_once, conf: str = ""
+) -> History:
+    """Play a new history of that seed until it ends or breaks something; under one configuration, where it is named."""
+    return drive(_draw(seed, door, steps, frozenset(without), conf))  # type: ignore[no-any-return]
 
 
-async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str]) -> History:
+async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str], conf: str) -> History:
     dice = Random(seed)
-    conf = dice.choice(sorted(CONFS))
-    door = make(CONFS[conf], Random(seed))
+    conf = conf or dice.choice(sorted(CONFS))
+    door = make({**CONFS, **APART}[conf], Random(seed))
     kinds = [k for name, k in KINDS.items() if door.name in k.doors and name not in without]
     weights = [k.weight for k in kinds]
     played: list[Step] = []
@@ -131,7 +137,7 @@ def replay(history: History, door: DoorMaker, *, drive: Drive = at_once) -> Hist
 
 
 async def _replay(history: History, make: DoorMaker) -> History:
-    door = make(CONFS[history.conf], Random(history.seed))
+    door = make({**CONFS, **APART}[history.conf], Random(history.seed))
     played: list[Step] = []
     try:
         for number, step in enumerate(history.steps):

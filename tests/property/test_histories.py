@@ -38,11 +38,11 @@ def first_seed() -> int:
     return seed
 
 
-def many(count: int, door: Callable[[str, Random], Any], drive: Drive, first: int) -> int:
+def many(count: int, door: Callable[[str, Random], Any], drive: Drive, first: int, conf: str = "") -> int:
     """Play so many; the first that breaks something fails the test. Returns how many steps were played."""
     played = 0
     for seed in range(first, first + count):
-        found = draw(seed, door, without=OPEN, drive=drive)
+        found = draw(seed, door, without=OPEN, drive=drive, conf=conf)
         played += len(found.steps)
         if found.complaints:
             pytest.fail(shrunk(found, door, drive=drive).text(), pytrace=False)
@@ -51,6 +51,10 @@ def many(count: int, door: Callable[[str, Random], Any], drive: Drive, first: in
 
 def test_no_history_of_the_engine_breaks_a_promise() -> None:
     many(int(os.environ.get("PUMICE_HISTORIES", "780")), EngineDoor, at_once, first_seed())
+
+
+def test_no_history_breaks_a_promise_where_nodes_are_held_for_gangs() -> None:
+    many(int(os.environ.get("PUMICE_HISTORIES", "60")), EngineDoor, at_once, first_seed(), "held for gangs")
 
 
 @pytest.mark.usefixtures("quiet")

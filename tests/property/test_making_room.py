@@ -23,60 +23,78 @@ def parts() -> list[range]:
 
 @pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))
 def test_the_cheapest_room_is_what_trying_everything_finds(seeds: range) -> None:
-    found = 0
-    for seed in seeds:
-        dice = Random(seed)
-        world = random_world(dice)
-        world.add(*claimants(dice))
-        cycle = running_cycle(world)
-        task = next(task for task in cycle.state.tasks.values() if task.name == "claimant")
-        if task.job is None or cycle.placer.choose(task.cls) is not None:
-            continue
-        before = cycle.state.ledger.fingerprint()
-        best = min(Everything(world, cycle, task).answers(), default=None)
-        making = Making(cycle, between_jobs(cycle.framework))
-        trial = making.for_job(task.job, [task])
-        units = [unit for unit, _ in trial.units]
-        mine = None
-        if units:
-            mine = (max(unit.highest for unit in units), len(units), sum(unit.total for unit in units),
-                    sum(len(unit.pods) for unit in units), sum(unit.freed for unit in units))  # fmt: skip
-            found += 1
-        assert mine == best, f"seed {seed}: {[u.pods[0].name for u in units]}"
-        trial.statement.rollback()
-        assert cycle.state.ledger.fingerprint() == before, f"seed {seed}"
-    assert found, "some of these clusters have room to be made"
+    assert sum(map(_is_the_cheapest, seeds)), "some of these clusters have room to be made"
+
+
+@pytest.mark.soak
+def test_the_cheapest_room_is_what_trying_everything_finds_on_ten_thousand_clusters() -> None:
+    assert sum(map(_is_the_cheapest, range(CLUSTERS, 10_000))) > 1000
+
+
+def _is_the_cheapest(seed: int) -> bool:
+    """Whether room is to be made in that cluster, and can be."""
+    dice = Random(seed)
+    world = random_world(dice)
+    world.add(*claimants(dice))
+    cycle = running_cycle(world)
+    task = next(task for task in cycle.state.tasks.values() if task.name == "claimant")
+    if task.job is None or cycle.placer.choose(task.cls) is not None:
+        return False
+    before = cycle.state.ledger.fingerprint()
+    best = min(Everything(world, cycle, task).answers(), default=None)
+    making = Making(cycle, between_jobs(cycle.framework))
+    trial = making.for_job(task.job, [task])
+    units = [unit for unit, _ in trial.units]
+    mine = None
+    if units:
+        mine = (max(unit.highest for unit in units), len(units), sum(unit.total for unit in units),
+                sum(len(unit.pods) for unit in units), sum(unit.freed for unit in units))  # fmt: skip
+    assert mine == best, f"seed {seed}: {[u.pods[0].name for u in units]}"
+    trial.statement.rollback()
+    assert cycle.state.ledger.fingerprint() == before, f"seed {seed}"
+    return bool(units)
 
 
 @pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))
 def test_nobody_goes_for_a_gang_who_could_stay(seeds: range) -> None:
     for seed in seeds:
-        dice = Random(f"gang {seed}")
-        world = random_world(dice)
-        world.add(*claimants(dice, gang=True))
-        cycle = running_cycle(world)
-        job = cycle.state.jobs["default/claimant"]
-        making = Making(cycle, between_jobs(cycle.framework))
-        trial = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key))
-        if not cycle.framework.job_pipelined(job) or not trial.units:
-            continue
-        statement = trial.statement
-        for unit, _ in trial.units:
-            leaving = {pod.uid for pod in unit.pods}
-            kept = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid not in leaving]
-            fewer = cycle.statement()
-            statement.rollback()
-            for step in kept:
-                fewer.evict(step.task, "trial")
-            for task in sorted(job.pending.values(), key=cycle.framework.task_key):
-                if (choice := cycle.placer.choose(task.cls)) is not None:
-                    fewer.place(task, choice)
-                elif (future := cycle.placer.choose_future(task.cls)) is not None:
-                    fewer.promise(task, future)
-            assert not cycle.framework.job_pipelined(job), f"seed {seed}: {sorted(p.name for p in unit.pods)} need not go"
-            fewer.rollback()
-            statement = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key)).statement
+        _nobody_goes_in_vain(seed)
+
+
+@pytest.mark.soak
+def test_nobody_goes_for_a_gang_who_could_stay_on_ten_thousand_clusters() -> None:
+    assert sum(map(_nobody_goes_in_vain, range(CLUSTERS, 10_000))) > 1000
+
+
+def _nobody_goes_in_vain(seed: int) -> bool:
+    """Whether room was made for the gang of that cluster."""
+    dice = Random(f"gang {seed}")
+    world = random_world(dice)
+    world.add(*claimants(dice, gang=True))
+    cycle = running_cycle(world)
+    job = cycle.state.jobs["default/claimant"]
+    making = Making(cycle, between_jobs(cycle.framework))
+    trial = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key))
+    if not cycle.framework.job_pipelined(job) or not trial.units:
+        return False
+    statement = trial.statement
+    for unit, _ in trial.units:
+        leaving = {pod.uid for pod in unit.pods}
+        kept = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid not in leaving]
+        fewer = cycle.statement()
         statement.rollback()
+        for step in kept:
+            fewer.evict(step.task, "trial")
+        for task in sorted(job.pending.values(), key=cycle.framework.task_key):
+            if (choice := cycle.placer.choose(task.cls)) is not None:
+                fewer.place(task, choice)
+            elif (future := cycle.placer.choose_future(task.cls)) is not None:
+                fewer.promise(task, future)
+        assert not cycle.framework.job_pipelined(job), f"seed {seed}: {sorted(p.name for p in unit.pods)} need not go"
+        fewer.rollback()
+        statement = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key)).statement
+    statement.rollback()
+    return True
 
 
 @pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))

@@ -10,6 +10,8 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
 
 from pumice.engine.engine import Engine
+from pumice.engine.explaining.groups import explain_group
+from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import stamp
 
@@ -174,6 +176,8 @@ def test_a_reservation_ends_with_what_it_is_for(end: str) -> None:
         case "pods":
             world.delete_pod("big-w-0")
         case "node":
+            busy.one_ends({"n1"})
+            busy.one_ends({"n1"})
             world.remove("Node", "n1")
         case "queue":
             world.add(queue("q", state="Closed"))
@@ -256,3 +260,13 @@ def test_what_is_no_time_is_told_and_holds_nothing(written: str) -> None:
     (remark,) = engine.configure(parse_scheduler_conf(conf(written)))
     assert remark.startswith("plugin gang: pumice.gangReservation: ")
     assert remark.endswith("no nodes are held")
+
+
+def test_explain_and_metrics_name_the_nodes() -> None:
+    busy = Busy(conf())
+    busy.add(*gang())
+    page = SchedulerMetrics(busy.world.engine).page().decode()
+    assert 'pumice_nodes_held_for_gangs{podgroup="default/big",queue_name="default"} 2' in page
+    found = explain_group(busy.world.restarted(), "default", "big", busy.world.now)
+    assert found.held == ("n0", "n1")
+    assert found.held_for == pytest.approx(600, abs=2)

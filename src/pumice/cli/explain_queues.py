@@ -54,6 +54,8 @@ def show_group(found: GroupView, output: str) -> None:
     console.print(f"[bold]{escape(found.name)}[/bold] in queue {escape(found.queue)} ({found.phase}): {escape(found.summary)}")
     if found.queue_words:
         console.print(f"  kept back: {escape(found.queue_words)}")
+    if found.held:
+        console.print(f"  held for it, for {found.held_for:.0f} s still at most: {escape(', '.join(found.held))}")
     for node, count in found.nodes.items():
         console.print(f"  {count} on {escape(node)}")
     for why, names in found.waiting.items():

@@ -131,5 +131,8 @@ class SchedulerMetrics:
         yield counter("pumice_bad_configurations_total", "Configurations refused", [({}, self.bad_configurations)])
         yield gauge("pumice_configuration_refused", "Whether the newest text of a configuration is refused",
                     (({"what": what}, int(refused)) for what, refused in self.refused_documents.items()))  # fmt: skip
+        yield gauge("pumice_nodes_held_for_gangs", "Nodes that are held for a gang that waits",
+                    (({"podgroup": found.job.key, "queue_name": found.job.queue.name}, len(found.nodes))
+                     for found in self._engine.state.reservations.held.values()))  # fmt: skip
         problems = self.refused_objects + len(self._engine.state.problems)
         yield gauge("pumice_objects_set_aside", "Objects with unusable data", [({}, problems)])

@@ -25,7 +25,7 @@ def nodes_of(condition: PodGroupCondition) -> frozenset[str]:
     """Those that are held; none where it says otherwise, or what nobody can read."""
     if condition.status != "True" or not condition.message.startswith(_WORDS):
         return frozenset()
-    return frozenset(condition.message.removeprefix(_WORDS).split(", "))
+    return frozenset(filter(None, condition.message.removeprefix(_WORDS).split(", ")))
 
 
 def since(condition: PodGroupCondition) -> float:

@@ -27,6 +27,10 @@ class GroupView:
     nodes: Mapping[str, int]
     """Members by node."""
     waiting: Mapping[str, tuple[str, ...]]
+    held: tuple[str, ...] = ()
+    """Nodes that are held for it (``pumice.gangReservation``)."""
+    held_for: float = 0.0
+    """For so many seconds still, at most."""
 
 
 def explain_group(engine: Engine, namespace: str, name: str, now: float) -> GroupView:
@@ -43,10 +47,12 @@ def explain_group(engine: Engine, namespace: str, name: str, now: float) -> Grou
             waiting.setdefault(_why(job, task.gated, pod_message(job, task)), []).append(task.name)
         elif task.node:
             nodes[task.node] = nodes.get(task.node, 0) + 1
+    reserved = engine.state.reservations.held.get(job)
     return GroupView(
         job.key, job.queue.name, job.phase or "Pending", job.min_available, job.ready_count, len(job.tasks), _summary(job),
         job.refusal or ("" if job.queue.present else job.queue.missing_text), dict(sorted(nodes.items())),
         {why: tuple(sorted(names)) for why, names in waiting.items()},
+        () if reserved is None else tuple(sorted(reserved.nodes)), 0.0 if reserved is None else reserved.until - now,
     )  # fmt: skip
 
 
