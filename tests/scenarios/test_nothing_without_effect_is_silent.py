@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from kit.objects import group, node, pod, queue
 from kit.scheduler_daemon import daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller.unserved_kinds import UnservedKind
+from pumice.apps.controller import daemon as controller
 from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
 from pumice.cluster.first_objects import CRDS
@@ -202,9 +203,9 @@ def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(
         definition = {"metadata": {"name": f"{kind.plural}.{kind.group}"}, "spec": spec}
         await cluster.create(CRDS, definition)
         await clock.sleep(1)
-        leads = asyncio.Event()
-        leads.set()
-        watching = asyncio.create_task(UnservedKind(row, cluster, clock, leads).watch(kind))
+        stop = asyncio.Event()
+        settings = controller.Settings(listen="127.0.0.1:0")
+        running = asyncio.create_task(controller.run(settings, cluster=cluster, clock=clock, dice=random.Random(1), stop=stop))
         await cluster.create(kind, obj, "default" if kind.namespaced else "")
         await clock.sleep(100)
         patch = {"metadata": {"labels": {"a": "b"}}}
@@ -213,7 +214,8 @@ def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(
         (event,) = (await cluster.list(volcano.EVENTS))["items"]
         assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (row.name, "one")
         assert event["message"].startswith(row.text)
-        watching.cancel()
+        stop.set()
+        await running
 
     run_virtually(story())
 

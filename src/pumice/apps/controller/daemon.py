@@ -15,7 +15,7 @@ from pumice.apps.controller import jobs
 from pumice.apps.controller.commands import KIND, Commands
 from pumice.apps.controller.jobs import Jobs
 from pumice.apps.controller.makers import CRON, FLOW, Makers
-from pumice.apps.controller.unserved_kinds import UnservedKind
+from pumice.apps.controller.unserved_kinds import ABSENT, LOOK_AGAIN, UNSERVED, UnservedKinds
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
@@ -33,7 +33,7 @@ from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, JOB_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue, group_name_for
-from pumice.wire.without_effect import What, rows
+from pumice.wire.without_effect import Row, What, rows
 
 log = logging.getLogger("pumice.controller")
 
@@ -87,9 +87,9 @@ class Controller:
     commands: Commands = field(init=False)
     jobs: Jobs = field(init=False)
     makers: Makers = field(init=False)
+    unserved: UnservedKinds = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
-    _leads: asyncio.Event = field(default_factory=asyncio.Event)
     _lost_lease: bool = False
     _election: Election | None = None
 
@@ -98,6 +98,7 @@ class Controller:
         self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out, jobs=self.settings.jobs)
         self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair)
         self.makers = Makers(self.cluster, self.clock, self.work, self.jobs.store)
+        self.unserved = UnservedKinds(self.cluster, self.clock, self.work)
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)
@@ -121,9 +122,8 @@ class Controller:
             if self.settings.jobs:
                 self._unsynced.add("pods of jobs")
                 watching.append(self._watch("pods of jobs", volcano.PODS, self.jobs.store.on_pod, label_selector=JOB_NAME))
-            unserved = [UnservedKind(row, self.cluster, self.clock, self._leads).watch(row.resource)
-                        for row in rows(What.KIND).values() if row.resource]  # fmt: skip
-            await run_until(self.stop, *watching, *unserved, self._work())
+            watching += [self._watch_unserved(row, row.resource) for row in rows(What.KIND).values() if row.resource]
+            await run_until(self.stop, *watching, self._work())
         if self._election is not None and not self._lost_lease:
             await self._election.release()
         if self._lost_lease:
@@ -143,7 +143,6 @@ class Controller:
         for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
             if name not in self.queues:
                 await self._quietly(self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable)))
-        self._leads.set()
         if self.ready is not None:
             self.ready.set()
         log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues), len(self.groups), len(self.pods))
@@ -165,6 +164,8 @@ class Controller:
             await self.commands.reconcile(key)
         elif kind in (CRON, FLOW):
             await self.makers.reconcile(kind, key)
+        elif kind == UNSERVED:
+            await self.unserved.reconcile(key)
         elif kind == jobs.KIND:
             await self.jobs.reconcile(key)
         elif kind in self.scaled:
@@ -287,6 +288,10 @@ class Controller:
     async def _watch(self, name: str, resource: Resource, handle: Callable[[WatchEvent], None], label_selector: str = "") -> None:
         watcher = Watcher(self.cluster, self.clock, log, self._is_synced)
         await watcher.watch(name, resource, partial(watcher.taken, name, handle), label_selector=label_selector)
+
+    async def _watch_unserved(self, row: Row, resource: Resource) -> None:
+        watcher = Watcher(self.cluster, self.clock, log, lambda _: None, ABSENT, LOOK_AGAIN)
+        await watcher.watch(row.name, resource, partial(watcher.taken, row.name, self.unserved.on(row)))
 
     def _is_synced(self, name: str) -> None:
         self._unsynced.discard(name)

@@ -25,7 +25,7 @@ from pumice.engine.effects import (
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, micro_stamp, stamp
+from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, event_body, stamp
 
 log = logging.getLogger("pumice.scheduler.status")
 
@@ -304,27 +304,11 @@ class StatusWriter:
     def _event(self, event: Event) -> dict[str, Any]:
         now = self.clock.now()
         self._serial += 1
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {
-                "name": f"{event.name[:200]}.{int(now * 1e6):x}{self._serial:x}",
-                "namespace": event.namespace or "default",
-            },
-            "involvedObject": {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace,
-                               "name": event.name, "uid": event.uid},
-            "type": event.type,
-            "reason": event.reason,
-            "message": event.message[:1024],
-            "source": {"component": self.component},
-            "reportingComponent": self.component,
-            "firstTimestamp": stamp(now),
-            "lastTimestamp": stamp(now),
-            "eventTime": micro_stamp(now),
-            "action": "Scheduling",
-            "reportingInstance": self.component,
-            "count": 1,
-        }  # fmt: skip
+        about = {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace, "name": event.name,
+                 "uid": event.uid}  # fmt: skip
+        suffix = f"{int(now * 1e6):x}{self._serial:x}"
+        body = event_body(about, event.type, event.reason, event.message, self.component, now, suffix=suffix)
+        return {**body, "action": "Scheduling"}
 
 
 def _dated(condition: PodGroupCondition, now: float) -> dict[str, Any]:

@@ -7,17 +7,19 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from pumice.apps.service.tasks import Signal
+from pumice.apps.service.watches import Watcher
 from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
 from pumice.wire.objects import Node, convert, decode
+from pumice.wire.volcano import event_body
 
 log = logging.getLogger("pumice.node")
 
@@ -30,7 +32,7 @@ _PASSING = {0, 408, 429, 500, 502, 503, 504}
 
 
 class OwnNode:
-    """A node's view of itself. ``run`` keeps it; reading is by ``pods``, ``node`` and the two signals."""
+    """A node's view of itself. ``tasks`` keep it; reading is by ``pods``, ``node`` and the two signals."""
 
     def __init__(self, cluster: Cluster, name: str, *, clock: Clock, dice: random.Random, component: str) -> None:
         self.name, self.clock = name, clock
@@ -67,22 +69,32 @@ class OwnNode:
                     self._keep(pod)
 
     async def _watch_pods(self) -> None:
-        async for event in self._cluster.watch(PODS, field_selector=f"spec.nodeName={self.name}"):
-            if event.type == "SYNCED":
-                self.pods_synced.set()
-            elif event.type != "BOOKMARK":
-                try:
-                    pod = decode(NodePod, event.raw)
-                except msgspec.DecodeError as error:
-                    log.warning("a pod of this node cannot be read and is left alone: %s", error)
-                    continue
-                if event.type == "DELETED":
-                    self._pods.pop(pod.uid, None)
-                    if self._gone is not None:
-                        self._gone.add(pod.uid)
-                else:
-                    self._keep(pod)
-            self.pods_changed.fire()
+        watcher = Watcher(self._cluster, self.clock, log, lambda _: self._arrived(self.pods_synced, self.pods_changed))
+        take = partial(watcher.taken, "pods of this node", self._on_pod)
+        await watcher.watch("pods of this node", PODS, take, field_selector=f"spec.nodeName={self.name}")
+
+    async def _watch_node(self) -> None:
+        watcher = Watcher(self._cluster, self.clock, log, lambda _: self._arrived(self.node_synced, self.node_changed))
+        take = partial(watcher.taken, "this node", self._on_node)
+        await watcher.watch("this node", NODES, take, field_selector=f"metadata.name={self.name}")
+
+    def _arrived(self, synced: asyncio.Event, changed: Signal) -> None:
+        synced.set()
+        changed.fire()
+
+    def _on_pod(self, event: WatchEvent) -> None:
+        pod = decode(NodePod, event.raw)
+        if event.type == "DELETED":
+            self._pods.pop(pod.uid, None)
+            if self._gone is not None:
+                self._gone.add(pod.uid)
+        else:
+            self._keep(pod)
+        self.pods_changed.fire()
+
+    def _on_node(self, event: WatchEvent) -> None:
+        self.node = None if event.type == "DELETED" else decode(Node, event.raw)
+        self.node_changed.fire()
 
     def _keep(self, pod: NodePod) -> None:
         known = self._pods.get(pod.uid)
@@ -92,17 +104,6 @@ class OwnNode:
             self._arrivals += 1
             pod.arrival = self._arrivals
         self._pods[pod.uid] = pod
-
-    async def _watch_node(self) -> None:
-        async for event in self._cluster.watch(NODES, field_selector=f"metadata.name={self.name}"):
-            if event.type == "SYNCED":
-                self.node_synced.set()
-            elif event.type == "DELETED":
-                self.node = None
-            elif event.type != "BOOKMARK":
-                with suppress(msgspec.DecodeError):
-                    self.node = decode(Node, event.raw)
-            self.node_changed.fire()
 
     async def perform(self, effect: Effect) -> None:
         """Do one thing. Raises ApiError when the API server refuses; Events are told on a best-effort basis."""
@@ -137,32 +138,11 @@ class OwnNode:
 
     async def _tell(self, event: Tell) -> None:
         now = self.clock.now()
-        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        namespace = event.namespace or "default"
-        suffix = f"{int(now * 1e9):x}{self._dice.getrandbits(16):04x}"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{event.name}.{suffix}", "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": event.kind,
-                "name": event.name,
-                "namespace": event.namespace,
-                "uid": event.uid,
-            },
-            "reason": event.reason,
-            "message": event.message[:1024],
-            "type": "Warning" if event.warning else "Normal",
-            "source": {"component": self._component, "host": self.name},
-            "reportingComponent": self._component,
-            "reportingInstance": self.name,
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-            "count": 1,
-        }
+        about = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "namespace": event.namespace, "uid": event.uid}
+        body = event_body(about, "Warning" if event.warning else "Normal", event.reason, event.message, self._component, now,
+                          suffix=f"{int(now * 1e9):x}{self._dice.getrandbits(16):04x}", host=self.name)  # fmt: skip
         try:
-            await self._cluster.create(EVENTS, body, namespace)
+            await self._cluster.create(EVENTS, body, event.namespace or "default")
         except ApiError as error:
             log.warning("event not recorded reason=%s: %s", event.reason, error)
 

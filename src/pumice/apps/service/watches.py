@@ -19,12 +19,15 @@ Handler = Callable[[WatchEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """``arrived`` is told the name of each list that is complete."""
+    """``arrived`` is told the name of each list that is complete; ``absent`` are answers that say that there is nothing to watch,
+    after which it is looked for again ``pause`` seconds later."""
 
     cluster: Cluster
     clock: Clock
     log: logging.Logger
     arrived: Callable[[str], None]
+    absent: tuple[int, ...] = (404,)
+    pause: float = ABSENT_KIND_RETRY
 
     async def watch(
         self, name: str, resource: Resource, take: Callable[[WatchEvent], object], namespace: str = "", field_selector: str = "",
@@ -41,11 +44,11 @@ class Watcher:
                         take(event)
             except ApiError as error:
                 # A kind that is not installed (no CRDs, no storage API) is empty, and looked for again now and then.
-                if error.code != 404:
+                if error.code not in self.absent:
                     self.log.error("cannot watch %s: %s", name, error)
                 else:
                     self.arrived(name)
-                await self.clock.sleep(ABSENT_KIND_RETRY)
+                await self.clock.sleep(self.pause)
 
     def taken(self, name: str, handle: Handler, event: WatchEvent) -> bool:
         """Whether the object could be used."""
