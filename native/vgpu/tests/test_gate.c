@@ -49,6 +49,20 @@ static void the_gate_follows_limit_policy_and_switch(void)
     free(map.region);
 }
 
+/* Limit and switch are the page's; the region's are anybody's in the container. */
+static void a_limits_page_stands_above_the_region(void)
+{
+    struct limits_page page = {.count = 1, .cards = {{"GPU-1", 0, 30}}};
+    struct region_map map = {.region = new_region(), .slot = -1, .page = &page};
+    map.region->sm_limit[0] = map.region->sm_limit[1] = 0;
+    map.region->utilization_switch = 0;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 30);
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 1), 0); /* not granted: it has no memory to launch anything with */
+    page.lifted = 1;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 0);
+    free(map.region);
+}
+
 static void activity_is_told_without_undoing_a_block(void)
 {
     struct region_map map = {.region = new_region(), .slot = -1};
@@ -170,6 +184,7 @@ int main(void)
 {
     policy_clock = (struct policy_clock){now, now, pass};
     the_gate_follows_limit_policy_and_switch();
+    a_limits_page_stands_above_the_region();
     activity_is_told_without_undoing_a_block();
     a_closed_gate_is_looked_at_every_5_ms();
     nobody_waits_for_a_word_of_the_dead();

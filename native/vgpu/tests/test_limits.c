@@ -1,6 +1,7 @@
 /* The grammar and the precedence of the limit variables (spec hami-core 2.2 and 2.3). */
 #include "check.h"
 #include "core/config.h"
+#include "core/granted.h"
 #include "core/limits.h"
 #include "core/log.h"
 
@@ -163,6 +164,26 @@ static void policies_are_read_in_any_case(void)
     CHECK_EQUAL(ENVIRONMENT("GPU_CORE_UTILIZATION_POLICY", "what").policy, POLICY_DEFAULT);
 }
 
+/* What gives a container no more may still be said by its environment: how much is written, and that it yields to others. */
+static void a_limits_page_leaves_nothing_to_the_environment_that_would_give_more(void)
+{
+    struct limits_page page = {.flags = PAGE_OVERSUBSCRIBE, .count = 2, .region = "/tmp/vgpu/x.cache", .cards = {{"GPU-1", 3ull << 30, 30}, {"MIG-1", 0, 0}}};
+    struct config config = ENVIRONMENT("CUDA_DEVICE_MEMORY_LIMIT", "30g", "CUDA_DEVICE_SM_LIMIT", "90", "GPU_CORE_UTILIZATION_POLICY", "disable",
+                                       "CUDA_DEVICE_MEMORY_SHARED_CACHE", "/tmp/mine", "PUMICE_VGPU_CARDS", "none", "PUMICE_VGPU_RECONCILE_MS",
+                                       "0", "PUMICE_VGPU_CONTEXT_BYTES", "1", "LIBCUDA_LOG_LEVEL", "0", "CUDA_TASK_PRIORITY", "0",
+                                       "PUMICE_VGPU_ARBITER", "1", "CUDA_DEVICE_MEMORY_LIMIT_3", "lots");
+    config_obey(&config, &page);
+    CHECK(config.memory_limit[0] == 3ull << 30 && config.memory_limit[1] == 0 && config.memory_limit[2] == GRANTED_NOTHING_BYTES);
+    CHECK(config.sm_limit[0] == 30 && config.policy == POLICY_DEFAULT && config.oversubscribe);
+    CHECK(strcmp(config.region_path, "/tmp/vgpu/x.cache") == 0 && config.cards[0] == '\0' && config.complaint[0] == '\0');
+    CHECK(config.reconcile_ms == 1000 && config.context_bytes > 1 && config.any_memory_variable);
+    CHECK(config.log_level == 0 && config.priority == 0 && config.arbiter);
+    page.flags = PAGE_NO_CORE_LIMIT;
+    config_obey(&config, &page);
+    CHECK(config.policy == POLICY_DISABLE && !config.oversubscribe);
+    log_set_level(LOG_LEVEL_WARNING);
+}
+
 int main(void)
 {
     each_spelling_of_bytes();
@@ -176,5 +197,6 @@ int main(void)
     a_device_nobody_spoke_of_gets_the_smallest_limit_given();
     the_priority_is_never_outside_what_monitors_index();
     policies_are_read_in_any_case();
+    a_limits_page_leaves_nothing_to_the_environment_that_would_give_more();
     return check_result("limits");
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pumice.node.effects import MakeDirectory
+from pumice.node.effects import InstallFile, MakeDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,10 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the kubelet hands to the container. ``directories`` must exist before the answer is given."""
+    """What the kubelet hands to the container. ``directories``, then ``files``, must exist before the answer is given."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
     directories: tuple[MakeDirectory, ...] = ()
+    files: tuple[InstallFile, ...] = ()

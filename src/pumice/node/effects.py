@@ -55,6 +55,17 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class InstallFile:
+    """Write ``content`` under a name of its own in the same folder, sync it, and rename it to ``path``. ``keep``: not where
+    something is there already."""
+
+    path: str
+    content: bytes
+    mode: int
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MakeDirectory:
     """A directory on the host. ``fresh``: what was there before goes away first."""
 
@@ -63,4 +74,4 @@ class MakeDirectory:
     fresh: bool = False
 
 
-Effect = PatchPod | PatchNode | PatchStatus | Tell | MakeDirectory
+Effect = PatchPod | PatchNode | PatchStatus | Tell | MakeDirectory | InstallFile

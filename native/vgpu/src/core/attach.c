@@ -1,6 +1,7 @@
 #include "core/attach.h"
 
 #include "core/file_status.h"
+#include "core/granted.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/region_format.h"
@@ -163,6 +164,15 @@ static bool is_conflict(const struct region_map *map, const struct config *confi
     return config->any_memory_variable && holds != asked && !(map->ext_shared && map->ext->made_limit[device] == asked);
 }
 
+/* Whoever reads the region is told what holds, whatever somebody has written there. */
+static void show_granted(const struct region_map *map, const struct config *config)
+{
+    for (int i = 0; config->page != NULL && i < REGION_DEVICES; i++) {
+        shared_set(&map->region->limit[i], config->memory_limit[i]);
+        shared_set(&map->region->sm_limit[i], config->sm_limit[i]);
+    }
+}
+
 static void tell_differences(const struct region_map *map, const struct config *config)
 {
     const struct region *region = map->region;
@@ -209,6 +219,7 @@ static const char *attach_opened(struct region_map *map, const struct config *co
         problem = join_region(map, &probe);
     if (problem == NULL) {
         repair_mark(map);
+        show_granted(map, config);
         tell_differences(map, config);
     }
     return problem;
@@ -254,17 +265,25 @@ void region_attach(struct region_map *map, const struct config *config)
 {
     memset(map, 0, sizeof *map);
     map->fd = map->slot = -1;
+    map->page = config->page;
     snprintf(map->path, sizeof map->path, "%s", config->region_path);
     if (map->path[0] == '\0' && !find_region(map->path, sizeof map->path))
         snprintf(map->path, sizeof map->path, "%s", DEFAULT_PATH);
 
     const char *problem = attach_file(map, config);
+    if (problem == NULL && map->page != NULL && slots_were_erased(map)) {
+        problem = "somebody has taken processes out of it that live";
+        region_forget(map);
+    }
     if (problem == NULL && slot_claim(map) < 0) {
         problem = "all 1024 process slots are taken";
         region_forget(map);
     }
     if (problem != NULL) {
-        log_error("region %s: %s; limits hold for this process alone", map->path, problem);
+        log_error("region %s: %s; %s", map->path, problem,
+                  map->page == NULL ? "limits hold for this process alone" : "what was granted cannot be shared, and there is no memory to be had");
+        if (map->page != NULL)
+            map->page = granted_nothing();
         attach_private(map, config);
         if (map->region != NULL)
             slot_claim(map);

@@ -1,5 +1,6 @@
 #include "core/config.h"
 
+#include "core/granted.h"
 #include "core/limits.h"
 #include "core/log.h"
 
@@ -144,4 +145,31 @@ void config_read(struct config *config, lookup_fn lookup)
 #include "../../options.def"
 #undef OPTION
     log_set_level(config->log_level);
+}
+
+static const char *says_nothing(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+void config_obey(struct config *config, const struct limits_page *page)
+{
+    struct config said = *config;
+    config_read(config, says_nothing);
+    config->log_level = said.log_level;
+    config->priority = said.priority;
+    config->oom_killer = said.oom_killer;
+    config->arbiter = said.arbiter;
+    config->record_interval_s = said.record_interval_s;
+    log_set_level(config->log_level);
+    config->page = page;
+    config->any_memory_variable = config->any_sm_variable = true;
+    for (int i = 0; i < REGION_DEVICES; i++) {
+        config->memory_limit[i] = granted_memory(page, i);
+        config->sm_limit[i] = granted_cores(page, i);
+    }
+    config->policy = (page->flags & PAGE_NO_CORE_LIMIT) != 0 ? POLICY_DISABLE : POLICY_DEFAULT;
+    config->oversubscribe = (page->flags & PAGE_OVERSUBSCRIBE) != 0;
+    snprintf(config->region_path, sizeof config->region_path, "%.*s", LIMITS_PAGE_REGION_BYTES, page->region);
 }

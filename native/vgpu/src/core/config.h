@@ -6,7 +6,7 @@
 #ifndef VGPU_CONFIG_H
 #define VGPU_CONFIG_H
 
-#include "vgpu/region.h"
+#include "vgpu/limits_page.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +28,7 @@ struct config {
     uint64_t record_interval_s; /* between updates of last_kernel_time */
     uint64_t context_bytes;     /* charged for a context that nothing can measure */
     int log_level;
+    const struct limits_page *page; /* NULL: there is none */
     char region_path[4096]; /* empty = the variable is missing */
     char arbiter_directory[256];
     char cards[REGION_DEVICES * 48]; /* the UUIDs of the cards that are shared, where NVML shows others, too; empty = all */
@@ -37,5 +38,8 @@ struct config {
 typedef const char *(*lookup_fn)(const char *name);
 
 void config_read(struct config *config, lookup_fn lookup);
+
+/* A limits page over it: nothing that lets a container have more is left to the environment. */
+void config_obey(struct config *config, const struct limits_page *page);
 
 #endif

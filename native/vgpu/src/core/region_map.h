@@ -2,7 +2,7 @@
 #ifndef VGPU_REGION_MAP_H
 #define VGPU_REGION_MAP_H
 
-#include "vgpu/region.h"
+#include "vgpu/limits_page.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -10,6 +10,7 @@
 struct region_map {
     struct region *region;
     struct region_ext *ext; /* never NULL: private memory where the file has none */
+    const struct limits_page *page; /* over the limits of the region; NULL without one */
     int fd;                 /* -1: private region */
     bool shared;            /* region lies in the container's file */
     bool ext_shared;        /* the extension does too */

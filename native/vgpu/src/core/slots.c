@@ -2,11 +2,14 @@
 
 #include "core/lock.h"
 #include "core/process.h"
+#include "core/quiet.h"
 #include "core/turn.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { ERASED_LOOKS = 50 };
 
 /* The record lock is the kernel's word for it, across PID namespaces; without one only the process table knows. */
 static bool locks_itself(const struct region_map *map, int slot)
@@ -179,6 +182,26 @@ int slots_sweep(struct region_map *map)
     if (emptied > 0)
         lower_mark(map);
     return all ? emptied : -1;
+}
+
+/* A slot is empty for a moment while its owner comes, and while it is swept. Nobody can take away the lock of who lives. */
+static bool was_erased(struct region_map *map, int fd, int slot)
+{
+    for (int look = 0; look < ERASED_LOOKS; look++) {
+        if (!slot_is_free(map, slot) || !lock_held_elsewhere(fd, LOCK_ALIVE(slot), 1))
+            return false;
+        quiet_sleep(1000000);
+    }
+    return true;
+}
+
+bool slots_were_erased(struct region_map *map)
+{
+    int fd = region_fd(map);
+    for (int slot = 0; fd >= 0 && map->ext_shared && slot < REGION_SLOTS; slot++)
+        if (was_erased(map, fd, slot))
+            return true;
+    return false;
 }
 
 /* Owns an already empty slot: under its lock where locks work, by swapping the pid alone where they do not. */

@@ -30,6 +30,9 @@ bool slot_is_dead(struct region_map *map, int slot);
 /* True when the owner runs no more code, though it may still hold memory. For a slot that is held. */
 bool slot_has_stopped(struct region_map *map, int slot);
 
+/* Whether a slot is empty although its owner lives: somebody wrote or cut the file. Takes no time where all is well. */
+bool slots_were_erased(struct region_map *map);
+
 /* Nobody's, and nothing of anybody's is left in it. */
 bool slot_is_free(const struct region_map *map, int slot);
 

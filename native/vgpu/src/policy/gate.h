@@ -5,15 +5,27 @@
 #define VGPU_GATE_H
 
 #include "core/config.h"
+#include "core/granted.h"
 #include "core/region_map.h"
 
-/* The core limit that holds for the device right now; 0 = none. Three loads, so that live changes need no cache. */
+/* Percent; 0 or >= 100: none. */
+static inline uint64_t core_limit(const struct region_map *map, int device)
+{
+    return map->page != NULL ? granted_cores(map->page, device) : shared_peek(&map->region->sm_limit[device]);
+}
+
+static inline bool core_limits_are_on(const struct region_map *map)
+{
+    return map->page != NULL ? shared_peek(&map->page->lifted) == 0 : shared_peek(&map->region->utilization_switch) != 0;
+}
+
+/* The core limit that holds for the device right now; 0 = none. Few loads, so that live changes need no cache. */
 static inline uint64_t gate_limit(const struct region_map *map, enum core_policy policy, int device)
 {
-    uint64_t limit = shared_peek(&map->region->sm_limit[device]);
+    uint64_t limit = core_limit(map, device);
     if (limit == 0 || limit >= 100 || policy == POLICY_DISABLE)
         return 0;
-    return policy == POLICY_FORCE || shared_peek(&map->region->utilization_switch) != 0 ? limit : 0;
+    return policy == POLICY_FORCE || core_limits_are_on(map) ? limit : 0;
 }
 
 /* Whether launches have to wait: the monitor blocks the container, or somebody suspended this process. */

@@ -153,6 +153,8 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
         return REFUSED;
     if (!region_has_books(map)) /* the process ends: what it holds stays booked until it is gone, and it gets no more */
         return REFUSED;
+    if (map->page != NULL && shared_peek(&map->region->procs[map->slot].pid) == 0) /* the books were erased: nobody knows who holds what */
+        return REFUSED;
     if (map->shared && !map->ext_shared)
         return reserve_unshared(map, device, type, bytes);
 

@@ -8,6 +8,7 @@
 #ifndef VGPU_MEMORY_H
 #define VGPU_MEMORY_H
 
+#include "core/granted.h"
 #include "core/region_map.h"
 
 enum grant { GRANTED, REFUSED };
@@ -30,7 +31,7 @@ uint64_t memory_used_shown(const struct region_map *map, int device);
 /* 0 = unlimited. */
 static inline uint64_t memory_limit(const struct region_map *map, int device)
 {
-    return shared_peek(&map->region->limit[device]);
+    return map->page != NULL ? granted_memory(map->page, device) : shared_peek(&map->region->limit[device]);
 }
 
 #endif

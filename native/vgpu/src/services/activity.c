@@ -96,7 +96,7 @@ static void show(int device, uint64_t now, uint64_t until)
         __atomic_fetch_or(&own->busy_devices, bit, __ATOMIC_RELAXED);
     struct arbiter *node = node_file(device);
     if (node != NULL)
-        arbiter_publish(node, now, until, (uint32_t)shared_peek(&guest.map.region->sm_limit[device]), guest.config.arbiter);
+        arbiter_publish(node, now, until, (uint32_t)core_limit(&guest.map, device), guest.config.arbiter);
 }
 
 void activity_publish(int device, uint64_t now, uint64_t queued_ns, uint64_t ahead_ns, bool unknown)

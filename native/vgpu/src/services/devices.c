@@ -2,6 +2,7 @@
  * Which driver device is which index of the region (spec hami-core 5): by the identity of the hardware, never by position.
  * The region's order is NVML's order in the container.
  */
+#include "core/granted.h"
 #include "core/log.h"
 #include "core/waits.h"
 #include "core/warn_once.h"
@@ -38,12 +39,22 @@ static const char *bare(const char *uuid)
     return dash != NULL ? dash + 1 : uuid;
 }
 
+/* Under a limits page this process's own list: what anybody may write into the region names no card then. */
+static char named[REGION_DEVICES][REGION_UUID_BYTES];
+static uint64_t named_count;
+static int nvml_index[REGION_DEVICES]; /* of each of them; -1: NVML does not list it */
+
+static uint64_t count_of_names(void)
+{
+    return shared_peek(guest.map.page != NULL ? &named_count : &guest.map.region->device_num);
+}
+
 static int index_by_uuid(const char *uuid)
 {
-    const struct region *region = guest.map.region;
-    for (int i = 0; i < REGION_DEVICES && (uint64_t)i < shared_peek(&region->device_num); i++) {
+    char(*names)[REGION_UUID_BYTES] = guest.map.page != NULL ? named : guest.map.region->uuids;
+    for (int i = 0; i < REGION_DEVICES && (uint64_t)i < count_of_names(); i++) {
         char held[REGION_UUID_BYTES];
-        memcpy(held, region->uuids[i], sizeof held);
+        memcpy(held, names[i], sizeof held);
         held[sizeof held - 1] = '\0';
         if (held[0] != '\0' && strcasecmp(bare(held), bare(uuid)) == 0)
             return i;
@@ -51,10 +62,44 @@ static int index_by_uuid(const char *uuid)
     return -1;
 }
 
+static bool is_granted(const struct limits_page *page, const char *uuid)
+{
+    for (uint32_t i = 0; i < granted_cards(page); i++)
+        if (strcasecmp(bare(page->cards[i].uuid), bare(uuid)) == 0)
+            return true;
+    return false;
+}
+
+/* The page's cards in its order, for its limits are numbered so; behind them whatever else there is to be seen, which was not granted. */
+static unsigned arrange(const struct limits_page *page, char uuids[][REGION_UUID_BYTES], unsigned count)
+{
+    uint64_t known = granted_cards(page);
+    memset(named, 0, sizeof named);
+    for (uint32_t i = 0; i < known; i++) {
+        memcpy(named[i], page->cards[i].uuid, REGION_UUID_BYTES - 1);
+        nvml_index[i] = -1;
+        for (unsigned at = 0; at < count; at++)
+            if (strcasecmp(bare(uuids[at]), bare(named[i])) == 0)
+                nvml_index[i] = (int)at;
+    }
+    for (unsigned i = 0; i < count && known < REGION_DEVICES; i++)
+        if (uuids[i][0] != '\0' && !is_granted(page, uuids[i])) {
+            nvml_index[known] = (int)i;
+            memcpy(named[known++], uuids[i], REGION_UUID_BYTES);
+        }
+    memcpy(uuids, named, sizeof named);
+    shared_set(&named_count, known);
+    return (unsigned)known;
+}
+
 /* Everybody would write the same; the count comes last, so that a reader meets only complete names. */
 static void publish(char uuids[][REGION_UUID_BYTES], unsigned count)
 {
     struct region *region = guest.map.region;
+    if (guest.map.page != NULL)
+        count = arrange(guest.map.page, uuids, count);
+    if (shared_peek(&region->device_num) == count && memcmp(region->uuids, uuids, sizeof region->uuids) == 0)
+        return;
     memcpy(region->uuids, uuids, sizeof region->uuids);
     shared_set(&region->device_num, (uint64_t)count);
 }
@@ -81,8 +126,7 @@ void devices_from_nvml(void)
         size_t length = strnlen(uuids[i], REGION_UUID_BYTES - 1);
         memset(uuids[i] + length, 0, REGION_UUID_BYTES - length);
     }
-    if (shared_peek(&guest.map.region->device_num) != count || memcmp(guest.map.region->uuids, uuids, sizeof uuids) != 0)
-        publish(uuids, count);
+    publish(uuids, count);
     pthread_mutex_unlock(&naming);
 }
 
@@ -121,7 +165,7 @@ static int index_by_bus(const struct real *real, CUdevice device)
         if (INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2(i, &handle)) != NVML_SUCCESS)
             break;
         if (INSIDE(nvml->nvmlDeviceGetPciInfo_v3(handle, &pci)) == NVML_SUCCESS && same_bus(pci.bus_id, wanted))
-            return (int)i;
+            return guest_nvml_device(nvml, handle);
     }
     return -1;
 }
@@ -160,6 +204,11 @@ static void tell_misfits(const struct real *real)
         size_t card = 0;
         if (ordinal < 0 || limit == 0)
             continue;
+        if (!gap && guest.map.page != NULL && limit == GRANTED_NOTHING_BYTES) {
+            gap = true;
+            warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_NO_OWN_LIMIT, "device %d was not granted to this container: it has no memory",
+                      device);
+        }
         if (!gap && guest.config.memory_gap[device] && limit == guest.config.memory_limit[device]) {
             gap = true;
             warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_NO_OWN_LIMIT,
@@ -182,9 +231,9 @@ void devices_from_cuda(void)
     if (real->cuDeviceGetCount == NULL || INSIDE(real->cuDeviceGetCount(&count)) != CUDA_SUCCESS)
         return;
     count = count < ORDINALS ? count : ORDINALS;
-    if (shared_peek(&guest.map.region->device_num) == 0)
+    if (count_of_names() == 0)
         devices_from_nvml();
-    if (shared_peek(&guest.map.region->device_num) == 0)
+    if (count_of_names() == 0)
         publish_cuda_devices(real, count);
     memset(guest.ordinal_of, -1, sizeof guest.ordinal_of);
     for (int ordinal = 0; ordinal < count; ordinal++) {
@@ -192,6 +241,8 @@ void devices_from_cuda(void)
         int index = cuda_uuid(real, ordinal, uuid) ? index_by_uuid(uuid) : -1;
         if (index < 0)
             index = index_by_bus(real, ordinal);
+        if (index < 0 && guest.map.page != NULL)
+            index = REGION_DEVICES - 1; /* beyond what has room: it was not granted either */
         if (index < 0)
             log_warning("CUDA device %d is none of the region's: it has no limits", ordinal);
         guest.index_of[ordinal] = (int16_t)index;
@@ -219,6 +270,13 @@ int guest_current_device(const struct real *real)
     if (real->cuCtxGetDevice == NULL || INSIDE(real->cuCtxGetDevice(&device)) != CUDA_SUCCESS)
         return -1;
     return guest_device(device);
+}
+
+bool guest_nvml_handle(int device, nvmlDevice *handle)
+{
+    const struct real *nvml = guest_nvml();
+    int index = guest.map.page != NULL ? nvml_index[device] : device;
+    return nvml != NULL && index >= 0 && INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)index, handle)) == NVML_SUCCESS;
 }
 
 int guest_nvml_device(const struct real *real, nvmlDevice device)

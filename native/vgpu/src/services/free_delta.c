@@ -9,9 +9,7 @@ static uint64_t free_now(const struct free_delta *delta)
     nvmlDevice handle;
     if (!delta->by_nvml)
         return INSIDE(real_cuda()->cuMemGetInfo_v2(&available, &total)) == CUDA_SUCCESS ? available : 0;
-    const struct real *nvml = guest_nvml();
-    if (nvml == NULL || INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)delta->device, &handle)) != NVML_SUCCESS ||
-        INSIDE(nvml->nvmlDeviceGetMemoryInfo(handle, &memory)) != NVML_SUCCESS)
+    if (!guest_nvml_handle(delta->device, &handle) || INSIDE(guest_nvml()->nvmlDeviceGetMemoryInfo(handle, &memory)) != NVML_SUCCESS)
         return 0;
     return memory.free;
 }

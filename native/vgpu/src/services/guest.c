@@ -1,6 +1,7 @@
 #include "services/guest.h"
 
 #include "core/attach.h"
+#include "core/granted.h"
 #include "core/log.h"
 #include "core/slots.h"
 #include "core/waits.h"
@@ -20,6 +21,18 @@ int guest_attached;
 
 static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 static int exit_registered, fork_registered;
+
+/* Of the container, not of the process: what was mapped once is there for its children, too. */
+static const struct limits_page *page_of_the_container(void)
+{
+    static const struct limits_page *mapped;
+    const char *problem = NULL;
+    if (mapped == NULL)
+        mapped = granted_page(LIMITS_PAGE_PATH, &problem);
+    if (problem != NULL)
+        log_error("%s: %s; there is no memory to be had", LIMITS_PAGE_PATH, problem);
+    return mapped;
+}
 
 static const char *environment(const char *name)
 {
@@ -62,7 +75,10 @@ bool guest_attach(void)
     inside_driver++; /* what attaching looks up is not the program's business */
     mutex_take(&attaching);
     if (!guest_attached) {
+        const struct limits_page *page = page_of_the_container();
         config_read(&guest.config, environment);
+        if (page != NULL)
+            config_obey(&guest.config, page);
         region_attach(&guest.map, &guest.config);
         guest.device_count = 0;
         if (guest.map.region != NULL) {

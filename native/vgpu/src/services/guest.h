@@ -44,6 +44,9 @@ int guest_current_device(const struct real *real);
 /* Region index for an NVML device, -1 when it is none of the region's. */
 int guest_nvml_device(const struct real *real, nvmlDevice device);
 
+/* NVML's device of an index of the region; false when it has none. */
+bool guest_nvml_handle(int device, nvmlDevice *handle);
+
 /* devices.c: who is who; filled when CUDA, or NVML, has been initialised. */
 void devices_from_cuda(void);
 void devices_from_nvml(void);

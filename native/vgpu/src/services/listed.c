@@ -20,7 +20,7 @@ void listed_look(int device, struct listing *listing)
     nvmlDevice handle;
     nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
     listing->count = -1;
-    if (nvml == NULL || INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)device, &handle)) != NVML_SUCCESS)
+    if (!guest_nvml_handle(device, &handle))
         return;
     if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
         rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, list));

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pumice.adapters.region.extension import BYTES, FILE_BYTES, MAGIC, OFFSET, VERSION
+from pumice.adapters.region.pages import lift_core_limits
 from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
 from pumice.adapters.region.reader import V0, V12, read_region
 from pumice.model.errors import Unavailable
@@ -101,6 +102,7 @@ def write_pulse(path: str | Path, every: float | None) -> None:
 
 def write_feedback(path: str | Path, recent: int | None = None, limited: bool | None = None) -> None:
     """What a monitor says to a region of any layout: ``recent_kernel`` and ``utilization_switch``; None leaves a field as it is.
+    The switch is written on the container's limits page, too, where the container cannot.
 
     A launch of the same moment may be forgotten by this; the library repeats itself half a second later.
     Raises BadRegion or Unavailable.
@@ -111,6 +113,7 @@ def write_feedback(path: str | Path, recent: int | None = None, limited: bool | 
         try:
             if limited is not None:
                 os.pwrite(descriptor, struct.pack("<i", limited), layout.trailer + 4)
+                lift_core_limits(Path(path), not limited)
             if recent is not None:
                 os.pwrite(descriptor, struct.pack("<i", recent), layout.trailer + 8)
         finally:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.region import ContainerFolders
+from pumice.adapters.region.pages import pages_folder
 from pumice.apps.monitor.feedback import FeedbackRounds
 from pumice.apps.service.device_config import follow_device_config, load_device_config
 from pumice.apps.service.http import served
@@ -138,9 +139,10 @@ class MetricsPage:
         while True:
             await clock.sleep(self._settings.sweep_every)
             alive = {pod.uid for pod in self._own.pods}
-            folders = ContainerFolders(self._settings.folders)
-            for path in await asyncio.to_thread(folders.sweep, alive, clock.now(), self._settings.grace):
-                log.info("removed the folder of a pod that is gone path=%s", path)
+            for directory in (self._settings.folders, pages_folder(self._settings.folders)):
+                swept = ContainerFolders(directory).sweep
+                for path in await asyncio.to_thread(swept, alive, clock.now(), self._settings.grace):
+                    log.info("removed the folder of a pod that is gone path=%s", path)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

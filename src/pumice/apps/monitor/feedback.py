@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pumice.adapters.region import ContainerFolders, read_region
+from pumice.adapters.region.pages import core_limits_on
 from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.service.own_node import OwnNode
 from pumice.model.errors import Unavailable
@@ -102,7 +103,8 @@ class FeedbackRounds:
                 continue
             if path is not None and region is not None:
                 uuids, important = alive[key]
-                recent, limited = region.recent_kernel, region.utilization_switch != 0
+                recent, limited = region.recent_kernel, core_limits_on(path)
+                limited = region.utilization_switch != 0 if limited is None else limited
                 tenants[key] = Tenant(uuids, important, recent, limited, self._waited.get(key, 0))
                 paths[key] = path
         return tenants, paths

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.directories import make_directory
+from pumice.apps.node.files import install_files
 from pumice.apps.service.own_node import OwnNode, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError
@@ -134,6 +135,7 @@ class AllocateHandler:
         try:
             for directory in decision.answer.directories:
                 await asyncio.to_thread(make_directory, directory)
+            await asyncio.to_thread(install_files, decision.answer.files)
             if patch is not None:
                 refused = await persist(lambda: self._own.perform(patch), self._own.clock)
                 if refused is not None:

@@ -1,4 +1,4 @@
-"""The library's files on the host: containers that run have the old ones mapped."""
+"""Files on the host that containers mount: those that run have the old ones mapped."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumice.model.errors import BadInput
-from pumice.node.vgpu.library import NAMES, InstallFile
+from pumice.node.effects import InstallFile
 
 
-def digests(directory: Path) -> dict[str, str]:
-    """SHA-256 of the library's files that are in the hook directory."""
+def digests(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of those of these files that are there."""
     found = {}
-    for name in NAMES:
+    for name in names:
         with suppress(OSError):
             found[name] = hashlib.sha256((directory / name).read_bytes()).hexdigest()
     return found
@@ -27,6 +27,8 @@ def install_files(files: Iterable[InstallFile]) -> None:
     full leaves the old one. Raises BadInput."""
     for file in files:
         path = Path(file.path)
+        if file.keep and path.exists():
+            continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -23,7 +23,7 @@ from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import Cutter
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
-from pumice.node.vgpu.library import install
+from pumice.node.vgpu.library import NAMES, install
 from pumice.node.vgpu.sharing import Flags
 from pumice.node.vgpu.static import StaticSlices
 from pumice.ports.cards import Cards
@@ -119,7 +119,7 @@ def _install(library: Path | None, hook: Path) -> None:
         content = library.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read the library {library}: {error.strerror}; was it built (make native)?") from error
-    files = install(str(hook), content, digests(hook))
+    files = install(str(hook), content, digests(hook, NAMES))
     install_files(files)
     for file in files:
         log.info("installed path=%s", file.path)

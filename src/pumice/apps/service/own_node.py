@@ -14,7 +14,7 @@ import msgspec
 
 from pumice.apps.service.tasks import Signal
 from pumice.apps.service.watches import Watcher
-from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.effects import Effect, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
@@ -120,8 +120,8 @@ class OwnNode:
                 self._took(await self._cluster.patch(NODES, self.name, body, subresource="status"))
             case Tell():
                 await self._tell(effect)
-            case MakeDirectory():
-                raise TypeError("directories are made by apps.node.files")
+            case MakeDirectory() | InstallFile():
+                raise TypeError("directories and files are made by apps.node")
 
     async def perform_soon(self, effect: Effect, why: str) -> bool:
         """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from pumice.node.answer import Answer, DeviceNode, Mount
-from pumice.node.effects import MakeDirectory
+from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.node.vgpu.inventory import SharedCard
 from pumice.node.vgpu.matching import Work
 from pumice.node.vgpu.sharing import Sharing
 from pumice.node.vgpu.slots import place_of
 from pumice.ports.slices import Place, Slice
-from pumice.wire import variables
+from pumice.wire import limits_page, variables
+from pumice.wire.limits_page import GrantedCard, LimitsPage
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 PRELOAD: Final = "/etc/ld.so.preload"
@@ -53,6 +54,10 @@ class ResponseOptions:
     def directory(self, pod_uid: str, container: str) -> str:
         """The host directory of one container's shared region."""
         return f"{self.hook}/vgpu/containers/{pod_uid}_{container}"
+
+    def page(self, pod_uid: str, container: str) -> str:
+        """The host's file of one container's limits page: in a folder of its own, for the container writes into the other."""
+        return f"{self.hook}/vgpu/limits/{pod_uid}_{container}/limits"
 
 
 def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
@@ -103,7 +108,8 @@ def build(
         return sliced(slices, minors, sharing, response_options)
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
-    env[variables.SHARED_CACHE] = f"{CACHE}/{_uuid4(dice)}.cache"
+    region = f"{_uuid4(dice)}.cache"
+    env[variables.SHARED_CACHE] = f"{CACHE}/{region}"
     if sharing.oversubscribed:
         env[variables.OVERSUBSCRIBE] = "true"
     if not sharing.limit_cores:
@@ -111,20 +117,30 @@ def build(
     if response_options.log_level:
         env[variables.LIBRARY_LOG_LEVEL] = response_options.log_level
     directory = response_options.directory(work.pod.uid, work.container.name)
+    page = response_options.page(work.pod.uid, work.container.name)
     mounts += [
         Mount(LIBRARY, f"{response_options.hook}/libvgpu.so", read_only=True),
+        Mount(limits_page.PATH, page, read_only=True),
         Mount(CACHE, directory),
+        Mount(f"{CACHE}/{region}", f"{directory}/{region}"),  # what is mounted cannot be removed: another is another share
         Mount(LOCK, response_options.lock),
     ]
     if not _disabled(work, response_options):
         mounts.append(Mount(PRELOAD, f"{response_options.hook}/ld.so.preload", read_only=True))
     # A container that runs keeps its files, whatever a stale annotation says.
     fresh = not work.pod.running(work.container.name)
+    granted = [GrantedCard(d.uuid, (d.memory * sharing.factor) << 20, d.cores) for d in devices]
+    granted += [GrantedCard(slice_.uuid) for slice_ in slices]
+    limits = LimitsPage(tuple(granted), env[variables.SHARED_CACHE], sharing.oversubscribed, sharing.limit_cores)
     return Answer(
         env=env,
         mounts=tuple(mounts),
         nodes=_nodes(minors, slices, sharing, response_options),
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
+        files=(
+            InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh),
+            InstallFile(f"{directory}/{region}", b"", 0o666),
+        ),
     )
 
 

@@ -7,21 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from pumice.node.effects import InstallFile
 from pumice.node.vgpu.answer import LIBRARY
 
 NAMES: Final = ("libvgpu.so", "ld.so.preload")
-
-
-@dataclass(frozen=True, slots=True)
-class InstallFile:
-    """Write ``content`` under a name of its own in the same folder, sync it, and rename it to ``path``."""
-
-    path: str
-    content: bytes
-    mode: int
 
 
 def files(library: bytes) -> dict[str, tuple[bytes, int]]:

@@ -12,9 +12,11 @@ from kit.region_files import region_bytes, write
 from tests.unit.apps.monitor.test_page import play, samples
 
 from pumice.adapters.region import read_region
+from pumice.adapters.region.pages import page_beside
 from pumice.adapters.region.writer import write_feedback
 from pumice.ports.region import RegionSnapshot
 from pumice.wire import names, variables
+from pumice.wire.limits_page import GrantedCard, LimitsPage, parse, render
 
 
 def region(tmp_path: Path, uid: str, card: str, **fields: int) -> Path:
@@ -83,6 +85,26 @@ def test_what_a_tenant_writes_into_its_region_makes_nobody_wait(tmp_path):
     play(tmp_path, look, running("thief", A), running("same", A), running("other", B), feedback_every=0.02)
     assert min(seen) >= 0
     assert told(thief)[0] <= 2
+
+
+def test_a_core_limit_is_lifted_and_set_again_on_the_page_whatever_the_tenant_writes_into_its_region(tmp_path):
+    mine, other = region(tmp_path, "mine", A, recent=2), region(tmp_path, "other", A, recent=2)
+    page = page_beside(mine)
+    write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, 50),), "/tmp/vgpu/r.cache", lifted=True)))
+
+    def lifted() -> bool:
+        found = parse(page.read_bytes())
+        assert found is not None
+        return found.lifted
+
+    async def look(_page, cluster):
+        together = [asyncio.create_task(busy(path)) for path in (mine, other)]
+        await until(lambda: not lifted())  # although its region says that the limit is on
+        together[1].cancel()
+        await until(lambda: lifted() and told(mine)[1] == 0)
+        together[0].cancel()
+
+    play(tmp_path, look, running("mine", A), running("other", A), feedback_every=0.05)
 
 
 def test_cards_are_those_that_the_plugin_says_it_handed_out_whatever_stands_on_the_pod(tmp_path):

@@ -126,11 +126,13 @@ def test_a_container_that_has_not_touched_its_card_shows_its_limit(tmp_path):
 
 def test_a_dead_pod_leaves_no_series_and_its_folder_goes(tmp_path):
     folder = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes()).parent
+    limits = write(tmp_path / "vgpu/limits/u1_train/limits", b"").parent
 
     async def look(page, cluster):
         assert 'podname="p"' in await page()
+        assert limits.exists()
         cluster.remove("pods", "p")
-        await until(lambda: not folder.exists())
+        await until(lambda: not folder.exists() and not limits.exists())
         assert 'podname="p"' not in await page()
 
     play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"), sweep_every=0.02, grace=-1e12)

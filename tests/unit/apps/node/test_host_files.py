@@ -13,7 +13,7 @@ from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
-from pumice.node.vgpu.library import install
+from pumice.node.vgpu.library import NAMES, install
 
 
 def test_a_directory_has_its_mode_whatever_the_umask(tmp_path):
@@ -56,11 +56,11 @@ def test_a_file_in_the_way_is_one_line(tmp_path):
 
 
 def test_only_changed_files_are_written_and_no_scrap_is_left(tmp_path):
-    install_files(install(str(tmp_path), b"one", digests(tmp_path)))
-    assert install(str(tmp_path), b"one", digests(tmp_path)) == []
-    assert [file.path for file in install(str(tmp_path), b"two", digests(tmp_path))] == [f"{tmp_path}/libvgpu.so"]
+    install_files(install(str(tmp_path), b"one", digests(tmp_path, NAMES)))
+    assert install(str(tmp_path), b"one", digests(tmp_path, NAMES)) == []
+    assert [file.path for file in install(str(tmp_path), b"two", digests(tmp_path, NAMES))] == [f"{tmp_path}/libvgpu.so"]
     (tmp_path / "ld.so.preload").write_text("/somebody/elses.so")
-    changed = install(str(tmp_path), b"one", digests(tmp_path))
+    changed = install(str(tmp_path), b"one", digests(tmp_path, NAMES))
     install_files(changed)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ld.so.preload", "libvgpu.so"]
     assert (tmp_path / "ld.so.preload").read_text() == "/usr/local/vgpu/libvgpu.so"
@@ -73,10 +73,10 @@ import resource, sys
 from pathlib import Path
 from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
-from pumice.node.vgpu.library import install
+from pumice.node.vgpu.library import NAMES, install
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    install_files(install(sys.argv[1], b"new" * 4096, digests(Path(sys.argv[1]))))
+    install_files(install(sys.argv[1], b"new" * 4096, digests(Path(sys.argv[1]), NAMES)))
 except BadInput as error:
     print(error)
 """
@@ -93,6 +93,6 @@ def test_a_disk_that_is_full_leaves_the_old_library_and_no_scrap(tmp_path):
 def test_a_process_that_has_the_old_library_mapped_keeps_it(tmp_path):
     install_files(install(str(tmp_path), b"old" * 4096, {}))
     with (tmp_path / "libvgpu.so").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-        install_files(install(str(tmp_path), b"new", digests(tmp_path)))
+        install_files(install(str(tmp_path), b"new", digests(tmp_path, NAMES)))
         assert mapped[:] == b"old" * 4096
     assert (tmp_path / "libvgpu.so").read_bytes() == b"new"

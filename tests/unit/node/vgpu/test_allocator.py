@@ -16,7 +16,8 @@ from pumice.node.protocol import Cut, Outdated, Refuse, Repeat, Serve
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.slices import Place, Slice
-from pumice.wire import names
+from pumice.wire import limits_page, names
+from pumice.wire.limits_page import GrantedCard, LimitsPage
 
 FAILED = {names.BIND_PHASE: "failed", names.VGPU_TIME: "18446744073709551615"}
 SERVED = {names.BIND_PHASE: "success", names.VGPU_TIME: "18446744073709551615"}
@@ -47,10 +48,16 @@ def test_one_container_with_one_card_gets_its_limits_and_the_library():
     }
     assert [(m.container_path, m.host_path, m.read_only) for m in got.answer.mounts] == [
         ("/usr/local/vgpu/libvgpu.so", "/usr/local/vgpu/libvgpu.so", True),
+        ("/usr/local/vgpu/limits", f"/usr/local/vgpu/vgpu/limits/{UID}_train/limits", True),
         ("/tmp/vgpu", f"/usr/local/vgpu/vgpu/containers/{UID}_train", False),
+        (cache, f"/usr/local/vgpu/vgpu/containers/{UID}_train/{cache.rpartition('/')[2]}", False),
         ("/tmp/vgpulock", "/tmp/vgpulock", False),
         ("/etc/ld.so.preload", "/usr/local/vgpu/ld.so.preload", True),
     ]
+    page, region = got.answer.files
+    assert (page.path, page.mode) == (f"/usr/local/vgpu/vgpu/limits/{UID}_train/limits", 0o644)
+    assert limits_page.parse(page.content) == LimitsPage((GrantedCard(A, 3000 << 20, 50),), cache)
+    assert (region.content, region.mode) == (b"", 0o666)
     assert got.patch == PatchPod("ns1", "p1", UID, {names.DEVICES_TO_ALLOCATE: "", **SERVED})
     assert got.finished
     assert one.annotations[names.VGPU_IDS] == gives(A)

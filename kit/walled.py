@@ -1,0 +1,80 @@
+"""A container as a node's plugin makes it: library, preload and limits page mounted read-only, the region as a file of its own.
+
+As a program: ``walled.py MOUNTS COMMAND...`` runs the command behind those mounts, in a mount namespace of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src/pumice/cluster/runtime"))
+    import rootfs
+
+    mounts = [rootfs.MountRequest(**mount) for mount in json.loads(sys.argv[1])]
+    rootfs.enter_namespaces("mount" if os.geteuid() == 0 else "user")
+    rootfs.build_root(tempfile.mkdtemp(prefix="walled-"), mounts)
+    os.execvpe(sys.argv[2], sys.argv[2:], os.environ | {"LD_PRELOAD": os.environ.pop("INSIDE_PRELOAD", "")})
+else:
+    import pytest
+
+    from kit.vgpu_kit import LIBRARY, Container
+    from pumice.wire import limits_page
+    from pumice.wire.limits_page import LimitsPage
+
+    CACHE = "/tmp/vgpu"
+    REGION = f"{CACHE}/0.cache"
+
+    def page_of(*cards: limits_page.GrantedCard, **more: bool) -> LimitsPage:
+        return LimitsPage(cards, REGION, **more)
+
+    @dataclass
+    class Walled(Container):
+        """``page`` None: no page is mounted, as by other plugins."""
+
+        page: LimitsPage | bytes | None = None
+        mounts: list[dict[str, object]] = field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            if not may_mount():
+                pytest.skip("no mount namespace to be had here")
+            (self.directory / "cache").mkdir(exist_ok=True)
+            (self.directory / "cache").chmod(0o1777)
+            self.region.touch()
+            self.region.chmod(0o666)
+            (self.directory / "preload").write_text("/usr/local/vgpu/libvgpu.so")
+            self.mounts = [
+                _mount(LIBRARY, "/usr/local/vgpu/libvgpu.so", read_only=True),
+                _mount(self.directory / "preload", "/etc/ld.so.preload", read_only=True),
+                _mount(self.directory / "cache", CACHE),
+                _mount(self.region, REGION),
+            ]
+            if self.page is not None:
+                content = self.page if isinstance(self.page, bytes) else limits_page.render(self.page)
+                (self.directory / "limits").write_bytes(content)
+                self.mounts.append(_mount(self.directory / "limits", limits_page.PATH, read_only=True))
+
+        @property
+        def region(self) -> Path:
+            return self.directory / "cache" / "0.cache"
+
+        def environment(self, **more: str) -> dict[str, str]:
+            kept = super().environment()
+            del kept["LD_PRELOAD"]
+            return {**kept, "CUDA_DEVICE_MEMORY_SHARED_CACHE": REGION, **self.limits, **more}
+
+        def start(self, *command: str | Path, **more: str) -> subprocess.Popen[str]:
+            return super().start(sys.executable, "-I", "-S", __file__, json.dumps(self.mounts), *command, **more)
+
+    def _mount(source: Path, target: str, read_only: bool = False) -> dict[str, object]:
+        return {"source": str(source), "target": target, "read_only": read_only, "own": False}
+
+    def may_mount() -> bool:
+        asked = subprocess.run([sys.executable, "-I", "-S", __file__, "[]", "true"], capture_output=True, check=False)
+        return asked.returncode == 0

@@ -1,0 +1,39 @@
+"""The limits pages of a node's containers, on the host: beside the folders of their regions, which the containers write."""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from pumice.wire import limits_page
+
+
+def page_beside(region: Path) -> Path:
+    """The page of the container that has this region: ``limits/<pod UID>_<container>/limits`` beside ``containers``."""
+    folder = region.parent
+    return folder.parent.parent / "limits" / folder.name / "limits"
+
+
+def pages_folder(containers: Path) -> Path:
+    return containers.parent / "limits"
+
+
+def core_limits_on(region: Path) -> bool | None:
+    """Whether the page has the core limits in force; None: there is no page, and the region says."""
+    try:
+        page = limits_page.parse(page_beside(region).read_bytes())
+    except OSError:
+        return None
+    return None if page is None else not page.lifted
+
+
+def lift_core_limits(region: Path, lifted: bool) -> None:
+    """The monitor's word on the page, where there is one."""
+    with suppress(OSError):
+        descriptor = os.open(page_beside(region), os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, struct.pack("<I", lifted), limits_page.LIFTED_AT)
+        finally:
+            os.close(descriptor)

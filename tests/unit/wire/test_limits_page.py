@@ -1,0 +1,60 @@
+"""The limits page: what is rendered is read back, and lies where the C compiler puts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.c_header import compiled
+
+from pumice.wire import limits_page
+from pumice.wire.limits_page import CARD, HEAD, GrantedCard, LimitsPage, parse, render
+
+HEADER = Path(__file__).parents[3] / "native/vgpu/include/vgpu/limits_page.h"
+MIRROR = {
+    "LIMITS_PAGE_MAGIC": limits_page.MAGIC,
+    "LIMITS_PAGE_VERSION": limits_page.VERSION,
+    "REGION_DEVICES": limits_page.CARDS,
+    "PAGE_OVERSUBSCRIBE": limits_page.OVERSUBSCRIBE,
+    "PAGE_NO_CORE_LIMIT": limits_page.NO_CORE_LIMIT,
+    "sizeof(LIMITS_PAGE_PATH) - 1": len(limits_page.PATH),
+    "sizeof(struct limits_page)": limits_page.BYTES,
+    "offsetof(struct limits_page, flags)": 12,  # the fourth of HEAD
+    "offsetof(struct limits_page, count)": 16,
+    "offsetof(struct limits_page, lifted)": limits_page.LIFTED_AT,
+    "offsetof(struct limits_page, region)": 24,
+    "LIMITS_PAGE_REGION_BYTES": 256,
+    "offsetof(struct limits_page, cards)": HEAD.size,
+    "sizeof(struct page_card)": CARD.size,
+    "REGION_UUID_BYTES": 96,
+    "offsetof(struct page_card, memory)": 96,
+    "offsetof(struct page_card, cores)": 104,
+}
+PAGE = LimitsPage((GrantedCard("GPU-1", 3000 << 20, 50), GrantedCard("MIG-2")), "/tmp/vgpu/x.cache", True, False, True)
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    return compiled(HEADER, "vgpu/limits_page.h", MIRROR, tmp_path_factory.mktemp("layout"))
+
+
+@pytest.mark.parametrize("expression", list(MIRROR))
+def test_a_place_of_the_page_is_where_the_compiler_puts_it(laid_out: dict[str, int], expression: str) -> None:
+    assert MIRROR[expression] == laid_out[expression]
+
+
+def test_the_path_is_the_libraries() -> None:
+    assert f'LIMITS_PAGE_PATH "{limits_page.PATH}"' in HEADER.read_text()
+
+
+@pytest.mark.parametrize("page", [PAGE, LimitsPage((), "")])
+def test_what_is_rendered_is_read_back(page: LimitsPage) -> None:
+    assert parse(render(page)) == page
+
+
+def test_what_is_no_page_is_none() -> None:
+    whole = render(PAGE)
+    assert parse(whole[:-1]) is None
+    for at in (0, 4, 8):
+        assert parse(whole[:at] + b"\xff" + whole[at + 1 :]) is None
+    assert parse(whole[:16] + b"\x11" + whole[17:]) is None
