@@ -142,6 +142,11 @@ class Ranking(ABC):
         active group and used slots). -1 where there is nothing more to know."""
         return -1
 
+    def empty_kind(self, inventory: Inventory) -> Hashable:
+        """Equal for nodes whose cards have equal ``card_state``s place by place while nothing is booked on them; None where
+        that is not known without asking for each."""
+        return None
+
 
 class LateQuota(Protocol):
     """For a family of which ``quota`` may leave out what only a card can tell: the memory of whole cards and of percentages."""

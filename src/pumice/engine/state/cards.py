@@ -311,19 +311,39 @@ class DeviceTable:
             return
         if len(self._alike) > ALIKE_KEPT:
             self._alike.clear()
+        empty: dict[Hashable, State] = {}
         for name, places in self._behind.items():
             book, row = self.nodes[name], self._rows[name]
-            before = self._of_id[int(self.ids[row])]
-            used = [_UNUSED] * len(book.usages)
-            if before is not None and len(before[1]) == len(used):
-                used[:] = before[1]
-            for place in places:
-                u = book.usages[place]
-                state = -1 if self._ranking is None else self._ranking.card_state(place, u, book.inventory)
-                use = (u.memory, u.cores, u.shares, state)
-                used[place] = self._alike.setdefault(use, use)
-            self._set_state(row, (book.facts, tuple(used)) if book.facts else None)
+            if not book.facts:
+                self._set_state(row, None)
+                continue
+            kind = self._empty_kind(book, places)
+            state = empty.get(kind)
+            if state is None:
+                state = book.facts, self._used(book, row, places)
+                if kind is not None:
+                    empty[kind] = state
+            self._set_state(row, state)
         self._behind.clear()
+
+    def _empty_kind(self, book: NodeDevices, places: set[int]) -> Hashable:
+        """Equal for nodes that are in one state because nothing is booked there: most of those that a new cluster shows."""
+        if self._ranking is None or len(places) < len(book.usages) or any(usage.holders for usage in book.usages):
+            return None
+        kind = self._ranking.empty_kind(book.inventory)
+        return None if kind is None else (book.facts, kind)
+
+    def _used(self, book: NodeDevices, row: int, places: Iterable[int]) -> tuple[CardUse, ...]:
+        before = self._of_id[int(self.ids[row])]
+        used = [_UNUSED] * len(book.usages)
+        if before is not None and len(before[1]) == len(used):
+            used[:] = before[1]
+        for place in places:
+            u = book.usages[place]
+            state = -1 if self._ranking is None else self._ranking.card_state(place, u, book.inventory)
+            use = (u.memory, u.cores, u.shares, state)
+            used[place] = self._alike.setdefault(use, use)
+        return tuple(used)
 
     def _set_state(self, row: int, state: State | None) -> None:
         old = int(self.ids[row])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,3 +47,7 @@ class VgpuRanking(Ranking):
             return -1
         state = geometry.number_of(*geometry.held(usage))
         return state if state < 0 else geometry.number * STATES + state
+
+    def empty_kind(self, inventory: Inventory) -> Hashable:
+        facts: Facts = inventory.config
+        return facts.geometries
