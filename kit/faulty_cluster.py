@@ -25,6 +25,8 @@ CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namesp
 
 
 class FaultyCluster(DirectCluster):
+    """``fault`` may be exchanged at any time."""
+
     fault: Fault = staticmethod(lambda verb, path: None)  # type: ignore[assignment]
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
@@ -52,11 +54,11 @@ class FaultyCluster(DirectCluster):
         return {obj["metadata"]["name"]: obj for obj in (await self.list(volcano.PODS))["items"]}
 
 
-async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True) -> FaultyCluster:
+async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True, kind: type[FaultyCluster] = FaultyCluster) -> FaultyCluster:
     """A fresh server with the namespaces that the scheduler knows, and Volcano's kinds unless told otherwise."""
     api = ApiServer(open_storage(":memory:"), clock, random.Random(0))
     await api.start()
-    cluster = FaultyCluster(api, clock)
+    cluster = kind(api, clock)
     if volcano_kinds:
         for path in sorted(CRDS.glob("*.yaml")):
             for obj in yaml.safe_load_all(path.read_text(encoding="utf-8")):

@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from kit.auditor import audit
-from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.faulty_cluster import Fault, FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError, WatchEvent
@@ -92,16 +92,19 @@ class Daemon:
 
 @asynccontextmanager
 async def daemon(*objects: dict[str, Any], conf: str | None = CONF, kinds: bool = True,
-                 settings: Settings | None = None) -> AsyncIterator[Daemon]:
-    """A scheduler that is ready, with these nodes."""
+                 settings: Settings | None = None, fault: Fault | None = None,
+                 cluster_kind: type[FaultyCluster] = FaultyCluster) -> AsyncIterator[Daemon]:  # fmt: skip
+    """A scheduler that is ready, with these nodes. ``fault``: how the API server fails from the scheduler's start on."""
     clock = VirtualClock()
-    cluster = await faulty_cluster(clock, volcano_kinds=kinds)
+    cluster = await faulty_cluster(clock, volcano_kinds=kinds, kind=cluster_kind)
     if conf is not None:
         data = {"volcano-scheduler.conf": conf}
         body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": data}
         await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
     for obj in objects:
         await cluster.put_node(obj)
+    if fault is not None:
+        cluster.fault = fault  # type: ignore[method-assign]
     running = Daemon(cluster, clock, settings)
     await running.until(lambda: _is_set(running.ready))
     try:

@@ -152,42 +152,37 @@ def test_a_successor_owes_nothing_to_what_its_predecessor_said() -> None:
     run_virtually(story())
 
 
-class Blindfold:
-    """While it is on, what a watch would say is lost, no watch is resumed (410) and no list is answered."""
+class Blindfolded(FaultyCluster):
+    """While ``blind``, what a watch would say is lost, no watch is resumed (410) and no list is answered."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.on = False
-        stream, request = FaultyCluster.stream, FaultyCluster.request
+    blind = False
 
-        async def watched(cluster: FaultyCluster, path: str, params: Any, *, idle: float) -> Any:
-            if self.on:
-                raise ApiError(410, "Expired", "too old resource version")
-            answer = await stream(cluster, path, params, idle=idle)
-            chunks = answer.content.iter_any()
+    async def stream(self, path: str, params: Any, *, idle: float) -> Any:
+        if self.blind:
+            raise ApiError(410, "Expired", "too old resource version")
+        answer = await super().stream(path, params, idle=idle)
+        chunks = answer.content.iter_any()
 
-            async def seen() -> AsyncIterator[bytes]:
-                async for chunk in chunks:
-                    if self.on:
-                        return
-                    yield chunk
+        async def seen() -> AsyncIterator[bytes]:
+            async for chunk in chunks:
+                if self.blind:
+                    return
+                yield chunk
 
-            answer.content.iter_any = seen
-            return answer
+        answer.content.iter_any = seen
+        return answer
 
-        async def asked(cluster: FaultyCluster, verb: str, path: str, **rest: Any) -> bytes:
-            if self.on and "limit" in (rest.get("params") or {}):
-                raise ApiError(0, "Timeout", "no answer")
-            return await request(cluster, verb, path, **rest)
-
-        monkeypatch.setattr(FaultyCluster, "stream", watched)
-        monkeypatch.setattr(FaultyCluster, "request", asked)
+    async def request(self, verb: str, path: str, **rest: Any) -> bytes:
+        if self.blind and "limit" in (rest.get("params") or {}):
+            raise ApiError(0, "Timeout", "no answer")
+        return await super().request(verb, path, **rest)
 
 
-def test_after_a_relist_pods_go_by_the_objects_that_were_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_relist_pods_go_by_the_objects_that_were_made_anew() -> None:
     async def story() -> None:
-        blindfold = Blindfold(monkeypatch)
-        async with daemon(node("n1", cards=2)) as running:
+        async with daemon(node("n1", cards=2), cluster_kind=Blindfolded) as running:
             cluster = running.cluster
+            assert isinstance(cluster, Blindfolded)
             made = {"metadata": {"name": "q"}, "spec": {"weight": 1}}
             first = {"metadata": {"name": "high"}, "value": 5}
             await cluster.create(volcano.QUEUES, made)
@@ -195,7 +190,7 @@ def test_after_a_relist_pods_go_by_the_objects_that_were_made_anew(monkeypatch: 
             await create(cluster, group("g", minimum=2, queue="q", priority_class="high"), pod("a", mib=4000, group="g"))
 
             await running.clock.sleep(1)
-            blindfold.on = True
+            cluster.blind = True
             await cluster.delete(volcano.POD_GROUPS, "g", "default")
             await cluster.delete(volcano.QUEUES, "q")
             await cluster.delete(volcano.PRIORITY_CLASSES, "high")
@@ -208,7 +203,7 @@ def test_after_a_relist_pods_go_by_the_objects_that_were_made_anew(monkeypatch: 
             await cluster.create(volcano.CONFIGMAPS, conf, "volcano-system")
             await create(cluster, group("g", minimum=2, queue="q", priority_class="high"), pod("b", mib=4000, group="g"))
             await running.clock.sleep(5)
-            blindfold.on = False
+            cluster.blind = False
             await running.bind_all("a", "b")
             await running.clock.sleep(10)  # the last of the lists
             state = running.scheduler.engine.state

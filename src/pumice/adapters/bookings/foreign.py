@@ -10,7 +10,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,8 +36,9 @@ def booking_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
 class ForeignPrograms:
     """What the books in some directories say of cards. They are written by others: a damaged one leaves the last good word."""
 
-    def __init__(self, directories: Sequence[Path] = SHARED) -> None:
-        self._directories = tuple(directories)
+    def __init__(self, directories: Sequence[Path] = SHARED, lasts: Callable[[Booking], bool] = lasts) -> None:
+        """``lasts``: whether the program of a booking still runs."""
+        self._directories, self._lasts = tuple(directories), lasts
         self._last: dict[Path, list[Booking]] = {}
         self._over: set[tuple[Path, str]] = set()
         self._warned: dict[Path, str] = {}
@@ -64,7 +65,7 @@ class ForeignPrograms:
                 self._warned[directory] = str(error)
             there = self._last.get(directory, [])
         self._last[directory] = there
-        living = [booking for booking in there if (directory, booking.id) not in self._over and lasts(booking)]
+        living = [booking for booking in there if (directory, booking.id) not in self._over and self._lasts(booking)]
         self._over = {key for key in self._over if key[0] != directory}
         self._over |= {(directory, booking.id) for booking in there if booking not in living}
         return living

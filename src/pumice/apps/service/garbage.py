@@ -9,28 +9,36 @@ when there is nothing else to do and much more of it than after the last time (A
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass
 
 USUAL = gc.get_threshold()
-RARELY = (10_000, 20, 1_000_000)
-"""New objects until those are looked through, how often until those that survived it are, and how often until all are."""
 LATE = 5
 """Looks at what survived after which it is set aside although there is something to do: that takes no time."""
-MORE, AT_LEAST = 1.5, 500_000
-"""All are looked through when there are so many times as many as after the last time, and so many more."""
 OVERDUE = 4
-"""When there are so many times as many, whatever there is to do."""
+"""All are looked through when there are so many times as many, whatever there is to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """``thresholds``: new objects until those are looked through, how often until those that survived it are, and how often
+    until all are. At rest all are looked through when there are ``more`` times as many as after the last time, and ``at_least`` more."""
+
+    thresholds: tuple[int, int, int] = (10_000, 20, 1_000_000)
+    more: float = 1.5
+    at_least: int = 500_000
 
 
 class Garbage:
     """The collector of one process, held back. Its work is done in ``tidy``."""
 
-    def __init__(self) -> None:
-        self._limit = AT_LEAST
+    def __init__(self, pace: Pace = Pace()) -> None:
+        self._pace = pace
+        self._limit = pace.at_least
 
     def hold_back(self) -> None:
         """What is there lives long."""
         gc.freeze()
-        gc.set_threshold(*RARELY)
+        gc.set_threshold(*self._pace.thresholds)
         self._set_limit()
 
     def let_go(self) -> None:
@@ -51,4 +59,4 @@ class Garbage:
             self._set_limit()
 
     def _set_limit(self) -> None:
-        self._limit = int(gc.get_freeze_count() * MORE) + AT_LEAST
+        self._limit = int(gc.get_freeze_count() * self._pace.more) + self._pace.at_least

@@ -13,7 +13,7 @@ import pytest
 from kit.node_objects import NODE, A, B, gives, pod_object
 from tests.unit.apps.node.test_vgpu_plugin import NUMBER, in_a_world
 
-from pumice.adapters.bookings.book import BookedCard, Booking, opened
+from pumice.adapters.bookings.book import BookedCard, Booking, lasts, opened
 from pumice.adapters.bookings.foreign import ForeignPrograms, booking_dirs
 from pumice.adapters.bookings.processes import start_time
 from pumice.local.allocator import Allocator
@@ -104,16 +104,18 @@ def test_a_damaged_book_leaves_the_last_good_word(tmp_path: Path, caplog: pytest
     assert len(caplog.records) == 1
 
 
-def test_a_program_that_ended_is_not_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_ended_is_not_asked_for_again(tmp_path: Path) -> None:
     program = subprocess.Popen(["sleep", "60"])
     book(tmp_path, FACTS, program.pid, A)
-    programs = ForeignPrograms([tmp_path])
+    asked: list[str] = []
+    programs = ForeignPrograms([tmp_path], lambda booking: (asked.append(booking.id), lasts(booking))[1])
     assert set(programs.look()) == {A}
     program.kill()
     program.wait()
     assert programs.look() == {}
-    monkeypatch.setattr("pumice.adapters.bookings.foreign.lasts", lambda booking: pytest.fail("asked again"))
+    assert len(asked) == 2
     assert programs.look() == {}
+    assert len(asked) == 2
 
 
 def test_a_settled_look_waits_for_whoever_is_booking(tmp_path: Path) -> None:

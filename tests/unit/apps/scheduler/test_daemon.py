@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.faulty_cluster import faulty_cluster
 from kit.objects import group, node, pod
 from kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
@@ -162,9 +162,7 @@ def test_the_configuration_follows_its_configmap_and_a_broken_one_changes_nothin
 
 
 @pytest.mark.parametrize("code", [0, 403, 500, 503])
-def test_a_default_queue_that_cannot_be_made_is_told_and_tried_until_it_can(
-    code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_default_queue_that_cannot_be_made_is_told_and_tried_until_it_can(code: int, caplog: pytest.LogCaptureFixture) -> None:
     tries: list[str] = []
     refused = [True]
 
@@ -174,10 +172,8 @@ def test_a_default_queue_that_cannot_be_made_is_told_and_tried_until_it_can(
             return ApiError(code, "Refused", "no queues today")
         return None
 
-    monkeypatch.setattr(FaultyCluster, "fault", staticmethod(fault))
-
     async def story() -> None:
-        async with daemon(node("n1")) as running:
+        async with daemon(node("n1"), fault=fault) as running:
             await create(running.cluster, pod("a", cpu="1"))
             await running.clock.sleep(3)
             assert "queue default does not exist and cannot be created: no queues today" in await running.condition("a")

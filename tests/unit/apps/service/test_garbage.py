@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pumice.apps.service import garbage
-from pumice.apps.service.garbage import LATE, RARELY, USUAL, Garbage
+from pumice.apps.service.garbage import LATE, USUAL, Garbage, Pace
 
 
 class Ring:
@@ -20,11 +19,8 @@ class Ring:
 
 
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Garbage]:
-    monkeypatch.setattr(garbage, "RARELY", (100, 2, RARELY[2]))
-    monkeypatch.setattr(garbage, "AT_LEAST", 2000)
-    monkeypatch.setattr(garbage, "MORE", 1.0)
-    found = Garbage()
+def collector() -> Iterator[Garbage]:
+    found = Garbage(Pace((100, 2, 1_000_000), more=1.0, at_least=2000))
     found.hold_back()
     yield found
     found.let_go()
