@@ -50,8 +50,8 @@ class History:
         for _ in range(STEPS_EACH):
             step = self.dice.choices(
                 [self.submit, self.admit, self.run, self.end, self.restart, self.vanish, self.bury, self.command, self.scale,
-                 self.lose_group, self.kill, self.trouble, self.delete, self.collect],
-                [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 3, 4, 1, 2])[0]  # fmt: skip
+                 self.lose_group, self.kill, self.die, self.trouble, self.delete, self.collect, self.intrude],
+                [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 2, 3, 4, 1, 2, 1])[0]  # fmt: skip
             self.told.append(step.__name__)
             await step()
             await self.world.clock.sleep(self.dice.choice([0.0, 0.0, 0.01, 0.3, 1.0]))
@@ -134,6 +134,32 @@ class History:
         await self.look()
         await self.world.up()
 
+    async def die(self) -> None:
+        """The controller dies between two of its next writes, or before it hears the answer to one."""
+        left, carried_out = [self.dice.randint(0, 6)], self.dice.random() < 0.5
+
+        def fault(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
+            if verb == "GET":
+                return None
+            left[0] -= 1
+            dead = ApiError(0, "Unreachable", "dead")
+            return None if left[0] >= 0 else (dead, True) if left[0] == -1 and carried_out else dead
+
+        self.world.cluster.fault = fault
+        await self.dice.choice([self.end, self.vanish, self.command, self.run, self.admit, self.scale])()
+        await self.world.clock.sleep(self.dice.choice([0.01, 0.1, 1.0]))
+        await self.kill()
+
+    async def intrude(self) -> None:
+        """Somebody else's pod takes the name of a task's pod, or goes."""
+        mine = [name for name, found in (await self.world.pods()).items() if not found["metadata"].get("ownerReferences")]
+        for name in mine:
+            await self.quietly(self.world.hands.delete(volcano.PODS, name, "default", grace=0))
+        for found in (await self.jobs())[:1] if not mine else []:
+            name = f"{found['metadata']['name']}-{found['spec']['tasks'][0]['name']}-0"
+            body = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+            await self.quietly(self.world.hands.create(volcano.PODS, body, "default"))
+
     async def trouble(self) -> None:
         """The next few writes fail, or their answers are lost."""
         left, lost = [self.dice.randint(1, 4)], self.dice.random() < 0.5
@@ -195,6 +221,9 @@ class History:
     async def calm(self) -> None:
         """No more trouble: everybody does what is left to do. Then look at what there is."""
         self.world.cluster.fault = lambda verb, path: None
+        await self.intrude()
+        if any(not found["metadata"].get("ownerReferences") for found in (await self.world.pods()).values()):
+            await self.intrude()
         for _ in range(8):
             await self.collect()
             await self.bury()
@@ -259,5 +288,6 @@ def test_whatever_happens_to_a_job_its_phases_retries_and_pods_are_right(seed: i
 @pytest.mark.soak
 @pytest.mark.timeout(36000)
 def test_the_same_over_a_million_events() -> None:
-    for seed in range(1_000_000, 1_000_000 + int(os.environ.get("PUMICE_SOAK_JOBS", "20000"))):
+    first = int(os.environ.get("PUMICE_SOAK_JOBS_FROM", "1000000"))
+    for seed in range(first, first + int(os.environ.get("PUMICE_SOAK_JOBS", "20000"))):
         play(seed)
