@@ -18,6 +18,7 @@ from kit.objects import queue
 from pumice.adapters.kube import Access, KubeClient
 from pumice.admission.registration import MUTATING, VALIDATING
 from pumice.admission.review import Settings as Rules
+from pumice.admission.rules import RULES
 from pumice.apps.webhook import daemon
 from pumice.apps.webhook.certificates import SECRET
 from pumice.apps.webhook.registering import Place
@@ -25,12 +26,12 @@ from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
-from pumice.wire.batch import SECRETS
-from pumice.wire.volcano import JOBS, QUEUES
+from pumice.wire.batch import CRON_JOBS, SECRETS
+from pumice.wire.volcano import JOBS, POD_GROUPS, QUEUES, SCHEDULING_API
 
 pytestmark = pytest.mark.kube
 SYSTEM = "volcano-system"
-PATHS = "/jobs/mutate,/jobs/validate,/podgroups/mutate,/podgroups/validate,/queues/mutate,/queues/validate,/hypernodes/validate"
+PATHS = ",".join(rule.path for rule in RULES if rule.word not in ("pods", "jobflows"))
 
 
 def free_port() -> int:
@@ -105,6 +106,23 @@ def test_a_job_is_filled_in_and_one_that_cannot_be_meant_is_refused_with_the_rea
             await kube.patch(JOBS, "bare", {"spec": {"queue": "other"}}, namespace)
         await kube.patch(JOBS, "bare", {"spec": {"minAvailable": 1}}, namespace)
         await kube.delete(JOBS, "bare", namespace)
+
+    play(api, story)
+
+
+def test_a_cronjob_that_no_clock_knows_is_refused_and_so_is_a_podgroup_of_no_queue(api: Api, namespace: str) -> None:
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        spec = {"schedule": "every night", "jobTemplate": {"spec": job("j", task("a"))["spec"]}}
+        nightly = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob",
+                   "metadata": {"name": "nightly", "namespace": namespace}, "spec": spec}  # fmt: skip
+        await until(lambda: _says(kube, nightly, CRON_JOBS, namespace, "schedule is not a valid cron expression"))
+        made = await kube.create(CRON_JOBS, {**nightly, "spec": {**spec, "schedule": "0 3 * * *"}}, namespace)
+        with pytest.raises(ApiError, match="unknown timeZone"):
+            await kube.patch(CRON_JOBS, "nightly", {"spec": {"timeZone": "Nowhere!"}}, namespace)
+        await kube.delete(CRON_JOBS, made["metadata"]["name"], namespace)
+        group = {"apiVersion": SCHEDULING_API, "kind": "PodGroup", "metadata": {"name": "g", "namespace": namespace},
+                 "spec": {"minMember": 1, "queue": "nowhere"}}  # fmt: skip
+        await until(lambda: _says(kube, group, POD_GROUPS, namespace, "unable to find queue"))
 
     play(api, story)
 

@@ -30,6 +30,16 @@ def test_a_schedule_comes_next_when_cron_says(schedule: str, after: str, found: 
     assert parse_schedule(schedule).after(at(after)) == at(found)
 
 
+def test_a_cron_job_of_every_so_many_seconds_makes_one_job_each_time() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await cron(world, "often", schedule="@every 20s")
+            await world.rest(62)
+            assert len(await jobs(world)) == 3
+
+    run_virtually(story())
+
+
 def test_a_schedule_goes_by_its_time_zone() -> None:
     assert parse_schedule("0 3 * * *", "Asia/Shanghai").after(at("2026-01-01 00:00")) == at("2026-01-01 19:00")
 

@@ -22,7 +22,7 @@ CHANGEABLE = "job updates may not change fields other than `minAvailable`, `task
 
 
 def mutate(request: Request, view: View, settings: Settings) -> Answer:
-    job = _job(request.object)
+    job = read_job(request.object)
     if isinstance(job, str):
         return Answer(job)
     spec, patch = request.object.get("spec") or {}, Patch()
@@ -62,7 +62,7 @@ def _task(task: Json, index: int) -> Json:
 
 
 def validate(request: Request, view: View, settings: Settings) -> Answer:
-    job = _job(request.object)
+    job = read_job(request.object)
     if isinstance(job, str):
         return Answer(job)
     if request.operation == UPDATE:
@@ -125,7 +125,7 @@ def _fixed(spec: Json, settings: Settings) -> Json:
     return left
 
 
-def _job(value: Json) -> Job | str:
+def read_job(value: Json) -> Job | str:
     """The Job, or why it is none."""
     try:
         return decode(Job, msgspec.json.encode({key: value[key] for key in ("metadata", "spec") if key in value}))

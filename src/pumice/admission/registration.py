@@ -59,5 +59,5 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
 
 def needed(rules: Iterable[Rule]) -> frozenset[Resource]:
     """What has to be watched to decide by these rules, beside what stands in the requests."""
-    asks = {"jobs": {QUEUES}, "podgroups": {QUEUES, NAMESPACES}, "queues": {QUEUES}}
+    asks = {"jobs": {QUEUES}, "cronjobs": {QUEUES}, "podgroups": {QUEUES, NAMESPACES}, "queues": {QUEUES}}
     return frozenset().union(*(asks.get(rule.word, set()) for rule in rules))

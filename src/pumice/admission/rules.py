@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.admission import hypernodes, jobflows, jobs, podgroups, pods, queues
+from pumice.admission import cronjobs, hypernodes, jobflows, jobs, podgroups, pods, queues
 from pumice.admission.review import CREATE, DELETE, UPDATE, Answer, Request, Settings, View
 from pumice.ports.cluster import Resource
+from pumice.wire.batch import CRON_JOBS
 from pumice.wire.volcano import HYPER_NODES, JOB_FLOWS, JOBS, POD_GROUPS, PODS, QUEUES
 
 Decide = Callable[[Request, View, Settings], Answer]
@@ -44,6 +45,7 @@ RULES: Final = (
     Rule("/queues/mutate", QUEUES, (CREATE,), queues.mutate),
     Rule("/queues/validate", QUEUES, (CREATE, UPDATE, DELETE), queues.validate),
     Rule("/hypernodes/validate", HYPER_NODES, (CREATE, UPDATE), hypernodes.validate),
+    Rule("/cronjobs/validate", CRON_JOBS, (CREATE, UPDATE), cronjobs.validate),
     Rule("/jobflows/validate", JOB_FLOWS, (CREATE, UPDATE), jobflows.validate, default=False),
 )
 BY_PATH: Final = {rule.path: rule for rule in RULES}

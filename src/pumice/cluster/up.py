@@ -23,6 +23,7 @@ from pumice import machine as machines
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import load_kubeconfig
 from pumice.adapters.native import vgpu_library
+from pumice.admission.rules import DEFAULT_PATHS
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.apps.webhook import daemon as webhook
@@ -48,7 +49,6 @@ log = logging.getLogger("pumice.cluster")
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 READY_SECONDS = 45.0
-ADMISSION = ("/jobs/mutate", "/jobs/validate", "/queues/mutate", "/queues/validate", "/hypernodes/validate")
 LONGEST_SOCKET = len("/kubelet/device-plugins/nvidia-vgpu-memory-percentage.sock")
 
 
@@ -163,10 +163,10 @@ class Cluster:
         self._admission(kube, address)
 
     def _admission(self, kube: KubeClient, address: str) -> None:
-        """Jobs, queues and HyperNodes are asked about. PodGroups are not: one for each bare pod would wait for its answer."""
+        """What a chart of Volcano registers by default is asked about."""
         port = port_or_free(address, 8443)
         place = Place(namespace=SYSTEM_NAMESPACE, url=f"https://{address}:{port}")
-        settings = webhook.Settings(paths=ADMISSION, listen=f"{address}:{port}", health=f"{address}:0", place=place)
+        settings = webhook.Settings(paths=DEFAULT_PATHS, listen=f"{address}:{port}", health=f"{address}:0", place=place)
         self._daemon("webhook", lambda: webhook.run(settings, cluster=kube, clock=self.clock, stop=self._stop))
 
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:

@@ -107,7 +107,8 @@ def job_body(cron: Mapping[str, Any], due: float) -> Json:
     said = template.get("metadata") or {}
     owner = {"apiVersion": JOB_API, "kind": "CronJob", "name": meta["name"], "uid": meta["uid"], "controller": True,
              "blockOwnerDeletion": True}  # fmt: skip
-    metadata = {"name": f"{meta['name'][:52]}-{int(due // 60)}", "namespace": meta["namespace"], "ownerReferences": [owner],
+    which = int(due // 60) if due % 60 == 0 else int(due)  # times of ``@every`` may lie within one minute
+    metadata = {"name": f"{meta['name'][:52]}-{which}", "namespace": meta["namespace"], "ownerReferences": [owner],
                 "labels": dict(said.get("labels") or {}), "annotations": dict(said.get("annotations") or {})}  # fmt: skip
     return {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": metadata, "spec": template.get("spec") or {}}
 

@@ -1,4 +1,6 @@
-"""Schedules as cron writes them (``0 3 * * mon-fri``, ``@daily``), and their next time (crontab(5), Kubernetes' CronJob)."""
+"""Schedules as cron writes them (``0 3 * * mon-fri``, ``@daily``), and their next time (crontab(5), Kubernetes' CronJob).
+
+``@every 90s`` counts from the last time, as Kubernetes' CronJob does."""
 
 from __future__ import annotations
 
@@ -7,6 +9,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from pumice.wire.duration import parse_duration
+
+EVERY: Final = "@every "
 WORDS: Final = {
     "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@daily": "0 0 * * *",
     "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
@@ -48,8 +53,20 @@ class Schedule:
         return in_month or in_week if self.either else in_month and in_week
 
 
-def parse_schedule(text: str, zone: str = "") -> Schedule:
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A schedule that knows no clock."""
+
+    seconds: float
+
+    def after(self, moment: float) -> float:
+        return moment + self.seconds
+
+
+def parse_schedule(text: str, zone: str = "") -> Schedule | Every:
     """Raises ValueError that says what is wrong."""
+    if text.startswith(EVERY):
+        return Every(max(1.0, float(int(parse_duration(text.removeprefix(EVERY))))))
     words = WORDS.get(text.strip().lower(), text).split()
     if len(words) != len(FIELDS):
         raise ValueError(f"schedule {text!r} has {len(words)} fields; write five, for example 0 3 * * *")

@@ -328,6 +328,44 @@ def test_pods_of_a_resource_group_go_where_it_lies():
     assert asked("/pods/mutate", pod(resource_group="other"), settings=Settings(groups=own)).patch == []
 
 
+def cron(name="c", template=None, **spec):
+    made = {"spec": job("j", task("a"), **(template or {}))["spec"]}
+    return {"metadata": {"name": name, "namespace": "d"}, "spec": {"schedule": "*/5 * * * *", "jobTemplate": made, **spec}}
+
+
+@pytest.mark.parametrize(("words", "obj"), [
+    (" schedule is required, but got empty", cron(schedule="")),
+    (" schedule should not contain TZ or CRON_TZ, TZ should only be set in the timeZone field", cron(schedule="TZ=UTC @daily")),
+    (" schedule is not a valid cron expression: ", cron(schedule="error schedule")),
+    (" schedule is not a valid cron expression: ", cron(schedule="@every blue moon")),
+    (" timeZone must be nil or non-empty string, got empty string", cron(timeZone="")),
+    (" timeZone can't be Local, and must be defined in https://www.iana.org/time-zones", cron(timeZone="Local")),
+    *((" unknown timeZone", cron(timeZone=zone)) for zone in ("Asia/./Shanghai", "America/-NewYork", "New York", "UTC!", "..")),
+    (" invalid timeZone", cron(timeZone="Amerrica/New_York")),
+    ("must be no more than 52 characters", cron("a" * 53)),
+    ("invalid cronJob name -UPPER", cron("-UPPER")),
+    (" can only submit job to queue with state `Open`, queue `shut` status is `Closed`;", cron(template={"queue": "shut"})),
+    (" 'minAvailable' is greater than 'replicas' in task: a, job: c;",
+     cron(template={"tasks": [task("a", 1, minAvailable=2)], "minAvailable": 1})),
+])  # fmt: skip
+def test_a_cronjob_that_cannot_be_meant_is_refused_in_upstreams_words(words, obj):
+    for operation in (CREATE, UPDATE):
+        found = asked("/cronjobs/validate", obj, operation=operation, view=View([q("default"), q("shut", "Closed")])).refused
+        assert words.strip() in found
+
+
+def test_a_cronjob_that_is_well_is_allowed():
+    for fields in ({}, {"schedule": "@every 1m"}, {"schedule": "@daily"}, {"timeZone": "Pacific/Honolulu"}, {"timeZone": "UTC"}):
+        assert asked("/cronjobs/validate", cron(**fields)).refused == ""
+    assert asked("/cronjobs/validate", cron("a" * 52)).refused == ""
+
+
+def test_what_is_wrong_with_a_cronjob_and_with_its_name_stands_apart():
+    found = asked("/cronjobs/validate", cron("a" * 53, schedule="error schedule")).refused
+    assert found.startswith(" schedule is not a valid cron expression")
+    assert "; invalid cronJob name" in found
+
+
 @pytest.mark.parametrize(("words", "member"), [
     ("", {"type": "Node", "selector": {"exactMatch": {"name": "n1"}}}),
     ("spec.members[0].selector: Invalid value: exactly one of", {"type": "Node", "selector": {}}),

@@ -39,7 +39,9 @@ class Watched:
     async def look_up(self, word: str, request: Request) -> None:
         """A queue that was made a moment ago: its watch may be behind its user."""
         spec = request.object.get("spec") or {}
-        if word in ("jobs", "podgroups"):
+        if word == "cronjobs":
+            spec = (spec.get("jobTemplate") or {}).get("spec") or {}
+        if word in ("jobs", "podgroups", "cronjobs"):
             await self._fetch(QUEUES, spec.get("queue") or DEFAULT_QUEUE)
         elif word == "queues" and spec.get("parent"):
             await self._fetch(QUEUES, spec["parent"])
