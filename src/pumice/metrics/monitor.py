@@ -1,4 +1,7 @@
-"""What the node's monitor tells: cards by NVML, containers by their shared regions (spec nvidia-device-plugin 18.4)."""
+"""What the node's monitor tells: cards by NVML, containers by their shared regions (spec nvidia-device-plugin 18.4).
+
+A label is never taken from a region: it comes from the pod and from what the plugin handed out.
+"""
 
 from __future__ import annotations
 
@@ -6,135 +9,216 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.metrics.text import Family, counter, gauge, render
-from pumice.ports.cards import CardReading
-from pumice.ports.region import DeviceUse, RegionSnapshot
+from pumice.metrics.text import Family, Lines, Rendered, escape, gauge, line, render
+from pumice.ports.cards import CardReading, InstanceReading
+from pumice.ports.region import DeviceUse
 
 ZONE: Final = {"zone": "vGPU"}
+_NOTHING: Final = DeviceUse()
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """One device that a container was given: by its annotation, in the order in which the container sees its cards."""
+class CardView:
+    """One card of a container: what it was given (bytes, percent), and what it uses there."""
 
     uuid: str
-    limit: int  # bytes
+    limit: int
+    cores: int = 0
+    use: DeviceUse = _NOTHING
+    slice_: InstanceReading | None = None
+    """Its MIG device on that card, instead of a share."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """One container with cards. ``region`` is None while it has made no CUDA call."""
+    """One container with cards, in the order in which it sees them. ``touched``: it has a region, or a slice that tells its use;
+    ``last_kernel`` 0 where unknown."""
 
     namespace: str
     pod: str
     container: str
-    granted: Sequence[Granted] = ()
-    region: RegionSnapshot | None = None
-
-
-def monitor_page(readings: Iterable[CardReading], containers: Iterable[ContainerView], now: float, *,
-                 legacy: bool = True, troubles: int = 0) -> str:  # fmt: skip
-    """The whole page: every value under the name that Volcano's dashboards know, then under HAMi's newer name.
-
-    ``legacy``: also Volcano's three families with values in labels. ``troubles``: regions that could not be read.
-    """
-    cards, views = list(readings), list(containers)
-    families = [*_host(cards), *_containers(views, now, legacy), *_hami_host(cards), *_hami_containers(views, now)]
-    bad = gauge("pumice_monitor_bad_regions", "Region files that could not be read at this scrape", [({}, troubles)])
-    return render([*(family for family in families if family.samples), bad])
-
-
-def _host(cards: Sequence[CardReading]) -> list[Family]:
-    memory = gauge("HostGPUMemoryUsage", "GPU device memory usage")
-    cores = gauge("HostCoreUtilization", "GPU core utilization")
-    for card in cards:
-        labels = {"deviceidx": str(card.index), "deviceuuid": card.uuid, **ZONE}
-        memory.add(card.memory_used, labels)
-        if card.utilization >= 0:
-            cores.add(card.utilization, labels)
-    return [memory, cores]
-
-
-def _hami_host(cards: Sequence[CardReading]) -> list[Family]:
-    memory = gauge("hami_host_gpu_memory_used_bytes", "GPU device memory usage in bytes")
-    cores = gauge("hami_host_gpu_utilization_ratio", "GPU core utilization (0 to 100)")
-    bus = gauge("hami_host_gpu_memory_controller_utilization_ratio", "Memory controller utilization (0 to 100)")
-    for card in cards:
-        labels = {"device_index": str(card.index), "device_uuid": card.uuid, "device_type": card.name, **ZONE}
-        memory.add(card.memory_used, labels)
-        if card.utilization >= 0:
-            cores.add(card.utilization, labels)
-        if card.memory_utilization >= 0:
-            bus.add(card.memory_utilization, labels)
-    return [memory, cores, bus]
-
-
-def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> list[Family]:
-    usage = gauge("vGPU_device_memory_usage_in_bytes", "vGPU device usage")
-    limit = gauge("vGPU_device_memory_limit_in_bytes", "vGPU device limit")
-    # Declared a counter although it falls, and with values in its labels: kept as upstream's dashboards know it.
-    memory = counter("Device_memory_desc_of_container", "Container device memory description")
-    compute = gauge("Device_utilization_desc_of_container", "Container device utilization description")
-    last = gauge("Device_last_kernel_of_container", "Container device last kernel description")
-    for view in views:
-        for device in _devices(view):
-            labels = {
-                "podnamespace": view.namespace, "podname": view.pod, "ctrname": view.container,
-                "vdeviceid": str(device.index), "deviceuuid": device.uuid, **ZONE,
-            }  # fmt: skip
-            use = device.use
-            usage.add(use.total, labels)
-            limit.add(device.limit, labels)
-            if view.region is None or not legacy:
-                continue
-            parts = {"context": use.context, "module": use.module, "data": use.data, "offset": use.offset}
-            memory.add(use.total, {**labels, **{name: str(value) for name, value in parts.items()}})
-            compute.add(use.sm, labels)
-            if view.region.last_kernel:
-                last.add(max(0, int(now) - view.region.last_kernel), labels)
-    return [usage, limit, memory, compute, last]
-
-
-def _hami_containers(views: Sequence[ContainerView], now: float) -> list[Family]:
-    usage = gauge("hami_vgpu_memory_used_bytes", "vGPU device memory usage in bytes")
-    limit = gauge("hami_vgpu_memory_limit_bytes", "vGPU device memory limit in bytes")
-    total = gauge("hami_container_device_memory_bytes", "Container device memory usage in bytes")
-    compute = gauge("hami_container_device_utilization_ratio", "Container device SM utilization (0 to 100)")
-    last = gauge("hami_container_last_kernel_elapsed_seconds", "Seconds since the container's last kernel")
-    context = gauge("hami_vgpu_memory_context_bytes", "Memory of CUDA contexts in bytes")
-    module = gauge("hami_vgpu_memory_module_bytes", "Memory of CUDA modules in bytes")
-    buffer = gauge("hami_vgpu_memory_buffer_bytes", "Memory of allocations in bytes")
-    for view in views:
-        for device in _devices(view):
-            labels = {
-                "namespace": view.namespace, "pod": view.pod, "container": view.container,
-                "vdevice_index": str(device.index), "device_uuid": device.uuid, **ZONE,
-            }  # fmt: skip
-            use = device.use
-            usage.add(use.total, labels)
-            limit.add(device.limit, labels)
-            if view.region is None:
-                continue
-            for family, value in ((total, use.total), (compute, use.sm), (context, use.context),
-                                  (module, use.module), (buffer, use.data)):  # fmt: skip
-                family.add(value, labels)
-            if view.region.last_kernel:
-                last.add(max(0, int(now) - view.region.last_kernel), labels)
-    return [usage, limit, total, compute, last, context, module, buffer]
+    cards: Sequence[CardView] = ()
+    touched: bool = False
+    last_kernel: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Device:
-    index: int
-    uuid: str
-    limit: int
-    use: DeviceUse
+class Trouble:
+    """What is wrong with a container's account: a word of ``node.accounts.Sign``."""
+
+    namespace: str
+    pod: str
+    container: str
+    sign: str
 
 
-def _devices(view: ContainerView) -> Iterator[_Device]:
-    if view.region is not None and view.region.devices:
-        for device in view.region.devices:
-            yield _Device(device.index, device.uuid, device.limit, view.region.used(device.index))
-        return
-    for index, granted in enumerate(view.granted):
-        yield _Device(index, granted.uuid, granted.limit, DeviceUse())
+@dataclass(frozen=True, slots=True)
+class UnaccountedView:
+    """Bytes on a card that stand in no region; the names are empty for programs outside of pods."""
+
+    card: str
+    memory: int
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorView:
+    """All that one page is made of. ``bad`` and ``strangers`` count regions; ``silent``: seconds for which the driver owes an
+    answer. ``processes``: how many compute on each card, by UUID."""
+
+    cards: Sequence[CardReading] = ()
+    containers: Sequence[ContainerView] = ()
+    instances: Sequence[InstanceReading] = ()
+    processes: Iterable[str] = ()
+    unaccounted: Sequence[UnaccountedView] = ()
+    troubles: Sequence[Trouble] = ()
+    bad: int = 0
+    strangers: int = 0
+    silent: float = 0.0
+
+
+def monitor_page(view: MonitorView, now: float, *, legacy: bool = True) -> str:
+    """The whole page: every value under the name that Volcano's dashboards know, then under HAMi's newer name, then what only we
+    tell. ``legacy``: also the families with values in labels."""
+    families: list[Rendered] = [*_host(view.cards), *_containers(view.containers, now, legacy), *_own(view)]
+    families += [
+        gauge("pumice_monitor_bad_regions", "Region files that could not be read at this scrape", [({}, view.bad)]),
+        gauge("pumice_monitor_regions_without_grant", "Regions of containers that were given no cards", [({}, view.strangers)]),
+        gauge("pumice_monitor_driver_silent_seconds", "For how long the driver has owed an answer", [({}, view.silent)]),
+    ]
+    return render(families)
+
+
+def _host(cards: Sequence[CardReading]) -> Iterator[Family]:
+    known = [(card, {"deviceidx": str(card.index), "deviceuuid": card.uuid, **ZONE}) for card in cards]
+    newer = [(c, {"device_index": str(c.index), "device_uuid": c.uuid, "device_type": c.name, **ZONE}) for c in cards]
+    for memory, cores, labelled in (
+        ("HostGPUMemoryUsage", "HostCoreUtilization", known),
+        ("hami_host_gpu_memory_used_bytes", "hami_host_gpu_utilization_ratio", newer),
+    ):
+        yield from _told(memory, "Bytes in use on the card", ((labels, card.memory_used) for card, labels in labelled))
+        busy = ((labels, card.utilization) for card, labels in labelled if card.utilization >= 0)
+        yield from _told(cores, "Utilization of the card's cores (0 to 100)", busy)
+    bus = ((labels, card.memory_utilization) for card, labels in newer if card.memory_utilization >= 0)
+    yield from _told("hami_host_gpu_memory_controller_utilization_ratio", "Memory controller utilization (0 to 100)", bus)
+
+
+_KNOWN: Final = {
+    "usage": ("vGPU_device_memory_usage_in_bytes", "vGPU device usage"),
+    "limit": ("vGPU_device_memory_limit_in_bytes", "vGPU device limit"),
+    "desc": ("Device_memory_desc_of_container", "Container device memory description"),
+    "compute": ("Device_utilization_desc_of_container", "Container device utilization description"),
+    "last": ("Device_last_kernel_of_container", "Container device last kernel description"),
+    "mig": ("MigInfo", "Mig device information for container"),
+}
+_NEWER: Final = {
+    "usage": ("hami_vgpu_memory_used_bytes", "vGPU device memory usage in bytes"),
+    "limit": ("hami_vgpu_memory_limit_bytes", "vGPU device memory limit in bytes"),
+    "total": ("hami_container_device_memory_bytes", "Container device memory usage in bytes"),
+    "compute": ("hami_container_device_utilization_ratio", "Container device SM utilization (0 to 100)"),
+    "last": ("hami_container_last_kernel_elapsed_seconds", "Seconds since the container's last kernel"),
+    "context": ("hami_vgpu_memory_context_bytes", "Memory of CUDA contexts in bytes"),
+    "module": ("hami_vgpu_memory_module_bytes", "Memory of CUDA modules in bytes"),
+    "buffer": ("hami_vgpu_memory_buffer_bytes", "Memory of allocations in bytes"),
+    "mig": ("hami_mig_device_info", "MIG device of a container"),
+    "cores": ("pumice_container_core_limit_percent", "Percent of a card's cores that the container was given (0: no limit)"),
+}
+
+
+def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> Iterator[Lines]:
+    """Lines are joined from text: a node has some ten of them for each card of each container."""
+    known: dict[str, list[str]] = {key: [] for key in _KNOWN}
+    newer: dict[str, list[str]] = {key: [] for key in _NEWER}
+
+    def add(to: dict[str, list[str]], key: str, labels: str, value: float) -> None:
+        to[key].append(line(_KNOWN[key][0] if to is known else _NEWER[key][0], labels, value))
+
+    for view in views:
+        pod, namespace, container = escape(view.pod), escape(view.namespace), escape(view.container)
+        elapsed = max(0, int(now) - view.last_kernel)
+        for index, card in enumerate(view.cards):
+            uuid, use = escape(card.uuid), card.use
+            where = f'deviceuuid="{uuid}",'
+            pods = f'podname="{pod}",podnamespace="{namespace}",vdeviceid="{index}",zone="vGPU"'
+            plain = f'ctrname="{container}",{where}{pods}'
+            hami = f'namespace="{namespace}",pod="{pod}",vdevice_index="{index}",zone="vGPU"'
+            hami = f'container="{container}",device_uuid="{uuid}",{hami}'
+            for to, labels in ((known, plain), (newer, hami)):
+                add(to, "usage", labels, use.total)
+                add(to, "limit", labels, card.limit)
+            add(newer, "cores", hami, card.cores)
+            if card.slice_ is not None:
+                add(newer, "mig", _of_slice(hami, card.slice_), 1)
+                if legacy:
+                    add(known, "mig", f'ctrname="{container}",{where}instanceid="{card.slice_.gpu_instance}",{pods}', 1)
+            if not view.touched:
+                continue
+            for key, value in (("total", use.total), ("compute", use.sm), ("context", use.context), ("module", use.module),
+                               ("buffer", use.data)):  # fmt: skip
+                add(newer, key, hami, value)
+            if view.last_kernel:
+                add(newer, "last", hami, elapsed)
+            if legacy:
+                sums = f'context="{use.context}",ctrname="{container}",data="{use.data}",{where}module="{use.module}"'
+                add(known, "desc", f'{sums},offset="{use.offset}",{pods}', use.total)
+                add(known, "compute", plain, use.sm)
+                if view.last_kernel:
+                    add(known, "last", plain, elapsed)
+    for names, made in ((_KNOWN, known), (_NEWER, newer)):
+        for key, (name, text) in names.items():
+            if made[key]:
+                # Declared a counter although it falls, and with values in its labels: kept as upstream's dashboards know it.
+                yield Lines(name, text, made[key], "counter" if key == "desc" else "gauge")
+
+
+def _of_slice(labels: str, slice_: InstanceReading) -> str:
+    return (f'{labels},mig_uuid="{slice_.uuid}",profile="{slice_.profile}",gpu_instance_id="{slice_.gpu_instance}",'
+            f'compute_instance_id="{slice_.compute_instance}"')  # fmt: skip
+
+
+def _own(view: MonitorView) -> Iterator[Family]:
+    """What neither project tells: what is given away of each card, who is on it, and what stands in no account."""
+    cards = {card.uuid: {"deviceidx": str(card.index), "deviceuuid": card.uuid} for card in view.cards}
+    given = {uuid: [0, 0, 0] for uuid in cards}
+    for container in view.containers:
+        for card in container.cards:
+            if card.uuid in given:
+                for place, amount in enumerate((card.limit, card.cores, 1)):
+                    given[card.uuid][place] += amount
+    for place, (name, text) in enumerate((
+        ("pumice_card_granted_memory_bytes", "Memory of the card that containers were given"),
+        ("pumice_card_granted_core_percent", "Percent of the card's cores that containers were given"),
+        ("pumice_card_shares", "Shares of the card that containers hold"),
+    )):  # fmt: skip
+        yield from _told(name, text, ((cards[uuid], amounts[place]) for uuid, amounts in given.items()))
+    computing = dict.fromkeys(cards, 0)
+    for uuid in view.processes:
+        if uuid in computing:
+            computing[uuid] += 1
+    each = ((cards[uuid], count) for uuid, count in computing.items())
+    yield from _told("pumice_card_processes", "Processes that compute on the card", each)
+    slices = (({"deviceuuid": s.card, "miguuid": s.uuid, "profile": s.profile}, s) for s in view.instances)
+    held = [(labels, reading.memory_used, reading.memory_total) for labels, reading in slices]
+    yield from _told("pumice_mig_memory_used_bytes", "Bytes in use on a MIG device", ((labels, used) for labels, used, _ in held))
+    yield from _told("pumice_mig_memory_total_bytes", "Memory of a MIG device", ((labels, total) for labels, _, total in held))
+    yield from _told(
+        "pumice_card_unaccounted_bytes", "Bytes on a card that stand in no container's region: no limit holds for them",
+        ((_pod(one.namespace, one.pod, one.container) | {"deviceuuid": one.card}, one.memory) for one in view.unaccounted),
+    )  # fmt: skip
+    yield from _told(
+        "pumice_region_suspect", "1 while a container's region is not as its library writes it",
+        ((_pod(one.namespace, one.pod, one.container) | {"sign": one.sign}, 1) for one in view.troubles),
+    )  # fmt: skip
+
+
+def _pod(namespace: str, pod: str, container: str) -> dict[str, str]:
+    return {"podnamespace": namespace, "podname": pod, "ctrname": container}
+
+
+def _told(name: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[Family]:
+    """The family, unless it has nothing to tell."""
+    family = gauge(name, text, samples)
+    if family.samples:
+        yield family

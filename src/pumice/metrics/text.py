@@ -52,14 +52,15 @@ def counter(name: str, text: str, samples: Samples = ()) -> Family:
 
 @dataclass(slots=True)
 class Lines:
-    """A gauge whose lines were made before."""
+    """A gauge, or a counter, whose lines were made before."""
 
     name: str
     help: str
     lines: Iterable[str]
+    kind: str = "gauge"
 
     def text(self) -> str:
-        return head(self.name, "gauge", self.help) + "".join(self.lines)
+        return head(self.name, self.kind, self.help) + "".join(self.lines)
 
 
 @dataclass(slots=True)

@@ -49,9 +49,10 @@ class Spec(Struct, rename="camel", gc=False):
     init_containers: list[Container] = []
 
 
-class ContainerStatus(Struct, rename="camel", gc=False):
+class ContainerStatus(Struct, rename={"container_id": "containerID"}, gc=False):
     name: str = ""
     state: dict[str, Any] = {}
+    container_id: str = ""
 
     @property
     def running(self) -> bool:
@@ -63,6 +64,7 @@ class Status(Struct, rename="camel", gc=False):
     reason: str = ""
     start_time: str | None = None
     container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
     conditions: list[PodCondition] = []
 
 

@@ -50,6 +50,31 @@ class CardReading:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CardProcess:
+    """A process that computes on a card: its pid as the driver tells it, the bytes it has there (0 where the driver does not
+    tell), and the GPU instance of a card in MIG mode, else -1."""
+
+    card: str
+    pid: int
+    memory: int
+    instance: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReading:
+    """One MIG device and what it measures now. ``start``: the first of the card's memory slices below it."""
+
+    card: str
+    uuid: str
+    profile: str
+    start: int
+    gpu_instance: int
+    compute_instance: int
+    memory_used: int
+    memory_total: int
+
+
 LOST = -1
 
 
@@ -84,6 +109,22 @@ class Cards(Protocol):
 
     def answers(self, uuid: str) -> bool:
         """Whether the card can be found, tells its memory and asks for no recovery."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class WatchedCards(Protocol):
+    """One machine's cards as a monitor reads them. Raises CardsUnavailable; single sick cards are left out of the answers."""
+
+    def readings(self) -> tuple[CardReading, ...]: ...
+
+    def processes(self) -> tuple[CardProcess, ...]:
+        """Who computes on which card."""
+        ...
+
+    def instances(self) -> tuple[InstanceReading, ...]:
+        """The MIG devices of all cards in MIG mode."""
         ...
 
     def close(self) -> None: ...

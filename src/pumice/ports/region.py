@@ -74,3 +74,25 @@ class RegionSnapshot:
     def used(self, device: int) -> DeviceUse:
         """The sum over all processes for one device index."""
         return sum((p.use[device] for p in self.processes if device in p.use), DeviceUse())
+
+
+@dataclass(frozen=True, slots=True)
+class CardClaim:
+    """What a region says of one card: its limits there, and the sum of what its processes use."""
+
+    limit: int
+    sm_limit: int
+    use: DeviceUse = DeviceUse()
+
+
+@dataclass(frozen=True, slots=True)
+class RegionClaims:
+    """A region as a monitor reads it: what it says of the cards that its container was given, by UUID. ``processes``:
+    slot, pid in the container and on the host of its live slots, the first of them."""
+
+    version: str
+    cards: dict[str, CardClaim]
+    processes: tuple[tuple[int, int, int], ...] = ()
+    recent_kernel: int = 0
+    utilization_switch: int = 0
+    last_kernel: int = 0

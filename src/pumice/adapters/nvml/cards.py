@@ -1,4 +1,4 @@
-"""``ports.cards.Cards`` over NVML.
+"""``ports.cards.Cards`` and ``WatchedCards`` over NVML.
 
 One sick card never takes the others with it: a call that fails for one card leaves that card out (defects D11, D16).
 """
@@ -15,7 +15,8 @@ from typing import Any
 import pynvml
 
 from pumice.adapters.nvml.links import link_ends, with_links
-from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading, CardsUnavailable
+from pumice.adapters.nvml.occupants import instances_of, processes_on
+from pumice.ports.cards import LOST, CardEvent, CardFacts, CardProcess, CardReading, CardsUnavailable, InstanceReading
 
 log = logging.getLogger("pumice.nvml")
 
@@ -82,6 +83,12 @@ class NvmlCards:
 
     def readings(self) -> tuple[CardReading, ...]:
         return tuple(reading for index, handle in self._handles() if (reading := _reading(index, handle)))
+
+    def processes(self) -> tuple[CardProcess, ...]:
+        return tuple(process for _, handle in self._handles() for process in processes_on(handle))
+
+    def instances(self) -> tuple[InstanceReading, ...]:
+        return tuple(reading for _, handle in self._handles() for reading in instances_of(handle))
 
     def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
         try:

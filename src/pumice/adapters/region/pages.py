@@ -20,6 +20,17 @@ def pages_folder(containers: Path) -> Path:
     return containers.parent / "limits"
 
 
+def region_named(folder: Path) -> Path | None:
+    """The region of the container that has this folder, by its page; None where there is no page. The container may have made other
+    files there."""
+    try:
+        page = limits_page.parse(page_beside(folder / "region").read_bytes())
+    except OSError:
+        return None
+    name = page.region.rpartition("/")[2] if page is not None else ""
+    return folder / name if name else None
+
+
 def core_limits_on(region: Path) -> bool | None:
     """Whether the page has the core limits in force; None: there is no page, and the region says."""
     try:

@@ -11,6 +11,7 @@ import re
 import stat
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -72,17 +73,53 @@ V1_BAD_FILE: Final = 2008985
 
 def read_region(path: str | Path) -> RegionSnapshot:
     """One snapshot. Raises BadRegion (``early`` when the file may not be ready yet); never anything else on content."""
+    with opened(path) as descriptor:
+        head = read_header(descriptor, str(path))
+        return RegionSnapshot(
+            version=head.layout.version,
+            devices=head.devices,
+            processes=tuple(_processes(descriptor, head.layout, head.slots, head.devices, str(path))),
+            priority=head.priority,
+            recent_kernel=head.recent_kernel,
+            utilization_switch=head.utilization_switch,
+            last_kernel=head.last_kernel,
+        )
+
+
+@contextmanager
+def opened(path: str | Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """The file's descriptor. Raises BadRegion; what another program put there is neither followed nor waited for."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BadRegion(f"{path}: {error.strerror}", early=isinstance(error, FileNotFoundError)) from error
     try:
-        return _read(descriptor, str(path))
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _read(descriptor: int, path: str) -> RegionSnapshot:
+@dataclass(frozen=True, slots=True)
+class Header:
+    """All of a region but its slots; ``slots`` of them are in use."""
+
+    layout: Layout
+    devices: tuple[RegionDevice, ...]
+    slots: int
+    priority: int
+    recent_kernel: int
+    utilization_switch: int
+    last_kernel: int
+
+
+def header_of(path: str | Path) -> Header:
+    """Raises BadRegion."""
+    with opened(path) as descriptor:
+        return read_header(descriptor, str(path))
+
+
+def read_header(descriptor: int, path: str) -> Header:
+    """Raises BadRegion."""
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         raise BadRegion(f"{path}: not a regular file")
@@ -92,11 +129,10 @@ def _read(descriptor: int, path: str) -> RegionSnapshot:
         raise BadRegion(f"{path}: cut off at byte {len(head)}")
     trailer = _exactly(descriptor, 24 if layout.last_kernel >= 0 else 16, layout.trailer, path)
     count, switch, recent, priority = struct.unpack_from("<4i", trailer)
-    devices = tuple(_devices(head, layout))
-    return RegionSnapshot(
-        version=layout.version,
-        devices=devices,
-        processes=tuple(_processes(descriptor, layout, min(max(count, 0), MAX_SLOTS), devices, path)),
+    return Header(
+        layout=layout,
+        devices=tuple(_devices(head, layout)),
+        slots=min(max(count, 0), MAX_SLOTS),
         priority=min(max(priority, 0), 1),
         recent_kernel=recent,
         utilization_switch=switch,

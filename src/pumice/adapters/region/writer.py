@@ -15,7 +15,7 @@ from typing import Final
 from pumice.adapters.region.extension import BYTES, FILE_BYTES, MAGIC, OFFSET, VERSION
 from pumice.adapters.region.pages import lift_core_limits
 from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
-from pumice.adapters.region.reader import V0, V12, read_region
+from pumice.adapters.region.reader import V12, opened, read_header, read_region
 from pumice.model.errors import Unavailable
 from pumice.ports.region import MAX_DEVICES
 
@@ -107,16 +107,26 @@ def write_feedback(path: str | Path, recent: int | None = None, limited: bool | 
     A launch of the same moment may be forgotten by this; the library repeats itself half a second later.
     Raises BadRegion or Unavailable.
     """
-    layout = V0 if read_region(path).version == V0.version else V12
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with opened(path, os.O_RDWR) as descriptor:
+        layout = read_header(descriptor, str(path)).layout
         try:
             if limited is not None:
                 os.pwrite(descriptor, struct.pack("<i", limited), layout.trailer + 4)
                 lift_core_limits(Path(path), not limited)
             if recent is not None:
                 os.pwrite(descriptor, struct.pack("<i", recent), layout.trailer + 8)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise Unavailable(f"{path}: the feedback cannot be written: {error.strerror}") from error
+        except OSError as error:
+            raise Unavailable(f"{path}: the feedback cannot be written: {error.strerror}") from error
+
+
+def write_host_pid(path: str | Path, slot: int, pid: int, host: int) -> None:
+    """What the driver calls a process that a region knows as ``pid``, unless its slot has a number or another process by now
+    (spec hami-core 10). Raises BadRegion or Unavailable."""
+    with opened(path, os.O_RDWR) as descriptor:
+        layout = read_header(descriptor, str(path)).layout
+        place = layout.slots + slot * layout.slot_bytes
+        try:
+            if os.pread(descriptor, 8, place) == struct.pack("<2i", pid, 0):
+                os.pwrite(descriptor, struct.pack("<i", host), place + 4)
+        except OSError as error:
+            raise Unavailable(f"{path}: the pid cannot be written: {error.strerror}") from error

@@ -5,34 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from pumice.adapters.nvml import NvmlCards
+from pumice.adapters.owners import ProcOwners
 from pumice.adapters.region import ContainerFolders
 from pumice.adapters.region.pages import pages_folder
+from pumice.apps.monitor.accounts import AccountRounds
+from pumice.apps.monitor.driver import DriverWatch
 from pumice.apps.monitor.feedback import FeedbackRounds
+from pumice.apps.monitor.reader import NodeReader
+from pumice.apps.monitor.views import view
 from pumice.apps.service.device_config import follow_device_config, load_device_config
 from pumice.apps.service.http import served
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import run_until
-from pumice.metrics.monitor import ContainerView, Granted, monitor_page
+from pumice.metrics.monitor import monitor_page
 from pumice.metrics.text import CONTENT_TYPE
-from pumice.model.amount import MIB
-from pumice.node.pods import NodePod
-from pumice.node.vgpu.grants import granted
-from pumice.ports.cards import CardReading, Cards, CardsUnavailable
+from pumice.ports.cards import WatchedCards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
-from pumice.ports.region import BadRegion, RegionSnapshot
-from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig
-from pumice.wire.handed_out import handed_to
-from pumice.wire.nvidia_vgpu import PodDevice
 
 log = logging.getLogger("pumice.monitor")
 
@@ -76,7 +71,7 @@ async def run(
     dice: random.Random,
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
-    cards: Cards | None = None,
+    cards: WatchedCards | None = None,
     bound: asyncio.Future[int] | None = None,
 ) -> None:
     """Serve until ``stop``. ``ready`` is set when the page can be asked for, ``bound`` told the port that was taken.
@@ -85,7 +80,10 @@ async def run(
     """
     config = await load_device_config(settings.config_namespace, cluster, clock)
     own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-monitor")
-    page = MetricsPage(settings, config, own, cards)
+    reader = NodeReader(lambda: settings.folders, own, config)
+    driver = DriverWatch(lambda: NvmlCards(settings.nvml), cards, clock)
+    accounts = AccountRounds(reader, driver, ProcOwners(), own, settings.feedback_every)
+    page = MetricsPage(own, reader, driver, accounts, settings.legacy_metrics)
     routes = {"/metrics": page.metrics, "/healthz": _well}
     try:
         async with served(routes, settings.address, settings.port, "monitor") as port:
@@ -93,110 +91,43 @@ async def run(
                 bound.set_result(port)
             if ready is not None:
                 ready.set()
-            follow = follow_device_config(settings.config_namespace, cluster, clock, page.configure, settings.reload_every)
-            jobs = [*own.tasks(), page.sweep(clock), follow]
+            follow = follow_device_config(settings.config_namespace, cluster, clock, reader.configure, settings.reload_every)
+            jobs = [*own.tasks(), _sweep(settings, own, clock), follow, accounts.run(clock)]
             if settings.feedback:
-                rounds = FeedbackRounds(
-                    lambda: ContainerFolders(settings.folders), own, page.granted, settings.feedback_every, settings.max_wait
-                )
-                jobs.append(rounds.run(clock))
+                jobs.append(FeedbackRounds(reader, own, settings.feedback_every, settings.max_wait).run(clock))
             await run_until(stop, *jobs)
     finally:
-        page.close()
+        driver.close()
+        reader.close()
 
 
 class MetricsPage:
-    """Collects at scrape time. What it reads from files and NVML it reads in a thread of its own."""
+    """Collected when it is asked for; several who ask within a second are told the same."""
 
-    def __init__(self, settings: Settings, config: NvidiaConfig, own: OwnNode, cards: Cards | None) -> None:
-        self._settings, self._config, self._own = settings, config, own
-        self._cards, self._given = cards, cards is not None
-        self._thread = ThreadPoolExecutor(1, "monitor")
-        self._warned = ""
+    def __init__(self, own: OwnNode, reader: NodeReader, driver: DriverWatch, accounts: AccountRounds, legacy: bool) -> None:
+        self._own, self._reader, self._driver, self._accounts, self._legacy = own, reader, driver, accounts, legacy
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        now = self._own.clock.now()
-        loop = asyncio.get_running_loop()
-        text = await loop.run_in_executor(self._thread, self._collect, self._own.pods, now)
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=(await self.text()).encode(), headers={"Content-Type": CONTENT_TYPE})
 
-    def configure(self, config: NvidiaConfig) -> None:
-        """From the next scrape on, resource names and units are those."""
-        if config != self._config:
-            log.info("device configuration changed")
-            self._config = config
+    async def text(self) -> str:
+        look = await self._driver.look(1.0)
+        snapshot = await self._reader.snapshot(1.0)
+        pods = {pod.uid: pod for pod in self._own.pods}
+        shown = view(snapshot, look, self._accounts.found, pods)
+        return monitor_page(shown, self._own.clock.now(), legacy=self._legacy)
 
-    def granted(self, pod: NodePod) -> dict[str, tuple[PodDevice, ...]]:
-        """The devices of its containers."""
-        node, config = self._own.node, self._config
-        published = node.metadata.annotations.get(names.HANDED_OUT, "") if node is not None else ""
-        handed = handed_to(published, pod.uid)
-        return granted(pod, self._settings.node_name, config.resource_count_name, config.resource_memory_name, handed)
 
-    async def sweep(self, clock: Clock) -> None:
-        """Remove the folders of pods that are gone, now and then; never before the pods are known."""
-        await self._own.pods_synced.wait()
-        while True:
-            await clock.sleep(self._settings.sweep_every)
-            alive = {pod.uid for pod in self._own.pods}
-            for directory in (self._settings.folders, pages_folder(self._settings.folders)):
-                swept = ContainerFolders(directory).sweep
-                for path in await asyncio.to_thread(swept, alive, clock.now(), self._settings.grace):
-                    log.info("removed the folder of a pod that is gone path=%s", path)
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        if self._cards is not None and not self._given:
-            self._cards.close()
-
-    def _collect(self, pods: Sequence[NodePod], now: float) -> str:
-        readings = self._readings()
-        order = {reading.uuid: reading.index for reading in readings}
-        regions, troubles = self._regions()
-        views = [view for pod in pods if not pod.finished for view in self._views(pod, regions, order)]
-        return monitor_page(readings, views, now, legacy=self._settings.legacy_metrics, troubles=troubles)
-
-    def _readings(self) -> tuple[CardReading, ...]:
-        try:
-            if self._cards is None:
-                self._cards = NvmlCards(self._settings.nvml)
-            return self._cards.readings()
-        except CardsUnavailable as error:
-            if str(error) != self._warned:
-                log.warning("no cards: %s", error)
-                self._warned = str(error)
-            return ()
-
-    def _regions(self) -> tuple[dict[tuple[str, str], RegionSnapshot], int]:
-        folders = ContainerFolders(self._settings.folders)
-        found: dict[tuple[str, str], RegionSnapshot] = {}
-        troubles = 0
-        for key, path in folders.containers().items():
-            try:
-                region = folders.read(path)
-            except BadRegion as error:
-                troubles += not error.early
-                log.debug("%s", error)
-                continue
-            if region is not None:
-                found[key] = region
-        return found, troubles
-
-    def _views(
-        self, pod: NodePod, regions: dict[tuple[str, str], RegionSnapshot], order: dict[str, int]
-    ) -> list[ContainerView]:
-        config, meta = self._config, pod.metadata
-        given = self.granted(pod)
-        unit = MIB * max(1, config.gpu_memory_factor)
-        views = []
-        for container in (*pod.spec.init_containers, *pod.spec.containers):
-            region = regions.get((pod.uid, container.name))
-            devices = sorted(given.get(container.name, ()), key=lambda device: order.get(device.uuid, 99))
-            if region is None and not devices:
-                continue
-            limits = [Granted(device.uuid, device.memory * unit) for device in devices]
-            views.append(ContainerView(meta.namespace, meta.name, container.name, limits, region))
-        return views
+async def _sweep(settings: Settings, own: OwnNode, clock: Clock) -> None:
+    """Remove the folders of pods that are gone, now and then; never before the pods are known."""
+    await own.pods_synced.wait()
+    while True:
+        await clock.sleep(settings.sweep_every)
+        alive = {pod.uid for pod in own.pods}
+        for directory in (settings.folders, pages_folder(settings.folders)):
+            swept = ContainerFolders(directory).sweep
+            for path in await asyncio.to_thread(swept, alive, clock.now(), settings.grace):
+                log.info("removed the folder of a pod that is gone path=%s", path)
 
 
 async def _well(request: web.Request) -> web.StreamResponse:

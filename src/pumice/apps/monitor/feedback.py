@@ -10,44 +10,36 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from pumice.adapters.region import ContainerFolders, read_region
 from pumice.adapters.region.pages import core_limits_on
+from pumice.adapters.region.reader import header_of
 from pumice.adapters.region.writer import write_feedback, write_pulse
+from pumice.apps.monitor.reader import NodeReader, Snapshot
 from pumice.apps.service.own_node import OwnNode
 from pumice.model.errors import Unavailable
+from pumice.node.accounts import Key
 from pumice.node.feedback import Tenant, feedback
-from pumice.node.pods import NodePod
 from pumice.node.vgpu.grants import priority
 from pumice.ports.clock import Clock
 from pumice.ports.region import BadRegion
-from pumice.wire.nvidia_vgpu import PodDevice
 
 log = logging.getLogger("pumice.monitor")
 
-Container = tuple[str, str]
-"""Pod UID and name of the container."""
-Grants = Mapping[str, Sequence[PodDevice]]
-"""Devices by name of the container."""
-
 
 class FeedbackRounds:
-    """``folders`` tells where the regions lie, ``grants`` which cards a pod's containers were given: a region is written by its
-    tenant, and says neither cards nor priority for certain. Only containers of pods on this node that have not ended are spoken
-    to. ``max_wait``: seconds that launches wait at the most before they go on for a round; 0: without end."""
+    """``reader`` tells which cards a pod's containers were given, and what their regions say: a region is written by its tenant,
+    and says neither cards nor priority for certain. Only containers that were given cards and have not ended are spoken to.
+    ``max_wait``: seconds that launches wait at the most before they go on for a round; 0: without end."""
 
-    def __init__(
-        self, folders: Callable[[], ContainerFolders], own: OwnNode, grants: Callable[[NodePod], Grants], every: float = 5.0,
-        max_wait: float = 60.0,
-    ) -> None:  # fmt: skip
-        self._folders, self._own, self._grants, self._every = folders, own, grants, every
+    def __init__(self, reader: NodeReader, own: OwnNode, every: float = 5.0, max_wait: float = 60.0) -> None:
+        self._reader, self._own, self._every = reader, own, every
         self._patience = max(1, round(max_wait / every)) if max_wait > 0 and every > 0 else 0
-        self._waited: dict[Container, int] = {}
+        self._waited: dict[Key, int] = {}
         self._warned: set[Path] = set()
         self._turn, self._over = threading.Lock(), False
-        self.waiting: frozenset[Container] = frozenset()
+        self.waiting: frozenset[Key] = frozenset()
         """Whose launches wait since the last round."""
 
     async def run(self, clock: Clock) -> None:
@@ -57,20 +49,21 @@ class FeedbackRounds:
         try:
             while True:
                 await clock.sleep(self._every)
-                await asyncio.to_thread(self.round, self._own.pods)
+                snapshot = await self._reader.snapshot()
+                await asyncio.to_thread(self.round, snapshot)
         finally:
             with self._turn:  # a round may still be under way in its thread
                 self._over = True
-                self._release(self._own.pods)
+                self._release(self._reader.last)
 
-    def round(self, pods: Sequence[NodePod]) -> None:
-        """One round over these pods."""
+    def round(self, snapshot: Snapshot) -> None:
+        """One round over these containers."""
         with self._turn:
             if not self._over:
-                self._round(pods)
+                self._round(snapshot)
 
-    def _round(self, pods: Sequence[NodePod]) -> None:
-        tenants, paths = self._tenants(pods)
+    def _round(self, snapshot: Snapshot) -> None:
+        tenants, paths = self._tenants(snapshot)
         words = feedback(tenants, patience=self._patience)
         for key, word in words.items():
             self._write(paths[key], word.recent, word.limited)
@@ -86,38 +79,19 @@ class FeedbackRounds:
                      "waits for more important work" if (uid, container) in waiting else "goes on", uid, container)  # fmt: skip
         self.waiting = waiting
         self._waited = {key: self._waited.get(key, 0) + 1 for key in waiting}
+        self._warned.intersection_update(paths.values())
 
-    def _tenants(self, pods: Sequence[NodePod]) -> tuple[dict[Container, Tenant], dict[Container, Path]]:
-        alive = {key: who for pod in pods if not pod.finished for key, who in self._granted(pod).items()}
-        folders = self._folders()
-        tenants: dict[Container, Tenant] = {}
-        paths: dict[Container, Path] = {}
-        for key, directory in folders.containers().items():
-            if key not in alive:
-                continue
-            try:
-                path = folders.region(directory)
-                region = None if path is None else read_region(path)
-            except BadRegion as error:
-                log.debug("%s", error)
-                continue
-            if path is not None and region is not None:
-                uuids, important = alive[key]
-                recent, limited = region.recent_kernel, core_limits_on(path)
-                limited = region.utilization_switch != 0 if limited is None else limited
-                tenants[key] = Tenant(uuids, important, recent, limited, self._waited.get(key, 0))
-                paths[key] = path
+    def _tenants(self, snapshot: Snapshot) -> tuple[Mapping[Key, Tenant], dict[Key, Path]]:
+        tenants: dict[Key, Tenant] = {}
+        paths: dict[Key, Path] = {}
+        for key, seat in snapshot.seats.items():
+            if seat.claims is not None and seat.path is not None and not seat.ended:
+                recent, limited = seat.claims.recent_kernel, core_limits_on(seat.path)
+                limited = seat.claims.utilization_switch != 0 if limited is None else limited
+                uuids = tuple(device.uuid for device in seat.devices)
+                tenants[key] = Tenant(uuids, priority(seat.container), recent, limited, self._waited.get(key, 0))
+                paths[key] = seat.path
         return tenants, paths
-
-    def _granted(self, pod: NodePod) -> dict[Container, tuple[tuple[str, ...], int]]:
-        """The cards and the priority of its containers that have not ended."""
-        ended = {status.name for status in pod.status.container_statuses if "terminated" in status.state}
-        grants = self._grants(pod)
-        return {
-            (pod.uid, c.name): (tuple(device.uuid for device in grants.get(c.name, ())), priority(c))
-            for c in (*pod.spec.init_containers, *pod.spec.containers)
-            if c.name not in ended
-        }
 
     def _write(self, path: Path, recent: int | None, limited: bool | None) -> None:
         try:
@@ -132,9 +106,12 @@ class FeedbackRounds:
         with contextlib.suppress(Unavailable):
             write_pulse(path, every)
 
-    def _release(self, pods: Sequence[NodePod]) -> None:
-        tenants, paths = self._tenants(pods)
-        for key, tenant in tenants.items():
-            if tenant.recent < 0:
-                self._write(paths[key], 0, None)
-                self._beat(paths[key], None)
+    def _release(self, snapshot: Snapshot) -> None:
+        """Everybody who may have been told to wait, by this round or the one under way when the end came."""
+        for seat in snapshot.seats.values():
+            if seat.path is None or seat.ended:
+                continue
+            with contextlib.suppress(BadRegion):
+                if header_of(seat.path).recent_kernel < 0:
+                    self._write(seat.path, 0, None)
+                    self._beat(seat.path, None)

@@ -47,9 +47,14 @@ def share(facts: Sequence[CardFacts], sharing: Sharing,
     return tuple(_shared(card, sharing, sick) for card in left)
 
 
+def type_of(name: str) -> str:
+    """What a card of this product name is called in annotations."""
+    return "NVIDIA-" + name.replace(",", " ").replace(":", " ")
+
+
 def _shared(card: CardFacts, sharing: Sharing, sick: Mapping[str, str]) -> SharedCard:
     mode = "mig" if card.mig else sharing.mode
-    type_ = "NVIDIA-" + card.name.replace(",", " ").replace(":", " ")
+    type_ = type_of(card.name)
     closed = sick.get(card.uuid) or (uncut(sharing.config, type_, card.mig) if mode == "mig" else "")
     return SharedCard(
         index=card.index,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 from dataclasses import replace
 
 import aiohttp
@@ -14,10 +16,13 @@ from kit.node_world import node_cluster, until
 from kit.region_files import Proc, region_bytes, write
 from prometheus_client.parser import text_string_to_metric_families
 
+from pumice.adapters.region import read_region
 from pumice.apps.monitor import daemon as monitor
 from pumice.metrics.text import Family, render
 from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
+from pumice.wire import limits_page
+from pumice.wire.limits_page import GrantedCard, LimitsPage
 
 MIB = 1 << 20
 RESERVED = two_cards().cards[0].reserved
@@ -28,38 +33,39 @@ class FixedClock(SystemClock):
         return 1760000010.0
 
 
-def play(tmp_path, test, *pods, at_work=lambda machine: None, notes=None, **settings):
-    """``at_work``: what happened on the machine before the page is asked for; ``notes``: the node's annotations."""
+async def serve(tmp_path, test, cards, *pods, notes=None, **settings):
+    """The monitor at work on these cards while ``test`` looks at its page. ``notes``: the node's annotations."""
+    cluster = node_cluster(notes)
+    for pod in pods:
+        cluster.put(pod)
+    stop, ready = asyncio.Event(), asyncio.Event()
+    given = replace(monitor.Settings(NODE, hook_path=tmp_path, address="127.0.0.1", port=0), **settings)
+    port = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        monitor.run(given, cluster=cluster, clock=FixedClock(), dice=random.Random(1), stop=stop, ready=ready,
+                    cards=cards, bound=port)
+    )  # fmt: skip
+    try:
+        await asyncio.wait_for(ready.wait(), 10)
+        async with aiohttp.ClientSession() as session:
 
-    async def run(cards) -> None:
-        cluster = node_cluster(notes)
-        for pod in pods:
-            cluster.put(pod)
-        stop, ready = asyncio.Event(), asyncio.Event()
-        given = replace(monitor.Settings(NODE, hook_path=tmp_path, address="127.0.0.1", port=0), **settings)
-        port = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(
-            monitor.run(given, cluster=cluster, clock=FixedClock(), dice=random.Random(1), stop=stop, ready=ready,
-                        cards=cards, bound=port)
-        )  # fmt: skip
-        try:
-            await asyncio.wait_for(ready.wait(), 10)
-            async with aiohttp.ClientSession() as session:
+            async def page() -> str:
+                async with session.get(f"http://127.0.0.1:{port.result()}/metrics") as answer:
+                    assert answer.status == 200
+                    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                    return await answer.text()
 
-                async def page() -> str:
-                    async with session.get(f"http://127.0.0.1:{port.result()}/metrics") as answer:
-                        assert answer.status == 200
-                        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-                        return await answer.text()
+            await test(page, cluster)
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 60)
 
-                await test(page, cluster)
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, 60)
 
-    with cards_of(two_cards(virtual_time=True)) as (machine, cards):
+def play(tmp_path, test, *pods, at_work=lambda machine: None, notes=None, virtual_time=True, **settings):
+    """On an emulated machine. ``at_work``: what happened on it before the page is asked for."""
+    with cards_of(two_cards(virtual_time=virtual_time)) as (machine, cards):
         at_work(machine)
-        asyncio.run(run(cards))
+        asyncio.run(serve(tmp_path, test, cards, *pods, notes=notes, **settings))
 
 
 def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -147,6 +153,164 @@ def test_a_broken_region_is_counted_and_harms_nobody_else(tmp_path):
         assert [value for _, value in seen["vGPU_device_memory_limit_in_bytes"]] == [3000 * MIB]
 
     play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"))
+
+
+def test_no_label_comes_from_a_region(tmp_path):
+    """The file is the tenant's: other cards, and other names for its own, make no series, and the limit is the one given."""
+    forged = {0: B.encode(), 1: A.encode(), 2: b"GPU-" + b"f" * 36}
+    region = region_bytes(devices=3, procs=(Proc(1, dict.fromkeys(range(3), (0, 0, 7, 7))),), uuids=forged, limits=1 << 60)
+    write(tmp_path / "vgpu/containers/u1_train/r.cache", region)
+    write(tmp_path / "vgpu/containers/nobody_x/r.cache", region)
+
+    async def look(page, cluster):
+        text = await page()
+        assert "f" * 36 not in text
+        assert "nobody" not in text
+        seen = samples(text)
+        (used,) = seen["vGPU_device_memory_usage_in_bytes"]
+        assert (used[0]["deviceuuid"], used[0]["vdeviceid"], used[1]) == (A, "0", 7)
+        assert [value for _, value in seen["vGPU_device_memory_limit_in_bytes"]] == [3000 * MIB]
+        assert seen["pumice_monitor_regions_without_grant"] == [({}, 1)]
+        where = {"podnamespace": "ns1", "podname": "p", "ctrname": "train"}
+        assert seen["pumice_region_suspect"] == [({**where, "sign": "memory-limit"}, 1)]
+
+    play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"))
+
+
+def test_a_container_with_a_slice_shows_the_slice_and_what_is_used_in_it(tmp_path):
+    with cards_of("1xA100-SXM4-40GB") as (machine, cards):
+        programs = Programs(machine)
+        (uuid,) = [card.uuid for card in cards.facts()]
+        programs.smi("-i", "0", "-mig", "1")
+        programs.smi("mig", "-i", "0", "-cgi", "19,14", "-C")
+        slice_ = next(one for one in cards.instances() if one.profile == "1g.5gb")
+
+        async def look(page, cluster):
+            seen = samples(await page())
+            ((labels, one),) = seen["hami_mig_device_info"]
+            assert one == 1
+            assert {labels[key] for key in ("container", "device_uuid", "mig_uuid", "profile")} == {
+                "train", uuid, slice_.uuid, "1g.5gb"}  # fmt: skip
+            assert labels["gpu_instance_id"] == str(slice_.gpu_instance)
+            assert [(labels["instanceid"], one) for labels, one in seen["MigInfo"]] == [(str(slice_.gpu_instance), 1)]
+            assert [value for _, value in seen["vGPU_device_memory_limit_in_bytes"]] == [5120 * MIB]
+            assert {labels["profile"] for labels, _ in seen["pumice_mig_memory_used_bytes"]} == {"1g.5gb", "2g.10gb"}
+
+        given = f"{uuid}[1g.5gb@{slice_.start}],NVIDIA,5120,0:"
+        pod = pod_object("p", given, container("train", 1, 5120), uid="u1", phase="Running")
+        asyncio.run(serve(tmp_path, look, cards, pod))
+
+
+def test_another_region_that_a_tenant_makes_beside_its_own_is_not_looked_at(tmp_path):
+    """The limits page names the one that its library uses."""
+    folder = tmp_path / "vgpu/containers/u1_train"
+    for name, used in (("r.cache", 100), ("s.cache", 1)):
+        write(folder / name, region_bytes(devices=1, procs=(Proc(1, {0: (0, 0, used, used)}),), uuids={0: A.encode()}))
+    os.utime(folder / "r.cache", (1, 1))
+    given = LimitsPage((GrantedCard(A, 3000 * MIB, 50),), "/tmp/vgpu/r.cache")
+    write(tmp_path / "vgpu/limits/u1_train/limits", limits_page.render(given))
+
+    async def look(page, cluster):
+        assert [value for _, value in samples(await page())["vGPU_device_memory_usage_in_bytes"]] == [100]
+
+    play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"))
+
+
+def test_what_is_given_away_of_each_card_is_told(tmp_path):
+    async def look(page, cluster):
+        seen = samples(await page())
+        told = {name: {labels["deviceuuid"]: value for labels, value in seen[f"pumice_card_{name}"]}
+                for name in ("granted_memory_bytes", "granted_core_percent", "shares", "processes")}  # fmt: skip
+        assert told["granted_memory_bytes"] == {A: 5000 * MIB, B: 1000 * MIB}
+        assert told["granted_core_percent"] == {A: 100, B: 50}
+        assert told["shares"] == {A: 2, B: 1}
+        assert told["processes"] == {A: 0, B: 0}
+        assert {v for _, v in seen["pumice_container_core_limit_percent"]} == {50}
+
+    pods = [pod_object("p", gives(A)), pod_object("q", gives(A, 2000) + gives(B, 1000), container("c", 2))]
+    play(tmp_path, look, *pods)
+
+
+def test_a_program_without_an_account_is_told_by_metric_and_event(tmp_path):
+    held = []
+
+    def at_work(machine):
+        held.append(Programs(machine).hold(300))
+
+    async def look(page, cluster):
+        def events():
+            return [e for e in cluster.events if e["reason"] == "UnaccountedMemory"]
+
+        await until(lambda: events())
+        (event,) = events()
+        assert event["involvedObject"]["name"] == NODE
+        assert f"MiB of card {A}" in event["message"]
+        ((labels, stray),) = samples(await page())["pumice_card_unaccounted_bytes"]
+        assert labels == {"deviceuuid": A, "podname": "", "podnamespace": "", "ctrname": ""}
+        assert stray > 300 * MIB
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert len(events()) == 1, "once for as long as it lasts"
+
+    try:
+        pod = pod_object("p", gives(A), uid="u1", phase="Running")
+        play(tmp_path, look, pod, at_work=at_work, virtual_time=False, feedback_every=0.02)
+    finally:
+        held[0].kill()
+
+
+def test_a_region_that_its_tenant_changed_or_took_away_is_told_on_the_pod(tmp_path):
+    path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes(devices=1, uuids={0: A.encode()}))
+
+    async def look(page, cluster):
+        def told(words):
+            found = [e for e in cluster.events if e["reason"] == "RegionSuspect" and words in e["message"]]
+            assert all(e["involvedObject"]["name"] == "p" for e in found)
+            return found
+
+        assert "pumice_region_suspect" not in await page()
+        write(path, region_bytes(devices=1, uuids={0: A.encode()}, limits=1 << 40))
+        await until(lambda: told("higher memory limit"))
+        write(path, b"x" * 4000)
+        write(path, region_bytes()[:3000])
+        await until(lambda: told("not what the library writes"))
+        write(path, region_bytes(devices=1, uuids={0: A.encode()}))
+        async with asyncio.timeout(60):
+            while "pumice_region_suspect" in await page():
+                await asyncio.sleep(0.01)
+        path.unlink()
+        await until(lambda: told("not any more"))
+
+    play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"), feedback_every=0.02)
+
+
+class SickCards:
+    """A driver whose calls never return."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def readings(self):
+        self.asked.set()
+        threading.Event().wait()
+
+    processes = instances = close = readings
+
+
+def test_a_driver_that_hangs_keeps_neither_page_nor_feedback_nor_end_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr("pumice.apps.monitor.driver.PATIENCE", 0.05)
+    path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes(devices=1, uuids={0: A.encode()}, recent=9))
+    cards = SickCards()
+
+    async def look(page, cluster):
+        seen = samples(await page())
+        assert cards.asked.is_set()
+        assert [value for _, value in seen["vGPU_device_memory_limit_in_bytes"]] == [3000 * MIB]
+        assert seen["pumice_monitor_driver_silent_seconds"][0][1] > 0
+        await until(lambda: read_region(path).recent_kernel == 0)
+
+    pod = pod_object("p", gives(A), uid="u1", phase="Running")
+    asyncio.run(serve(tmp_path, look, cards, pod, feedback_every=0.02))
 
 
 def test_an_address_that_is_not_ours_is_one_line(tmp_path):

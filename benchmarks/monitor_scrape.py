@@ -1,0 +1,221 @@
+"""A scrape of the node's monitor with many containers, with hostile regions among them, and what 10,000 scrapes leave behind.
+
+    python -m benchmarks.monitor_scrape [--quick] [--save]
+
+Processor time of this process for one page of which nothing was read before: pods, grants, regions, the driver's lists, the
+text. The driver is one that answers at once. Each page is read by prometheus-client's parser and compared with what lies in the
+regions.
+A hostile region says that 1,024 processes on 16 cards use all there is, and that a writer is at work on each of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from kit.fake_cluster import FakeCluster
+from kit.node_objects import NODE, container, gives, pod_object
+from kit.node_world import node_cluster, until
+from kit.region_files import Proc, region_bytes, write
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude, median
+from pumice.apps.monitor.accounts import AccountRounds
+from pumice.apps.monitor.daemon import MetricsPage
+from pumice.apps.monitor.driver import DriverWatch
+from pumice.apps.monitor.reader import NodeReader
+from pumice.apps.service.own_node import OwnNode
+from pumice.apps.service.process import read_process
+from pumice.ports.cards import CardProcess, CardReading, InstanceReading
+from pumice.ports.clock import SystemClock
+from pumice.ports.processes import Owner
+from pumice.wire import names
+from pumice.wire.device_config import NvidiaConfig
+
+MINUTES = 2
+MIB = 1 << 20
+CARDS = [f"GPU-0a0a0a0a-0000-4000-8000-{i:012d}" for i in range(16)]
+USED = 5 * MIB
+
+
+class Driver:
+    """Eight cards, and as many processes on them as it is told."""
+
+    def __init__(self) -> None:
+        self.there: tuple[CardProcess, ...] = ()
+
+    def readings(self) -> tuple[CardReading, ...]:
+        return tuple(CardReading(i, uuid, 1 << 30, 1 << 35, 50, 20, "Tesla V100-SXM2-32GB") for i, uuid in enumerate(CARDS[:8]))
+
+    def processes(self) -> tuple[CardProcess, ...]:
+        return self.there
+
+    def instances(self) -> tuple[InstanceReading, ...]:
+        return ()
+
+    def owners(self, pids: Any) -> dict[int, Owner]:
+        return {}
+
+    def close(self) -> None:
+        return
+
+
+class Node:
+    """A node with its monitor; ``folder`` is the plugin's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cluster, self.driver = folder, node_cluster(), Driver()
+        self.count = 0
+        self._handed: dict[str, str] = {}
+
+    async def begin(self) -> None:
+        clock = SystemClock()
+        self.own = OwnNode(self.cluster, NODE, clock=clock, dice=random.Random(1), component="benchmark")
+        self._tasks = [asyncio.create_task(task) for task in self.own.tasks()]
+        await self.own.pods_synced.wait()
+        await self.own.node_synced.wait()
+        self.reader = NodeReader(lambda: self.folder, self.own, NvidiaConfig())
+        self.watch = DriverWatch(Driver, self.driver, clock)
+        self.accounts = AccountRounds(self.reader, self.watch, self.driver, self.own, 5.0)
+        self.page = MetricsPage(self.own, self.reader, self.watch, self.accounts, legacy=True)
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.watch.close()
+        self.reader.close()
+
+    async def run(self, count: int, processes: int, *, hostile: bool = False) -> None:
+        """So many more containers, each on a card of its own choice."""
+        cluster: FakeCluster = self.cluster
+        for _ in range(count):
+            name, card = f"p{self.count}", self.count % 8
+            cluster.put(pod_object(name, gives(CARDS[card]), container("train", 1, 3000, 50), uid=name, phase="Running"))
+            self._handed[name] = gives(CARDS[card])
+            write(self.folder / f"{name}_train" / "r.cache", hostile_region() if hostile else region(card, processes))
+            self.count += 1
+        self.driver.there = tuple(CardProcess(CARDS[i % 8], i, USED) for i in range(self.count * processes))
+        handed = "".join(f"{uid} {devices}\n" for uid, devices in sorted(self._handed.items()))
+        cluster.change("nodes", NODE, {"metadata": {"annotations": {names.HANDED_OUT: handed}}})
+        await until(lambda: {pod.uid for pod in self.own.pods} == self._handed.keys() and self._published() == handed)
+
+    def leave(self, name: str) -> None:
+        """A pod goes, and its folder with it."""
+        self.cluster.remove("pods", name)
+        del self._handed[name]
+        shutil.rmtree(self.folder / f"{name}_train")
+
+    def _published(self) -> str:
+        return self.own.node.metadata.annotations.get(names.HANDED_OUT, "") if self.own.node is not None else ""
+
+    async def scrape(self) -> tuple[float, str]:
+        """Milliseconds of processor time, and the page. Nothing that was read before counts as fresh."""
+        self.reader._basis, self.watch._at = None, float("-inf")
+        began = time.process_time()
+        text = await self.page.text()
+        return (time.process_time() - began) * 1000, text
+
+
+def region(card: int, processes: int) -> bytes:
+    procs = tuple(Proc(i + 1, {0: (1, 1, USED, USED)}, {0: 3}) for i in range(processes))
+    return bytes(region_bytes(devices=1, procs=procs, uuids={0: CARDS[card].encode()}, last=1_700_000_000))
+
+
+def hostile_region() -> bytes:
+    everything = dict.fromkeys(range(16), (2 ** 64 - 1,) * 4)
+    procs = tuple(Proc(i + 1, everything, sequence=1) for i in range(1024))  # type: ignore[arg-type]
+    return bytes(region_bytes(devices=16, procs=procs, uuids={i: uuid.encode() for i, uuid in enumerate(CARDS)}))
+
+
+def check(text: str, containers: int, processes: int, hostile: int = 0) -> None:
+    found = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    used = found["vGPU_device_memory_usage_in_bytes"]
+    assert len(used) == containers + hostile
+    assert sum(sample.value == processes * USED for sample in used) == containers
+    assert len({sample.labels["podname"] for sample in used}) == containers + hostile
+
+
+async def scrapes(folder: Path, containers: int, processes: int, runs: int, hostile: int = 0) -> list[float]:
+    node = Node(folder)
+    await node.begin()
+    try:
+        await node.run(containers, processes)
+        await node.run(hostile, 1, hostile=True)
+        check((await node.scrape())[1], containers, processes, hostile)
+        gc.collect()
+        return [(await node.scrape())[0] for _ in range(runs)]
+    finally:
+        await node.end()
+
+
+async def churn(folder: Path, rounds: int) -> float:
+    """Growth of resident memory in percent over so many scrapes, between which a container comes and one goes each time; the
+    first tenth does not count, in which everything is met for the first time."""
+    node = Node(folder)
+    await node.begin()
+    try:
+        await node.run(16, 4)
+        early = 0
+        for number in range(rounds):
+            await node.run(1, 4)
+            gone = f"p{node.count - 17}"
+            node.leave(gone)
+            await node.scrape()
+            if number % 5 == 0:
+                await node.accounts.round()
+            if number == rounds // 10:
+                gc.collect()
+                early = resident()
+        gc.collect()
+        return 100 * (resident() - early) / early
+    finally:
+        await node.end()
+
+
+def resident() -> int:
+    reading = read_process()
+    assert reading is not None
+    return reading.resident
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--scrapes", type=int, default=10_000, help="of the run that measures memory")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.runs, options.scrapes = 5, 300
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        few = asyncio.run(scrapes(place / "few", 64, 16, options.runs))
+        many = asyncio.run(scrapes(place / "many", 512, 16, options.runs))
+        hostile = asyncio.run(scrapes(place / "hostile", 64, 16, options.runs, hostile=64))
+        growth = asyncio.run(churn(place / "churn", options.scrapes))
+    result: dict[str, Any] = {
+        "64_containers_ms": median(few, 2), "512_containers_ms": median(many, 2), "64_and_64_hostile_ms": median(hostile, 2),
+        "growth_percent": round(growth, 2), "scrapes": options.scrapes,
+    }  # fmt: skip
+    middle = {name: result[name]["median"] for name in ("64_containers_ms", "512_containers_ms", "64_and_64_hostile_ms")}
+    goals = goals_of("monitor_scrape", {
+        "64 containers of 16 processes": middle["64_containers_ms"],
+        "512 containers of 16 processes": middle["512_containers_ms"],
+        "added by 64 hostile regions": middle["64_and_64_hostile_ms"] - middle["64_containers_ms"],
+        "growth over 10,000 scrapes with churn": growth,
+    })  # fmt: skip
+    return conclude("monitor_scrape", result, goals, keep=options.save)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Has every byte on the node's cards an account? Looked at from time to time, told by metric and event (``node.accounts``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from pumice.adapters.region.writer import write_host_pid
+from pumice.apps.monitor.driver import DriverWatch
+from pumice.apps.monitor.reader import NodeReader, Seat, Snapshot
+from pumice.apps.service.own_node import OwnNode
+from pumice.model.amount import MIB
+from pumice.model.errors import Unavailable
+from pumice.node.accounts import SENTENCES, Books, Granted, Key, Sign, Tenant, Unaccounted, signs
+from pumice.node.effects import Tell
+from pumice.node.pods import NodePod
+from pumice.ports.clock import Clock
+from pumice.ports.processes import Owners
+from pumice.ports.region import BadRegion
+
+log = logging.getLogger("pumice.monitor")
+
+SUSPECT, UNACCOUNTED = "RegionSuspect", "UnaccountedMemory"
+EVENTS = 20
+"""Events of one round; what is over is told in the next ones. A node may hold hundreds of hostile containers."""
+
+
+class AccountRounds:
+    """``found`` is what the last round found. What is seen twice in a row is told by an event, once for as long as it lasts: a
+    program that begins is on its card a moment before its account is."""
+
+    def __init__(self, reader: NodeReader, driver: DriverWatch, owners: Owners, own: OwnNode, every: float) -> None:
+        self._reader, self._driver, self._owners, self._own, self._every = reader, driver, owners, own, every
+        self.found: list[Unaccounted] = []
+        self._before: set[tuple[str, ...]] = set()
+        self._told: set[tuple[str, ...]] = set()
+        self._unlike: dict[tuple[Key, int, int], int] = {}
+
+    async def run(self, clock: Clock) -> None:
+        await self._own.pods_synced.wait()
+        await self._own.node_synced.wait()
+        while True:
+            await clock.sleep(self._every)
+            await self.round()
+
+    async def round(self) -> None:
+        snapshot = await self._reader.snapshot(self._every / 2)
+        look = await self._driver.look(self._every / 2)
+        pods = {pod.uid: pod for pod in self._own.pods if not pod.finished}
+        owners = await asyncio.to_thread(self._owners.owners, [process.pid for process in look.processes])
+        tenants = {key: tenant(seat, snapshot.unit) for key, seat in snapshot.seats.items() if not seat.ended}
+        books = Books(look.processes, owners, tenants, pods, _containers(pods))
+        self.found = books.unaccounted()
+        await asyncio.to_thread(self._name, books, snapshot)
+        await self._tell(self._sentences(snapshot, pods))
+
+    def _name(self, books: Books, snapshot: Snapshot) -> None:
+        """Write the host's numbers into regions that lack them, and still do a round later: a library that sees its own number in
+        the driver's list writes that itself, and it counts."""
+        lacking = {(key, slot, pid): host for key, slot, pid, host in books.host_pids()}
+        for (key, slot, pid), host in lacking.items():
+            path = snapshot.seats[key].path
+            if self._unlike.get((key, slot, pid)) == host and path is not None:
+                with suppress(BadRegion, Unavailable):
+                    write_host_pid(path, slot, pid, host)
+        self._unlike = lacking
+
+    def _sentences(self, snapshot: Snapshot, pods: Mapping[str, NodePod]) -> dict[tuple[str, ...], Callable[[], Tell]]:
+        """All there is to complain of now, by what tells it apart."""
+        now: dict[tuple[str, ...], Callable[[], Tell]] = {}
+        for key, sign in suspects(snapshot):
+            now[SUSPECT, *key, sign] = lambda key=key, sign=sign: Tell.of_pod(  # type: ignore[misc]
+                pods[key[0]].metadata, SUSPECT, f"container {key[1]}: {SENTENCES[sign]}")
+        for one in self.found:
+            now[UNACCOUNTED, *(one.owner or ("", "")), one.card] = lambda one=one: self._of(one, pods)  # type: ignore[misc]
+        return {what: make for what, make in now.items() if not what[1] or what[1] in pods}
+
+    def _of(self, one: Unaccounted, pods: Mapping[str, NodePod]) -> Tell:
+        held = f"{one.memory // MIB} MiB of card {one.card}"
+        if one.owner is None:
+            name = self._own.name
+            text = f"a program outside of this node's pods holds {held}: whoever was given that card may find less than promised"
+            return Tell("Node", "", name, name, UNACCOUNTED, text)
+        who = f"container {one.owner[1]}" if one.owner[1] else "a container"
+        text = f"{who} holds {held} more than its region says" if one.region else f"{who} holds {held} without a region"
+        return Tell.of_pod(pods[one.owner[0]].metadata, UNACCOUNTED, f"{text}: its limit does not hold for them")
+
+    async def _tell(self, now: Mapping[tuple[str, ...], Callable[[], Tell]]) -> None:
+        due = [what for what in now if what in self._before and what not in self._told]
+        for what in due[:EVENTS]:
+            event = now[what]()
+            log.warning("%s %s/%s: %s", event.reason, event.namespace, event.name, event.message)
+            await self._own.perform(event)
+        self._told = (self._told & now.keys()) | set(due[:EVENTS])
+        self._before = set(now)
+
+
+def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
+    """What speaks against a region, of containers that have not ended."""
+    found: list[tuple[Key, Sign]] = []
+    for key, seat in snapshot.seats.items():
+        if seat.ended:
+            continue
+        if seat.trouble:
+            found.append((key, Sign.UNREADABLE))
+        elif seat.lost:
+            found.append((key, Sign.GONE))
+        found += [(key, sign) for sign in signs(tenant(seat, snapshot.unit))]
+    return found
+
+
+def tenant(seat: Seat, unit: int) -> Tenant:
+    granted = [Granted(device.uuid, device.memory * unit, device.cores) for device in seat.devices if device.slot < 0]
+    return Tenant(granted, seat.claims)
+
+
+def _containers(pods: Mapping[str, NodePod]) -> dict[str, Key]:
+    """Name by container id, as the kubelet tells it: ``containerd://<id>``."""
+    return {
+        status.container_id.rpartition("/")[2]: (uid, status.name)
+        for uid, pod in pods.items()
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.container_id
+    }

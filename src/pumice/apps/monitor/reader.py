@@ -1,0 +1,138 @@
+"""The one reader of a node's regions. Feedback, the page and the accounts use what it has read last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pumice.adapters.region import ContainerFolders
+from pumice.adapters.region.claims import ClaimsReader
+from pumice.adapters.region.pages import region_named
+from pumice.apps.service.own_node import OwnNode
+from pumice.apps.service.worker import Worker
+from pumice.model.amount import MIB
+from pumice.node.accounts import Key
+from pumice.node.pods import Container, NodePod
+from pumice.node.vgpu.grants import granted
+from pumice.ports.region import BadRegion, RegionClaims
+from pumice.wire import names
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.handed_out import handed_to
+from pumice.wire.nvidia_vgpu import PodDevice
+
+log = logging.getLogger("pumice.monitor")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A container that was given cards, and its region. What it was given comes from the plugin and its spec, never from the
+    region. ``trouble``: why its region cannot be read; ``lost``: an earlier reading found one."""
+
+    pod: NodePod
+    container: Container
+    devices: tuple[PodDevice, ...]
+    ended: bool = False
+    path: Path | None = None
+    claims: RegionClaims | None = None
+    trouble: str = ""
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one reading found. ``strangers``: regions of containers that, as far as is known, were given no cards."""
+
+    seats: Mapping[Key, Seat] = field(default_factory=dict)
+    strangers: int = 0
+    unit: int = MIB
+    """Bytes in which grants count memory."""
+    config: NvidiaConfig = field(default_factory=NvidiaConfig)
+
+
+class NodeReader:
+    """Reads in a thread of its own, once for all who ask at the same time. ``folders`` tells where containers' folders lie."""
+
+    def __init__(self, folders: Callable[[], Path], own: OwnNode, config: NvidiaConfig) -> None:
+        self._folders, self._own, self._config = folders, own, config
+        self._worker, self._claims, self._turn = Worker("regions"), ClaimsReader(), asyncio.Lock()
+        self._grants: dict[str, tuple[NodePod, str, NvidiaConfig, dict[str, tuple[PodDevice, ...]]]] = {}
+        self._seen: frozenset[Key] = frozenset()
+        self._basis: tuple[list[NodePod], NvidiaConfig, str] | None = None
+        self._at = 0.0
+        self.last = Snapshot()
+
+    async def snapshot(self, max_age: float = 0.0) -> Snapshot:
+        """The last reading, made anew when it is older than this or pods or configuration have changed since."""
+        async with self._turn:
+            pods = [pod for pod in self._own.pods if not pod.finished]
+            basis = (pods, self._config, self._published())
+            now = self._own.clock.monotonic()
+            if not (self._basis and _same(self._basis, basis) and now - self._at <= max_age):
+                self.last = await self._worker.call(lambda: self._read(pods))
+                self._basis, self._at = basis, now
+            return self.last
+
+    def configure(self, config: NvidiaConfig) -> None:
+        """From the next reading on, resource names and units are those."""
+        if config != self._config:
+            log.info("device configuration changed")
+            self._config = config
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _published(self) -> str:
+        node = self._own.node
+        return node.metadata.annotations.get(names.HANDED_OUT, "") if node is not None else ""
+
+    def _read(self, pods: Sequence[NodePod]) -> Snapshot:
+        folders = ContainerFolders(self._folders())
+        there = folders.containers()
+        seats: dict[Key, Seat] = {}
+        published, held = self._published(), {}
+        for pod in pods:
+            held[pod.uid] = known = self._held(pod, published)
+            given = known[3]
+            if not given:
+                continue
+            statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+            ended = {status.name for status in statuses if "terminated" in status.state}
+            for container in (*pod.spec.init_containers, *pod.spec.containers):
+                if devices := given.get(container.name):
+                    key = pod.uid, container.name
+                    seats[key] = self._seat(Seat(pod, container, devices, container.name in ended), folders, there.get(key))
+        self._grants = held
+        self._seen = frozenset(key for key, seat in seats.items() if seat.claims is not None or seat.lost)
+        return Snapshot(seats, len(there.keys() - seats.keys()), MIB * max(1, self._config.gpu_memory_factor), self._config)
+
+    def _seat(self, seat: Seat, folders: ContainerFolders, folder: Path | None) -> Seat:
+        path, claims, trouble = None, None, ""
+        if folder is not None:
+            try:
+                path = region_named(folder) or folders.region(folder)
+                claims = self._claims.read(path, {device.uuid for device in seat.devices}) if path is not None else None
+            except BadRegion as error:
+                log.debug("%s", error)
+                trouble = "" if error.early else str(error)
+        key = seat.pod.uid, seat.container.name
+        lost = claims is None and not trouble and key in self._seen
+        return Seat(seat.pod, seat.container, seat.devices, seat.ended, path, claims, trouble, lost)
+
+    def _held(self, pod: NodePod, published: str) -> tuple[NodePod, str, NvidiaConfig, dict[str, tuple[PodDevice, ...]]]:
+        """What its containers were given; kept while nothing of it changes, for a node's pods seldom do."""
+        config = self._config
+        known = self._grants.get(pod.uid)
+        handed = handed_to(published, pod.uid)
+        if known is None or known[0] is not pod or known[1] != handed or known[2] is not config:
+            devices = granted(pod, self._own.name, config.resource_count_name, config.resource_memory_name, handed)
+            known = pod, handed, config, devices
+        return known
+
+
+def _same(before: tuple[list[NodePod], NvidiaConfig, str], now: tuple[list[NodePod], NvidiaConfig, str]) -> bool:
+    pods, others = before[0], now[0]
+    same = len(pods) == len(others) and all(one is other for one, other in zip(pods, others, strict=True))
+    return same and before[1] is now[1] and before[2] == now[2]

@@ -1,0 +1,63 @@
+"""From what was read to what the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pumice.apps.monitor.accounts import suspects
+from pumice.apps.monitor.driver import Look
+from pumice.apps.monitor.reader import Seat, Snapshot
+from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView
+from pumice.node.accounts import Unaccounted
+from pumice.node.pods import NodePod
+from pumice.node.vgpu.inventory import type_of
+from pumice.node.vgpu.slots import place_of
+from pumice.ports.cards import InstanceReading
+from pumice.ports.region import DeviceUse
+from pumice.ports.slices import Place
+from pumice.wire.nvidia_vgpu import PodDevice
+
+Slots = Mapping[Place, InstanceReading]
+
+
+def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Mapping[str, NodePod]) -> MonitorView:
+    """``pods``: who is there now, by UID; what is found of others is not shown any more."""
+    names = {reading.uuid: reading.name for reading in look.readings}
+    slots = {Place(one.card, one.profile, one.start): one for one in look.instances}
+    containers = [_container(seat, snapshot, look.order, names, slots) for seat in snapshot.seats.values()]
+    unaccounted = []
+    for one in found:
+        if one.owner is None:
+            unaccounted.append(UnaccountedView(one.card, one.memory))
+        elif (pod := pods.get(one.owner[0])) is not None:
+            unaccounted.append(UnaccountedView(one.card, one.memory, pod.metadata.namespace, pod.metadata.name, one.owner[1]))
+    troubles = []
+    for key, sign in suspects(snapshot):
+        meta = snapshot.seats[key].pod.metadata
+        troubles.append(Trouble(meta.namespace, meta.name, key[1], sign.value))
+    return MonitorView(
+        look.readings, containers, look.instances, [process.card for process in look.processes], unaccounted, troubles,
+        sum(bool(seat.trouble) for seat in snapshot.seats.values()), snapshot.strangers, look.silent,
+    )  # fmt: skip
+
+
+def _container(seat: Seat, snapshot: Snapshot, order: Mapping[str, int], names: Mapping[str, str], slots: Slots) -> ContainerView:
+    meta, claims = seat.pod.metadata, seat.claims
+    devices = seat.devices
+    if len(devices) > 1:  # the order in which the container sees its cards
+        devices = tuple(sorted(devices, key=lambda device: order.get(device.uuid, 99)))
+    cards = [_card(seat, device, snapshot, names, slots) for device in devices]
+    touched = claims is not None or any(card.slice_ is not None for card in cards)
+    last = claims.last_kernel if claims is not None else 0
+    return ContainerView(meta.namespace, meta.name, seat.container.name, cards, touched, last)
+
+
+def _card(seat: Seat, device: PodDevice, snapshot: Snapshot, names: Mapping[str, str], slots: Slots) -> CardView:
+    limit = device.memory * snapshot.unit
+    if device.slot >= 0:
+        place = place_of(snapshot.config, type_of(names.get(device.uuid, "")), device)
+        slice_ = slots.get(place) if isinstance(place, Place) else None
+        use = DeviceUse(total=slice_.memory_used) if slice_ is not None else DeviceUse()
+        return CardView(device.uuid, limit, device.cores, use, slice_)
+    claim = seat.claims.cards.get(device.uuid) if seat.claims is not None else None
+    return CardView(device.uuid, limit, device.cores, claim.use if claim is not None else DeviceUse())

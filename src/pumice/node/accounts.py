@@ -1,0 +1,146 @@
+"""Whether what a driver counts on its cards is in somebody's account, and what speaks for a region that its tenant has changed.
+
+A region is a file of its container, so it is compared with what it cannot change: the grant, the driver's list of processes, and
+the kernel's word whose they are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pumice.model.amount import MIB
+from pumice.ports.cards import CardProcess
+from pumice.ports.processes import Owner
+from pumice.ports.region import RegionClaims
+
+Key = tuple[str, str]
+"""Pod UID and name of the container; the name is empty where only the pod is known."""
+
+SLACK: Final = 512 * MIB
+"""What a driver may count for a container beyond its region: contexts that other libraries guess (spec hami-core 10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """One card of a container: its UUID, bytes and percent (0: no limit)."""
+
+    uuid: str
+    memory: int
+    cores: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A container with cards. ``claims``: what its region says, None while it has none."""
+
+    granted: Sequence[Granted]
+    claims: RegionClaims | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unaccounted:
+    """Bytes on a card that stand in no region. ``owner`` is None for a program outside of this node's pods; ``region``: it
+    has one, which says less than the driver."""
+
+    card: str
+    owner: Key | None
+    memory: int
+    region: bool = False
+
+
+class Sign(StrEnum):
+    """What a region's tenant, or who broke into its container, may have done to it."""
+
+    UNREADABLE = "unreadable"
+    GONE = "gone"
+    MEMORY_LIMIT = "memory-limit"
+    CORE_LIMIT = "core-limit"
+
+
+SENTENCES: Final[Mapping[Sign, str]] = {
+    Sign.UNREADABLE: "its region is not what the library writes, so nobody knows what it uses",
+    Sign.GONE: "its region was there and is not any more, so nobody knows what it uses",
+    Sign.MEMORY_LIMIT: "its region names a higher memory limit than it was given",
+    Sign.CORE_LIMIT: "its region names a higher core limit than it was given",
+}
+
+
+def signs(tenant: Tenant) -> Iterator[Sign]:
+    """What stands in a region that its library did not write there. 0 is no limit, so it is above all of them."""
+    claims = tenant.claims
+    if claims is None:
+        return
+    pairs = [(granted, claims.cards[granted.uuid]) for granted in tenant.granted if granted.uuid in claims.cards]
+    if any(granted.memory and not 0 < claim.limit <= granted.memory for granted, claim in pairs):
+        yield Sign.MEMORY_LIMIT
+    if any(0 < granted.cores < 100 and not 0 < claim.sm_limit <= granted.cores for granted, claim in pairs):
+        yield Sign.CORE_LIMIT
+
+
+class Books:
+    """The processes on the cards of one moment, told apart by tenants. ``containers``: by container id, of this node's pods."""
+
+    def __init__(
+        self, processes: Iterable[CardProcess], owners: Mapping[int, Owner], tenants: Mapping[Key, Tenant], pods: Iterable[str],
+        containers: Mapping[str, Key],
+    ) -> None:  # fmt: skip
+        self._tenants, self._pods, self._containers = tenants, frozenset(pods), containers
+        self._by_pid = _by_host_pid(tenants)
+        self._of = [(process, owners[process.pid]) for process in processes if process.pid in owners]
+
+    def unaccounted(self) -> list[Unaccounted]:
+        """Where it is nobody's, and where regions say too little. A slice's bounds are kept by its card, whoever counts."""
+        strays: dict[tuple[str, Key | None], int] = defaultdict(int)
+        counted: dict[tuple[str, Key], int] = defaultdict(int)
+        for process, owner in self._of:
+            if process.instance >= 0:
+                continue
+            key = self._key(process, owner)
+            claims = self._claims(key)
+            if key is not None and claims is not None and process.card in claims.cards:
+                counted[process.card, key] += process.memory
+            else:
+                strays[process.card, key] += process.memory
+        found = [Unaccounted(card, key, memory) for (card, key), memory in strays.items()]
+        for (card, key), memory in counted.items():
+            claims = self._tenants[key].claims
+            missing = memory - (claims.cards[card].use.total if claims is not None else 0)
+            if missing > SLACK:
+                found.append(Unaccounted(card, key, missing, region=True))
+        return sorted(found, key=lambda one: (one.card, one.owner or ("", "")))
+
+    def host_pids(self) -> Iterator[tuple[Key, int, int, int]]:
+        """Container, slot, and the pids inside and on the host of processes that regions do not know by the driver's number:
+        with it the library finds its own line in the driver's list (spec hami-core 10)."""
+        for process, owner in self._of:
+            key = self._key(process, owner)
+            claims = self._claims(key)
+            if key is None or claims is None or not owner.container:
+                continue
+            slots = [(slot, host) for slot, pid, host in claims.processes if pid == owner.pid]
+            if len(slots) == 1 and slots[0][1] == 0:
+                yield key, slots[0][0], owner.pid, process.pid
+
+    def _claims(self, key: Key | None) -> RegionClaims | None:
+        return self._tenants[key].claims if key is not None and key in self._tenants else None
+
+    def _key(self, process: CardProcess, owner: Owner) -> Key | None:
+        """Whose the process is: by its cgroup, else by the one region that names it as a process of the host."""
+        if owner.pod in self._pods:
+            return self._containers.get(owner.container, (owner.pod, ""))
+        return self._by_pid.get(process.pid) if owner.shared else None
+
+
+def _by_host_pid(tenants: Mapping[Key, Tenant]) -> dict[int, Key]:
+    """Containers that share the host's numbers, as those of `pumice up` do; a number that two of them claim is nobody's."""
+    found: dict[int, Key] = {}
+    twice = set()
+    for key, tenant in tenants.items():
+        for _, pid, _ in tenant.claims.processes if tenant.claims is not None else ():
+            if found.setdefault(pid, key) != key:
+                twice.add(pid)
+    return {pid: key for pid, key in found.items() if pid not in twice}

@@ -1,0 +1,24 @@
+"""To which pods the processes of this machine belong, as its kernel knows it and no tenant can say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a process is: UID of the pod and id of the container, both empty outside of pods; ``pid`` is what the process itself
+    is called by, in the innermost namespace, and ``shared`` whether that is the host's number."""
+
+    pod: str = ""
+    container: str = ""
+    pid: int = 0
+    shared: bool = True
+
+
+class Owners(Protocol):
+    def owners(self, pids: Iterable[int]) -> dict[int, Owner]:
+        """Nothing of processes that have gone or cannot be told."""
+        ...

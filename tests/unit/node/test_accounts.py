@@ -1,0 +1,98 @@
+"""What a driver counts is held against regions, which tenants write, and against whose the processes are, which they cannot."""
+
+from __future__ import annotations
+
+import pytest
+from kit.node_objects import A, B
+
+from pumice.node.accounts import SLACK, Books, Granted, Sign, Tenant, Unaccounted, signs
+from pumice.ports.cards import CardProcess
+from pumice.ports.processes import Owner
+from pumice.ports.region import CardClaim, DeviceUse, RegionClaims
+
+MIB = 1 << 20
+ID = "c" * 64
+KEY = "u1", "train"
+
+
+def tenant(total: int = 0, *processes: tuple[int, int, int], limit: int = 1000, sm: int = 50, card: str = A) -> Tenant:
+    claims = RegionClaims("1.2", {card: CardClaim(limit * MIB, sm, DeviceUse(total=total * MIB))}, processes)
+    return Tenant([Granted(card, 1000 * MIB, 50)], claims)
+
+
+def books(process: CardProcess, owner: Owner | None, *tenants: Tenant) -> Books:
+    keys = [KEY, ("u2", "other")]
+    owners = {} if owner is None else {process.pid: owner}
+    return Books([process], owners, dict(zip(keys, tenants, strict=False)), ["u1", "u2"], {ID: KEY})
+
+
+OF_POD = Owner("u1", ID, 7, shared=False)
+OUTSIDE = Owner(pid=900)
+
+
+@pytest.mark.parametrize(
+    ("owner", "given", "found"),
+    [
+        pytest.param(OF_POD, tenant(3000, (0, 7, 0)), [], id="its region knows of it"),
+        pytest.param(OF_POD, Tenant([Granted(A, MIB)]), [Unaccounted(A, KEY, 3000 * MIB)], id="without a region"),
+        pytest.param(OF_POD, tenant(3000, card=B), [Unaccounted(A, KEY, 3000 * MIB)], id="a card it was not given"),
+        pytest.param(OF_POD, tenant(100), [Unaccounted(A, KEY, 2900 * MIB, region=True)], id="its region says too little"),
+        pytest.param(Owner("u1", "", 7), tenant(), [Unaccounted(A, ("u1", ""), 3000 * MIB)], id="an unknown container of a pod"),
+        pytest.param(OUTSIDE, tenant(), [Unaccounted(A, None, 3000 * MIB)], id="outside of all pods"),
+        pytest.param(Owner("another node's"), tenant(), [Unaccounted(A, None, 3000 * MIB)], id="a pod that is not this node's"),
+        pytest.param(OUTSIDE, tenant(3000, (0, 900, 0)), [], id="a container that shares the host's numbers"),
+        pytest.param(None, tenant(), [], id="it has just ended: nobody knows whose it was"),
+    ],
+)  # fmt: skip
+def test_a_byte_without_an_account_is_found_and_told_whose_it_is(owner, given, found):
+    assert books(CardProcess(A, 900, 3000 * MIB), owner, given).unaccounted() == found
+
+
+def test_a_tenant_that_claims_more_than_it_has_hides_nobody_else():
+    rogue = Owner("u2", "d" * 64, 3, shared=False)
+    liar = tenant(20_000, (0, 3, 900), (1, 900, 900))
+    assert books(CardProcess(A, 900, 3000 * MIB), rogue, liar).unaccounted() == [Unaccounted(A, ("u2", ""), 3000 * MIB)]
+
+
+def test_a_number_that_two_regions_claim_belongs_to_neither():
+    both = tenant(3000, (0, 900, 0))
+    assert books(CardProcess(A, 900, 3000 * MIB), OUTSIDE, both, both).unaccounted() == [Unaccounted(A, None, 3000 * MIB)]
+
+
+def test_what_other_libraries_do_not_know_of_contexts_is_no_fault():
+    assert books(CardProcess(A, 900, SLACK), OF_POD, tenant(0)).unaccounted() == []
+
+
+def test_inside_a_slice_the_hardware_counts():
+    assert books(CardProcess(A, 900, 3000 * MIB, instance=1), OF_POD, Tenant([])).unaccounted() == []
+
+
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        ([(4, 7, 0)], [(KEY, 4, 7, 900)]),
+        ([(4, 7, 900)], []),
+        ([(4, 7, 7)], []),  # the library found its own number in the driver's list
+        ([(4, 8, 0)], []),
+        ([(4, 7, 0), (5, 7, 0)], []),
+    ],
+)
+def test_a_process_is_named_by_the_hosts_number_only_where_one_slot_lacks_it(slots, told):
+    assert list(books(CardProcess(A, 900, MIB), OF_POD, tenant(0, *slots)).host_pids()) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (tenant(), []),
+        (tenant(limit=500, sm=20), []),
+        (tenant(limit=1001), [Sign.MEMORY_LIMIT]),
+        (tenant(limit=0), [Sign.MEMORY_LIMIT]),
+        (tenant(sm=100), [Sign.CORE_LIMIT]),
+        (tenant(sm=0), [Sign.CORE_LIMIT]),
+        (tenant(limit=0, sm=0), [Sign.MEMORY_LIMIT, Sign.CORE_LIMIT]),
+        (Tenant([Granted(A, MIB)]), []),
+    ],
+)
+def test_limits_above_the_grant_speak_against_a_region(given, found):
+    assert list(signs(given)) == found
