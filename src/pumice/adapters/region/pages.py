@@ -21,8 +21,8 @@ def pages_folder(containers: Path) -> Path:
 
 
 def region_named(folder: Path) -> Path | None:
-    """The region of the container that has this folder, by its page; None where there is no page. The container may have made other
-    files there."""
+    """The region of the container that has this folder, by its page; None where there is no page. The container may have made
+    other files there."""
     try:
         page = limits_page.parse(page_beside(folder / "region").read_bytes())
     except OSError:
