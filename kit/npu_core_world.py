@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
+from kit.device_world import TinyLedger
 from kit.objects import pod
 from pumice.families.ascend_mindcluster import AscendMindCluster
 from pumice.families.settings import Settings
+from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
+from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 
 Json = dict[str, Any]
@@ -89,3 +95,19 @@ def core_pod(
         "spec": {"nodeName": node, "containers": containers(cores, "c"), "initContainers": containers(init, "i")},
         "status": dict(status or {}),
     })  # fmt: skip
+
+
+def slice_made(ledger: TinyLedger, pod: Pod, dice: Random) -> None:
+    """The node's plugin has made what the scheduler decided for a placed pod, in some free vGroup, and says so."""
+    placed, grant = ledger.held[pod.metadata.uid]
+    slot = grant.pieces[0].slot
+    notes = ledger.family.annotations(grant, 0)
+    if slot is not None:
+        held = [piece for usage in ledger.usages(grant.node) for pieces in usage.holders.values() for piece in pieces]
+        beside = {piece.slot.number for piece in held if piece.card == grant.pieces[0].card and piece.slot is not None}
+        group = dice.choice([number for number in range(4) if number not in beside] or [dice.randrange(4)])
+        chip = chip_number(grant.pieces[0].uuid) or 0
+        made = RealSlice(slice_kinds()["Ascend310P"].templates[slot.profile].word, 100 + 16 * chip, chip, group)
+        notes["huawei.com/AscendReal"] = render_real_slice(made)
+    ledger.replay(replace(placed, metadata=replace(placed.metadata, annotations=notes),
+                          spec=replace(placed.spec, node_name=grant.node)), grant.node)  # fmt: skip

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.npu_core_world import chips, core_family, core_node, core_pod, slice_made
 from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_pod
 
 from pumice.families.nvidia_gpushare import NvidiaGpushare
@@ -15,6 +16,7 @@ from pumice.families.protocol import Ask, Columns, Family, Fit
 from pumice.families.settings import Settings
 from pumice.model.cards import Mode
 from pumice.wire import names
+from pumice.wire.device_reports import device_info
 from pumice.wire.objects import Node, Pod, convert
 
 TYPES = (V100, A100, "NVIDIA-NVIDIA A100-SXM4-80GB", "NVIDIA-Tesla T4")
@@ -163,4 +165,29 @@ def test_the_vector_path_of_npus_agrees_too(kind: str, policy: str) -> None:
             node = dice.choice(nodes)
             if node in ledger.inventories:
                 ledger.place(pod, node)
+    assert ranked > 100
+
+
+def test_the_vector_path_of_chips_cut_on_demand_agrees_too() -> None:
+    ranked = 0
+    for seed in range(30):
+        dice = random.Random(seed)
+        ledger = TinyLedger(core_family(weight=dice.choice((None, 1)), npu_self_maintained=dice.random() < 0.5))
+        nodes = [f"n{i}" for i in range(5)]
+        for name in nodes:
+            count = dice.randint(1, 4)
+            listed = [chip for chip in range(count) if dice.random() < 0.8]
+            sick = [chip for chip in range(count) if dice.random() < 0.1]
+            labels = {"servertype": dice.choice(("Ascend310P-8",) * 6 + ("Ascend310P-10", "x"))}
+            info = device_info(chips(*listed), chips(*sick))
+            ledger.add_node(core_node(name, count, capacity=40 * count, labels=labels, info=info))
+        for step in range(60):
+            pod = core_pod(f"p{step}", dice.choice((1, 2, 2, 4, 4, 8, 10, 16)), level=dice.choice(("low", "high")),
+                           dvpp=dice.choice(("null", "null", "null", "yes", "no")))  # fmt: skip
+            if isinstance(ledger.family.ask(pod), Ask):
+                ranked += check(ledger, nodes, pod)
+            if isinstance(ledger.place(pod, dice.choice(nodes)), Fit) and dice.random() < 0.8:
+                slice_made(ledger, pod, dice)
+            if ledger.held and dice.random() < 0.2:
+                ledger.leave(ledger.held[dice.choice(sorted(ledger.held))][0])
     assert ranked > 100
