@@ -79,7 +79,7 @@ def read_gathered(found: ConfigMap) -> Reported:
     if name not in found.data:
         return Reported(about, doubts={"": f"it has no key {name}"})
     text = found.data[name]
-    entries = _json(text) if text else {}
+    entries = {} if about == HOST and not text else _json(text)  # no host has anything to report
     if not isinstance(entries, dict):
         return Reported(about, doubts={"": f"its key {name} holds no JSON map"})
     said: dict[str, str] = {}

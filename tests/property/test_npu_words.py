@@ -1,0 +1,118 @@
+"""Whatever others write of chips cut on demand, on nodes, pods and in ConfigMaps: nothing ends, the smallest thing is shut."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from kit.device_world import TinyLedger
+from kit.npu_core_world import chips, core_family, core_node, core_node_object, core_pod, gathered
+from msgspec.structs import replace
+
+from pumice.engine.state.reports import Reports
+from pumice.families.protocol import Fit
+from pumice.model.cards import Grant
+from pumice.wire.device_reports import DEVICES, device_info, read_gathered, read_own, render_own_devices
+from pumice.wire.objects import ConfigMap, Node, convert
+
+FOREVER = 1_000_000
+RUNNING = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+JUNK = (
+    "", " ", "-", ",", ";", "_", "0", "0-", "-0", "0-vir01", "0-vir02_1c-", "1,0", "0,0", "1-vir04", "9-vir04", "99", "64", "1e3",
+    "0x1", "Ascend310P-0", "Ascend310P-0,Ascend310P-0", "Ascend310P-99", "Ascend310P-\u0663", "Ascend910-0", "ascend-310P",
+    "Ascend310P-2c.1cpu-100-0_0", "Ascend310P-2c.1cpu-100-0_9", "Ascend310P-1c-100-1_0", "Ascend310P-1c-99999-0_0", "\u2028<&>",
+    "\ud83d", "9" * 30,
+)  # fmt: skip
+VALUES = (None, True, -1, 0, 2**70, 1.5, [], {}, [[]], {"a": 1}, *JUNK)
+
+
+def mangled(value: Any, dice: random.Random) -> Any:
+    """The same with something else in some place of it."""
+    if isinstance(value, dict) and value and dice.random() < 0.85:
+        key = dice.choice(sorted(value))
+        return {**value, key: mangled(value[key], dice)}
+    if isinstance(value, str) and value and dice.random() < 0.5:
+        at = dice.randrange(len(value))
+        return value[:at] + dice.choice('"{}[],:;0-_z\u00e9\u2028') + value[at + dice.randrange(3) :]
+    return dice.choice(VALUES)
+
+
+def fuzz_reports(seeds: Iterable[int]) -> None:
+    steady = device_info(chips(0, 1))
+    first = gathered({"n1": device_info(chips(0)), "steady": steady})
+    name = first["metadata"]["name"]
+    entries, before = json.loads(first["data"][name]), read_gathered(convert(ConfigMap, first))
+    own = render_own_devices("n1", device_info(chips(0)))
+    family = core_family()
+    node = convert(Node, core_node_object("n1", 2))
+    for seed in seeds:
+        dice = random.Random(seed)
+        kept = Reports({})
+        kept.put("m/c", before)
+        text = json.dumps({**entries, "mindx-dl-deviceinfo-n1": mangled(entries["mindx-dl-deviceinfo-n1"], dice)})
+        text = text[: dice.randrange(len(text))] if dice.random() < 0.05 else text
+        kept.put("m/c", read_gathered(convert(ConfigMap, {**first, "data": {name: text}})))
+        assert kept.of("steady") == {DEVICES: before.said["steady"]}, seed
+        inventory = family.inventory(replace(node, reports=kept.of("n1")))
+        assert inventory is not None
+        assert len(inventory.cards) <= 64
+        words = mangled(own["data"]["DeviceInfoCfg"], dice)
+        found = read_own(convert(ConfigMap, {**own, "data": {"DeviceInfoCfg": words if isinstance(words, str) else ""}}))
+        assert set(found.said) | set(found.doubts) <= {"n1"}, seed
+
+
+def fuzz_pods_and_nodes(seeds: Iterable[int]) -> None:
+    family = core_family()
+    good = core_node("n1", 3)
+    for seed in seeds:
+        dice = random.Random(seed)
+        node = core_node_object("n1", 3)
+        if dice.random() < 0.5:
+            node["metadata"]["labels"] = {key: dice.choice(JUNK) if dice.random() < 0.2 else text
+                                          for key, text in node["metadata"]["labels"].items()}  # fmt: skip
+            node["metadata"]["annotations"]["baseDeviceInfos"] = json.dumps(
+                mangled(json.loads(node["metadata"]["annotations"]["baseDeviceInfos"]), dice)
+            )
+            node["status"]["capacity"]["huawei.com/npu-core"] = dice.choice(("24", "-8", "25", "x", "1e99"))
+        said = replace(convert(Node, node), reports={**good.reports, "host": dice.choice(("", "Healthy", "PreSeparate", "?"))})
+        books = TinyLedger(family)
+        books.add_node(said)
+        notes = {"huawei.com/npu-core": dice.choice(JUNK), "huawei.com/AscendReal": dice.choice(JUNK)}
+        held = core_pod("held", dice.choice((1, 2, 4, 8, "x", -1)), level=dice.choice(JUNK), dvpp=dice.choice(("null", *JUNK)),
+                        ring=dice.choice(("ascend-310P", *JUNK)), annotations=notes, node="n1",
+                        status=dice.choice((RUNNING, {})))  # fmt: skip
+        family.ask(held)
+        if "n1" in books.inventories:
+            inventory = books.inventories["n1"]
+            found = family.replay(held, "n1", inventory)
+            assert found is None or isinstance(found, Grant)
+            if found is not None:  # only chips that it names, or all of them where nothing says which
+                cards = {card.uuid for card in inventory.cards}
+                assert {piece.uuid for piece in found.pieces} <= cards, seed
+                books.replay(held, "n1")
+            fit = books.try_pod(core_pod("new", dice.choice((1, 2, 4, 8))), "n1")
+            if isinstance(fit, Fit):
+                shut = books.doubts.get("n1", {})
+                assert not any(piece.card in shut for piece in fit.grant.pieces), seed
+                usages = books.usages("n1")
+                for piece in fit.grant.pieces:
+                    usage = usages[piece.card]
+                    assert usage.memory + piece.memory <= 8, seed
+                    assert usage.cores + piece.cores <= 7, seed
+
+
+def test_no_config_map_ends_anything_or_touches_another_node() -> None:
+    fuzz_reports(range(FOREVER // 200))
+
+
+def test_no_annotation_or_label_ends_anything_or_gives_a_chip_away_twice() -> None:
+    fuzz_pods_and_nodes(range(FOREVER // 200))
+
+
+@pytest.mark.soak
+def test_a_million_texts_of_others() -> None:
+    fuzz_reports(range(FOREVER // 2))
+    fuzz_pods_and_nodes(range(FOREVER // 2))

@@ -1,0 +1,85 @@
+"""The scheduler follows the ConfigMaps in which MindCluster tells of nodes, and another sort of them when it is told to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from kit.npu_core_world import chips, core_node_object, core_pod_object, gathered
+from kit.scheduler_daemon import create, daemon, write_conf
+from kit.virtual_time import run_virtually
+
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+from pumice.wire.device_reports import device_info, render_own_devices
+
+CONF = """\
+actions: "enqueue, allocate, backfill"
+configurations:
+- name: init-params
+  arguments: {useClusterInfoManager: "%s"}
+tiers:
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.AscendMindClusterVNPUEnable: true
+"""
+NOT_TOLD = "node n1 device info or clusterd info is not enable"
+
+
+async def tell(running, obj):
+    namespace = obj["metadata"]["namespace"]
+    with suppress(ApiError):  # it may be there
+        await running.cluster.create(volcano.NAMESPACES, {"metadata": {"name": namespace}})
+    await running.cluster.create(volcano.CONFIGMAPS, obj, namespace)
+
+
+async def waits_for_chips(running, name):
+    async def holds():
+        return NOT_TOLD in await running.condition(name)
+
+    await running.until(holds)
+
+
+def test_nobody_is_placed_before_something_is_reported_and_then_at_once():
+    async def story():
+        async with daemon(core_node_object("n1", 2), conf=CONF % "true") as running:
+            await create(running.cluster, core_pod_object("a", 4))
+            await waits_for_chips(running, "a")
+            await tell(running, gathered({"n1": 2}))
+            await running.bind_all("a")
+            assert (await running.cluster.pods())["a"]["metadata"]["annotations"]["huawei.com/npu-core"] == "0-vir04_3c"
+
+    run_virtually(story())
+
+
+def test_the_other_source_counts_from_the_moment_that_the_configuration_names_it():
+    async def story():
+        async with daemon(core_node_object("n1", 2), conf=CONF % "false") as running:
+            await tell(running, gathered({"n1": 2}))
+            await create(running.cluster, core_pod_object("a", 4))
+            await waits_for_chips(running, "a")
+            await tell(running, render_own_devices("n1", device_info(chips(0, 1))))
+            await running.bind_all("a")
+            await running.cluster.delete(volcano.CONFIGMAPS, "cluster-info-device-0", "mindx-dl")
+            await write_conf(running, CONF % "true")
+            await create(running.cluster, core_pod_object("b", 4))
+            await waits_for_chips(running, "b")
+            await tell(running, gathered({"n1": 2}))
+            await running.bind_all("b")
+
+    run_virtually(story())
+
+
+def test_a_report_with_a_stale_check_code_is_told_and_the_last_good_one_goes_on():
+    async def story():
+        async with daemon(core_node_object("n1", 2), conf=CONF % "false") as running:
+            await tell(running, render_own_devices("n1", device_info(chips(0, 1))))
+            stale = render_own_devices("n1", device_info(chips(0, 1), chips(1)), code="0" * 64)
+            await running.cluster.patch(volcano.CONFIGMAPS, "mindx-dl-deviceinfo-n1", {"data": stale["data"]}, "kube-system")
+            await create(running.cluster, core_pod_object("a", 16))
+            await running.bind_all("a")
+            problems = running.scheduler.engine.state.problems
+            assert "CheckCode" in problems["ConfigMap kube-system/mindx-dl-deviceinfo-n1"]
+
+    run_virtually(story())
