@@ -22,6 +22,7 @@ from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
 from pumice.wire import names, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES, NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire.device_reports import GATHERED_NAMESPACE
 from pumice.wire.without_effect import What, rows
 
 Right = tuple[str, str, str]
@@ -46,7 +47,8 @@ MADE_BY_JOBS = (volcano.CONFIGMAPS, SERVICES, SECRETS, NETWORK_POLICIES, volcano
 
 HELD_IN_VARIABLES = {
     ("apps.service.watches", "watch", "volcano-scheduler"):
-        kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap),
+        kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap)
+        + kinds_named_in(Informers.watch_reports),
     ("apps.service.watches", "watch", "volcano-controllers"):
         kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS) + [CRON_JOBS, JOB_TEMPLATES],
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
@@ -164,3 +166,11 @@ def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for
         ("leases", "get", "update", "vc-controller-manager"),
         ("leases", "create"),
     }
+
+
+def test_what_clusterd_tells_may_be_followed_in_its_own_namespace_and_nothing_else():
+    (binding,) = [o for o in manifest("volcano-mindcluster.yml") if o["kind"] == "RoleBinding"]
+    assert binding["metadata"]["namespace"] == GATHERED_NAMESPACE
+    assert rules_of("volcano-mindcluster.yml", "volcano-scheduler") == [
+        {"apiGroups": [volcano.CONFIGMAPS.group], "resources": [volcano.CONFIGMAPS.plural], "verbs": ["list", "watch"]}
+    ]
