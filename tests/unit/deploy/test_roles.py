@@ -50,7 +50,9 @@ HELD_IN_VARIABLES = {
         kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap)
         + kinds_named_in(Informers.watch_reports),
     ("apps.service.watches", "watch", "volcano-controllers"):
-        kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS) + [CRON_JOBS, JOB_TEMPLATES],
+        kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS) + [CRON_JOBS, JOB_TEMPLATES]
+        + [row.resource for row in rows(What.KIND).values() if row.resource],
+    ("apps.service.watches", "watch", "volcano-device-plugin"): [volcano.NODES, volcano.PODS],
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
     ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
@@ -59,7 +61,6 @@ HELD_IN_VARIABLES = {
     ("apps.controller.job_effects", "_remove"): [kind for kind in MADE_BY_JOBS if kind != volcano.PERSISTENT_VOLUME_CLAIMS],
     ("apps.controller.job_effects", "_follow"): [volcano.CONFIGMAPS],
     ("apps.controller.job_effects", "_require"): [volcano.PERSISTENT_VOLUME_CLAIMS],
-    ("apps.controller.unserved_kinds", "watch"): [row.resource for row in rows(What.KIND).values() if row.resource],
 }  # fmt: skip
 """The kinds behind a call whose first argument is a variable: by module and function, and by account where daemons share it."""
 
