@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -161,12 +164,85 @@ def test_a_flow_deletes_its_jobs_where_it_should_and_fails_with_one_of_them() ->
 @pytest.mark.parametrize(("steps", "reason"), [
     ([{"name": "a", "dependsOn": {"targets": ["b"]}}, {"name": "b", "dependsOn": {"targets": ["a"]}}], "InvalidJobFlow"),
     ([{"name": "a", "dependsOn": {"targets": ["nobody"]}}], "InvalidJobFlow"), ([{"name": "later"}], "JobTemplateNotFound"),
-    ([{"name": "a", "dependsOn": {"probe": {"tcpSocketList": [{"port": 80}]}}}], "WithoutEffect"),
+    ([{"name": "a", "dependsOn": {"probe": {"tcpSocketList": [{"port": 80}]}}}], "InvalidJobFlow"),
 ])  # fmt: skip
 def test_a_flow_that_cannot_go_on_says_why_and_makes_nothing(steps: Any, reason: str) -> None:
     async def story() -> None:
         async with job_world() as world:
             await flow(world, *steps)
             assert (await jobs(world), len(await world.events(reason))) == ([], 1)
+
+    run_virtually(story())
+
+
+@contextlib.asynccontextmanager
+async def listening(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """(port, what was asked there)."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1000))
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], heard
+    finally:
+        server.close()
+
+
+async def address(world: JobWorld, pod: str) -> None:
+    await world.hands.patch(volcano.PODS, pod, {"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}, "default",
+                            subresource="status")  # fmt: skip
+
+
+def test_a_step_starts_when_a_pod_of_its_target_answers() -> None:
+    async def story() -> None:
+        async with job_world() as world, listening(b"HTTP/1.1 204 No Content\r\n\r\n") as (port, heard):
+            place = {"taskName": "main", "port": port}
+            checks = {"httpGetList": [{**place, "path": "/ready", "httpHeader": {"name": "X-A", "value": "b"}}],
+                      "tcpSocketList": [place]}  # fmt: skip
+            await flow(world, {"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"], "probe": checks}})
+            assert await world.events("ProbeUnanswered") == [
+                "b waits for its probes: no pod of task main runs; no pod of task main runs"]  # fmt: skip
+            await world.start()
+            assert await jobs(world) == ["f-a"], "its pod has no address yet"
+            await address(world, "f-a-main-0")
+            await world.until(lambda: has(world, "f-b"))
+            asked = next(each for each in heard if each)
+            assert asked.startswith(b"GET /ready HTTP/1.1\r\n")
+            assert b"X-A: b" in asked
+
+    run_virtually(story())
+
+
+async def has(world: JobWorld, name: str) -> bool:
+    return name in await jobs(world)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", b"no HTTP at all\r\n\r\n"])
+def test_a_step_waits_while_the_answer_is_none(answer: bytes) -> None:
+    async def story() -> None:
+        async with job_world() as world, listening(answer) as (port, heard):
+            probe = {"httpGetList": [{"taskName": "main", "port": port, "path": "ready"}]}
+            await flow(world, {"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"], "probe": probe}})
+            await world.start()
+            await address(world, "f-a-main-0")
+            await world.rest(20)
+            assert len(heard) >= 3, "it is asked again"
+            assert await jobs(world) == ["f-a"]
+
+    run_virtually(story())
+
+
+def test_a_task_in_its_phase_lets_a_step_start_before_its_target_is_through() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            probe = {"taskStatusList": [{"taskName": "main", "phase": "Running"}]}
+            await flow(world, {"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"], "probe": probe}})
+            assert await jobs(world) == ["f-a"]
+            await world.start()
+            assert await jobs(world) == ["f-a", "f-b"]
 
     run_virtually(story())

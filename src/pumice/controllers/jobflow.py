@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pumice.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
@@ -28,8 +29,29 @@ LISTS: Final = {"pendingJobs": PENDING, "runningJobs": RUNNING, "failedJobs": FA
 UNKNOWN_LIST: Final = "unKnowJobs"
 
 
-def reconcile(flow: Mapping[str, Any], templates: Mapping[str, Json], jobs: Sequence[Job]) -> list[Action]:
-    """``templates`` are those of its namespace by name, ``jobs`` those that the flow controls."""
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A pod of this task, in one of these Jobs, answers at the port; where ``path`` is given, to an HTTP GET."""
+
+    jobs: tuple[str, ...]
+    task: str
+    port: int
+    path: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask: once all checks have an answer, the step may start."""
+
+    step: str
+    checks: tuple[Check, ...]
+
+
+def reconcile(flow: Mapping[str, Any], templates: Mapping[str, Json], jobs: Sequence[Job],
+              answered: Set[str] = frozenset()) -> list[Action | Probe]:  # fmt: skip
+    """``templates`` are those of its namespace by name, ``jobs`` those that the flow controls, ``answered`` the steps whose
+    probes have been answered."""
     meta, spec = flow["metadata"], flow.get("spec") or {}
     if meta.get("deletionTimestamp"):
         return []
@@ -40,7 +62,7 @@ def reconcile(flow: Mapping[str, Any], templates: Mapping[str, Json], jobs: Sequ
     done = (flow.get("status") or {}).get("state", {}).get("phase") == SUCCEED
     if done and spec.get("jobRetainPolicy") == "delete":
         return [DropJob(job.metadata.name, job.metadata.uid) for job in jobs if not job.metadata.deletion_timestamp]
-    actions: list[Action] = [] if done else [*_starts(flow, flows, templates, by_name)]
+    actions: list[Action | Probe] = [] if done else [*_starts(flow, flows, templates, by_name, answered)]
     status = _status(flow, flows, by_name)
     there = flow.get("status") or {}
     if any(there.get(key) != value for key, value in status.items()):
@@ -52,8 +74,8 @@ def job_name(flow: Mapping[str, Any], step: str) -> str:
     return f"{flow['metadata']['name']}-{step}"
 
 
-def _starts(flow: Mapping[str, Any], flows: Sequence[Json], templates: Mapping[str, Json],
-            jobs: Mapping[str, Job]) -> Iterator[Action]:  # fmt: skip
+def _starts(flow: Mapping[str, Any], flows: Sequence[Json], templates: Mapping[str, Json], jobs: Mapping[str, Job],
+            answered: Set[str]) -> Iterator[Action | Probe]:  # fmt: skip
     for step in flows:
         name = step["name"]
         if job_name(flow, name) in jobs or not _is_met(flow, step.get("dependsOn") or {}, jobs):
@@ -61,15 +83,24 @@ def _starts(flow: Mapping[str, Any], flows: Sequence[Json], templates: Mapping[s
         template = templates.get(name)
         if template is None:
             yield Tell("Warning", "JobTemplateNotFound", f"JobTemplate {name} is not there; the flow waits for it")
-        elif _probes(step):
-            yield Tell("Warning", "WithoutEffect", f"{name} waits: probes by HTTP and TCP are not made here yet")
+        elif name not in answered and (checks := tuple(_checks(flow, step.get("dependsOn") or {}))):
+            yield Probe(name, checks)
         else:
             yield MakeJob(job_body(flow, template))
 
 
-def _probes(step: Mapping[str, Any]) -> bool:
-    probe = (step.get("dependsOn") or {}).get("probe") or {}
-    return bool(probe.get("httpGetList") or probe.get("tcpSocketList"))
+def _checks(flow: Mapping[str, Any], needs: Mapping[str, Any]) -> Iterator[Check]:
+    probe, jobs = needs.get("probe") or {}, tuple(job_name(flow, target) for target in sorted(_targets(needs)))
+    for each in probe.get("httpGetList") or ():
+        header = each.get("httpHeader") or {}
+        headers = ((str(header["name"]), str(header.get("value", ""))),) if header.get("name") else ()
+        yield Check(jobs, each.get("taskName", ""), each.get("port", 0), each.get("path") or "/", headers)
+    for each in probe.get("tcpSocketList") or ():
+        yield Check(jobs, each.get("taskName", ""), each.get("port", 0))
+
+
+def _targets(needs: Mapping[str, Any]) -> set[str]:
+    return {*(needs.get("targets") or ()), *(each["name"] for each in needs.get("targetsWithStatus") or ())}
 
 
 def job_body(flow: Mapping[str, Any], template: Mapping[str, Any]) -> Json:
@@ -83,14 +114,16 @@ def job_body(flow: Mapping[str, Any], template: Mapping[str, Any]) -> Json:
 
 
 def _is_met(flow: Mapping[str, Any], needs: Mapping[str, Any], jobs: Mapping[str, Job]) -> bool:
-    wanted = [(target, COMPLETED) for target in needs.get("targets") or ()]
+    """Where probes are given, they say of the plain targets when the step may start, instead of their end."""
+    probe = needs.get("probe") or {}
+    wanted = [(target, "" if any(probe.values()) else COMPLETED) for target in needs.get("targets") or ()]
     wanted += [(each["name"], each.get("phase") or COMPLETED) for each in needs.get("targetsWithStatus") or ()]
     for target, phase in wanted:
         job = jobs.get(job_name(flow, target))
-        if job is None or job.phase != phase:
+        if job is None or (phase and job.phase != phase):
             return False
-    tasks = (needs.get("probe") or {}).get("taskStatusList") or ()
-    counts = [job.status.task_status_count for target in {target for target, _ in wanted}
+    tasks = probe.get("taskStatusList") or ()
+    counts = [job.status.task_status_count for target in _targets(needs)
               if (job := jobs.get(job_name(flow, target))) is not None]  # fmt: skip
     return all(any(_has(found, each) for found in counts) for each in tasks)
 
@@ -106,9 +139,10 @@ def _problem(flows: Sequence[Json]) -> str:
     steps = [str(step.get("name", "")) for step in flows]
     if len(set(steps)) < len(steps):
         return "two flows have one name"
-    left = {step["name"]: {*((step.get("dependsOn") or {}).get("targets") or ()),
-                           *(each["name"] for each in (step.get("dependsOn") or {}).get("targetsWithStatus") or ())}
-            for step in flows}  # fmt: skip
+    left = {step["name"]: _targets(step.get("dependsOn") or {}) for step in flows}
+    for step in flows:
+        if any(((step.get("dependsOn") or {}).get("probe") or {}).values()) and not left[step["name"]]:
+            return f"the probes of {step['name']} ask nobody: it names no targets"
     while free := [name for name, needs in left.items() if not needs & left.keys() and needs <= set(steps)]:
         for name in free:
             del left[name]

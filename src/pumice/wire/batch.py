@@ -157,6 +157,7 @@ class Container(Struct, rename="camel", gc=False):
 
 class PodStatus(Struct, rename="camel", gc=False):
     phase: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
     container_statuses: list[Container] = []
     init_container_statuses: list[Container] = []
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from pumice.adapters.probing import http_get, limited, tcp_connect
 from pumice.apps.controller.job_store import JobStore
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import cronjob, jobflow
 from pumice.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
 from pumice.controllers.job.effects import LookAgain, Tell
+from pumice.controllers.job.requests import task_of
+from pumice.controllers.jobflow import Check, Probe
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano
@@ -22,6 +26,8 @@ from pumice.wire.objects import decode
 COMPONENT = "vc-controller-manager"
 CRON, FLOW = "cronjob", "jobflow"
 APIS: Final = {CRON: (JOB_API, "CronJob"), FLOW: (FLOW_API, "JobFlow")}
+BETWEEN_PROBES, PATIENCE = 5.0, 1.0
+"""Seconds between two probes of a step, and those for which one waits for its answer."""
 
 
 @dataclass(slots=True)
@@ -35,6 +41,8 @@ class Makers:
     found: dict[tuple[str, str], Json] = field(default_factory=dict)
     templates: dict[str, dict[str, Json]] = field(default_factory=dict)
     """JobTemplates by namespace and name."""
+    _answered: dict[str, set[str]] = field(default_factory=dict)
+    """Uid of a flow to the steps whose probes have been answered."""
     _told: dict[tuple[str, str], str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
     """Uid of a maker to the keys of its Jobs."""
@@ -46,6 +54,7 @@ class Makers:
             if event.type == "DELETED":
                 self.found.pop((kind, key), None)
                 self._told.pop((kind, key), None)
+                self._answered.pop(obj["metadata"]["uid"], None)
             else:
                 self.found[kind, key] = obj
                 self.work.add(kind, key)
@@ -83,11 +92,34 @@ class Makers:
         keys = self._children.get(obj["metadata"]["uid"], set())
         jobs = [self.jobs.jobs[name].job for name in sorted(keys) if name in self.jobs.jobs]
         if kind == CRON:
-            actions = cronjob.reconcile(obj, jobs, self.clock.now())
+            for action in cronjob.reconcile(obj, jobs, self.clock.now()):
+                await self._perform(kind, key, obj, action)
+            return
+        uid, templates = obj["metadata"]["uid"], self.templates.get(obj["metadata"]["namespace"], {})
+        for step in jobflow.reconcile(obj, templates, jobs, self._answered.get(uid, set())):
+            await (self._probe(key, obj, step) if isinstance(step, Probe) else self._perform(kind, key, obj, step))
+
+    async def _probe(self, key: str, flow: Json, probe: Probe) -> None:
+        """Ask all at once; a step whose probes are answered starts, for good."""
+        meta = flow["metadata"]
+        problems = [text for text in await asyncio.gather(*(self._check(meta, check) for check in probe.checks)) if text]
+        if problems:
+            text = f"{probe.step} waits for its probes: {'; '.join(problems)}"
+            await self._tell(FLOW, key, flow, Tell("Normal", "ProbeUnanswered", text))
+            self.work.add_later(FLOW, key, BETWEEN_PROBES)
         else:
-            actions = jobflow.reconcile(obj, self.templates.get(obj["metadata"]["namespace"], {}), jobs)
-        for action in actions:
-            await self._perform(kind, key, obj, action)
+            self._answered.setdefault(meta["uid"], set()).add(probe.step)
+            self.work.add(FLOW, key)
+
+    async def _check(self, meta: Json, check: Check) -> str:
+        """One pod that answers will do."""
+        jobs = [found for name in check.jobs if (found := self.jobs.jobs.get(f"{meta['namespace']}/{name}")) is not None]
+        pods = [pod for job in jobs for pod in self.jobs.pods_of(job).values() if task_of(pod) == check.task]
+        addresses = [pod.status.pod_ip for pod in pods if pod.status.pod_ip and pod.status.phase == "Running"]
+        if not addresses:
+            return f"no pod of task {check.task} runs"
+        answers = await asyncio.gather(*(ask(check, address) for address in addresses))
+        return "" if "" in answers else answers[0]
 
     async def _perform(self, kind: str, key: str, obj: Json, action: Action) -> None:
         meta = obj["metadata"]
@@ -128,3 +160,11 @@ class Makers:
         about = {"apiVersion": api, "kind": name, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
         body = volcano.event_body(about, told.type, told.reason, told.message, COMPONENT, self.clock.now())
         await self.cluster.create(volcano.EVENTS, body, meta["namespace"])
+
+
+async def ask(check: Check, address: str) -> str:
+    host = f"[{address}]" if ":" in address else address
+    if check.path is None:
+        return await limited(tcp_connect(address, check.port), PATIENCE)
+    url = f"http://{host}:{check.port}/{check.path.lstrip('/')}"
+    return await limited(http_get(url, dict(check.headers), follow=False), PATIENCE)
