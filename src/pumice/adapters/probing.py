@@ -1,40 +1,35 @@
-"""Probes of a port, as the kubelet makes them: an empty answer is success, otherwise it says why not."""
+"""Whether somebody answers at a port: an empty text is a yes, otherwise it says why not."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 import aiohttp
 
 
-async def limited(attempt: Awaitable[str], seconds: float) -> str:
-    try:
-        async with asyncio.timeout(seconds):  # wait_for forgets a cancellation that comes together with the answer (3.11)
-            return await attempt
-    except TimeoutError:
-        return f"command timed out after {seconds:g}s"
-
-
-async def http_get(url: str, headers: Mapping[str, str], *, follow: bool = True) -> str:
-    """``follow`` False: a redirect is an answer, and whoever is asked leads nobody elsewhere."""
+async def http_answers(url: str, headers: Mapping[str, str], patience: float) -> str:
+    """A redirect is an answer: whoever is asked leads nobody elsewhere."""
+    limit = aiohttp.ClientTimeout(total=patience)
     try:
         async with (
-            aiohttp.ClientSession() as session,
-            session.get(url, headers=headers, ssl=False, allow_redirects=follow) as answer,
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.get(url, headers=headers, allow_redirects=False) as answer,
         ):
-            return "" if 200 <= answer.status < 400 else f"HTTP probe failed with statuscode: {answer.status}"
+            return "" if 200 <= answer.status < 400 else f"{url} says {answer.status}"
+    except TimeoutError:
+        return f"{url} says nothing within {patience:g}s"
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return f'Get "{url}": {error}'
+        return f"{url}: {error}"
 
 
-async def tcp_connect(host: str, port: int) -> str:
+async def tcp_answers(host: str, port: int, patience: float) -> str:
     try:
-        _, writer = await asyncio.open_connection(host, port)
+        async with asyncio.timeout(patience):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return f"{host}:{port} says nothing within {patience:g}s"
     except OSError as error:
-        return f"dial tcp {host}:{port}: {error.strerror or error}"
+        return f"{host}:{port}: {error.strerror or error}"
     writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
     return ""

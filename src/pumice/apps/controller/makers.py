@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from pumice.adapters.probing import http_get, limited, tcp_connect
+from pumice.adapters.probing import http_answers, tcp_answers
 from pumice.apps.controller.job_store import JobStore
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import cronjob, jobflow
@@ -165,6 +165,6 @@ class Makers:
 async def ask(check: Check, address: str) -> str:
     host = f"[{address}]" if ":" in address else address
     if check.path is None:
-        return await limited(tcp_connect(address, check.port), PATIENCE)
+        return await tcp_answers(address, check.port, PATIENCE)
     url = f"http://{host}:{check.port}/{check.path.lstrip('/')}"
-    return await limited(http_get(url, dict(check.headers), follow=False), PATIENCE)
+    return await http_answers(url, dict(check.headers), PATIENCE)

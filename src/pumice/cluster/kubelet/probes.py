@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from pumice.adapters.probing import http_get, limited, tcp_connect
+import aiohttp
+
 from pumice.cluster.runtime.spec import Runtime, StartFailed
 from pumice.ports.clock import Clock
 
@@ -20,17 +22,17 @@ def make_probe(probe: Json, container: Json, address: str, runtime: Runtime, con
     timeout = float(probe.get("timeoutSeconds") or 1)
     if "exec" in probe:
         argv = tuple(probe["exec"].get("command") or ())
-        return lambda: limited(_exec(runtime, container_id, argv), timeout)
+        return lambda: _limited(_exec(runtime, container_id, argv), timeout)
     if "httpGet" in probe:
         get = probe["httpGet"]
         host, port = get.get("host") or address, _port(get["port"], container)
         url = f"{(get.get('scheme') or 'HTTP').lower()}://{host}:{port}{get.get('path') or '/'}"
         headers = {h["name"]: h["value"] for h in get.get("httpHeaders") or ()}
-        return lambda: limited(http_get(url, headers), timeout)
+        return lambda: _limited(_http(url, headers), timeout)
     if "tcpSocket" in probe:
         host = probe["tcpSocket"].get("host") or address
         port = _port(probe["tcpSocket"]["port"], container)
-        return lambda: limited(tcp_connect(host, port), timeout)
+        return lambda: _limited(_tcp(host, port), timeout)
     return _succeed
 
 
@@ -47,6 +49,14 @@ async def watch_probe(probe: Json, attempt: Probe, clock: Clock, report: Callabl
         if run >= needed[good]:
             report(good, text)
         await clock.sleep(float(probe.get("periodSeconds") or 10))
+
+
+async def _limited(attempt: Awaitable[str], seconds: float) -> str:
+    try:
+        async with asyncio.timeout(seconds):  # wait_for forgets a cancellation that comes together with the answer (3.11)
+            return await attempt
+    except TimeoutError:
+        return f"command timed out after {seconds:g}s"
 
 
 async def _succeed() -> str:
@@ -67,6 +77,25 @@ async def _exec(runtime: Runtime, container_id: str, argv: tuple[str, ...]) -> s
         session.kill()
         raise
     return "" if code == 0 else output.decode(errors="replace").strip() or f"exit code {code}"
+
+
+async def _http(url: str, headers: Mapping[str, str]) -> str:
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
+            return "" if 200 <= answer.status < 400 else f"HTTP probe failed with statuscode: {answer.status}"
+    except (aiohttp.ClientError, OSError) as error:
+        return f'Get "{url}": {error}'
+
+
+async def _tcp(host: str, port: int) -> str:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError as error:
+        return f"dial tcp {host}:{port}: {error.strerror or error}"
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return ""
 
 
 def _port(port: Any, container: Json) -> int:
