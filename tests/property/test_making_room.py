@@ -6,11 +6,12 @@ import os
 from random import Random
 
 import pytest
+from kit.objects import hyper_node
 from kit.room_worlds import Everything, claimants, random_world, running_cycle
 
 from pumice.engine.cycle.room.making import Making
 from pumice.engine.cycle.room.scope import between_jobs
-from pumice.engine.cycle.statement import Evict
+from pumice.engine.cycle.statement import Evict, Place, Promise
 from pumice.engine.state.statuses import Status
 
 CLUSTERS = int(os.environ.get("PUMICE_ROOM_CLUSTERS", "100"))
@@ -66,11 +67,21 @@ def test_nobody_goes_for_a_gang_who_could_stay_on_ten_thousand_clusters() -> Non
     assert sum(map(_nobody_goes_in_vain, range(CLUSTERS, 10_000))) > 1000
 
 
-def _nobody_goes_in_vain(seed: int) -> bool:
-    """Whether room was made for the gang of that cluster."""
+@pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))
+def test_nobody_goes_for_a_gang_behind_one_switch_who_could_stay(seeds: range) -> None:
+    for seed in seeds:
+        _nobody_goes_in_vain(seed, bound=True)
+
+
+def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
+    """Whether room was made for the gang of that cluster; where it is ``bound``, behind one switch."""
     dice = Random(f"gang {seed}")
     world = random_world(dice)
-    world.add(*claimants(dice, gang=True))
+    made, *members = claimants(dice, gang=True)
+    if bound:
+        made["spec"]["networkTopology"] = {"mode": "hard", "highestTierAllowed": 1}
+        world.add(hyper_node("s0", 1, "n0", "n1"), hyper_node("s1", 1, "n2"))
+    world.add(made, *members)
     cycle = running_cycle(world)
     job = cycle.state.jobs["default/claimant"]
     making = Making(cycle, between_jobs(cycle.framework))
@@ -78,7 +89,12 @@ def _nobody_goes_in_vain(seed: int) -> bool:
     if not cycle.framework.job_pipelined(job) or not trial.units:
         return False
     statement = trial.statement
+    assert (trial.within is not None) is bound
+    assert not bound or {step.choice.row for step in statement.steps if isinstance(step, Place | Promise)} <= {*trial.within}
+    falling = {unit.job for unit, _ in trial.units if unit.whole}
     for unit, _ in trial.units:
+        if not unit.whole and unit.job in falling:
+            continue  # nobody of a gang that falls stays behind
         leaving = {pod.uid for pod in unit.pods}
         kept = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid not in leaving]
         fewer = cycle.statement()
@@ -86,9 +102,10 @@ def _nobody_goes_in_vain(seed: int) -> bool:
         for step in kept:
             fewer.evict(step.task, "trial")
         for task in sorted(job.pending.values(), key=cycle.framework.task_key):
-            if (choice := cycle.placer.choose(task.cls)) is not None:
+            among = cycle.among(task, trial.within)
+            if (choice := cycle.placer.choose(task.cls, among=among)) is not None:
                 fewer.place(task, choice)
-            elif (future := cycle.placer.choose_future(task.cls)) is not None:
+            elif (future := cycle.placer.choose_future(task.cls, among=among)) is not None:
                 fewer.promise(task, future)
         assert not cycle.framework.job_pipelined(job), f"seed {seed}: {sorted(p.name for p in unit.pods)} need not go"
         fewer.rollback()

@@ -549,3 +549,13 @@ def test_shuffle_evicts_whom_plugins_name_and_tells_their_groups() -> None:
     world.add(pod("new", cpu="1"))
     world.settle(1)
     assert [(effect.name, effect.reason) for effect in world.evictions] == [("here", "shuffle")]
+
+
+def test_a_gang_for_which_no_room_can_be_made_keeps_nobody_behind_it_from_having_some() -> None:
+    world = full(World(BUNDLES), node("n1", cards=2, mib=8000), *(pod(f"low-{i}", mib=8000, priority=0) for i in range(2)))
+    big = (pod(f"big-w-{i}", group="big", mib=8000, priority=10) for i in range(3))
+    world.add(priority_class("high", 10), group("big", minimum=3, priority_class="high"), *big)
+    world.add(pod("small", mib=8000, priority=10))
+    world.settle(3)
+    assert len(gone(world)) == 1
+    assert world.node_of("small") == "n1"

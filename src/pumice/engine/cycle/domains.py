@@ -68,6 +68,24 @@ def reach(cycle: Cycle, job: Job, task: Task) -> list[Domain] | None:
     return found
 
 
+def allowed(cycle: Cycle, job: Job, tasks: list[Task]) -> list[Domain] | None:
+    """The domains of which one may take these pods of the job, with those that it has: the nearest first, of one tier the one
+    that plugins like best. None where the job does not ask for any."""
+    asked, tree = topology_of(job), cycle.state.hyper_nodes.tree
+    if asked is None:
+        return None
+    tier = highest_tier(asked, tree)
+    if isinstance(tier, str):
+        return []
+    return _best_first(cycle, list(_around(tree, tier, _rows(cycle, job.tasks.values()), tree.root)), tasks)
+
+
+def _best_first(cycle: Cycle, domains: list[Domain], tasks: list[Task]) -> list[Domain]:
+    scores = cycle.framework.domain_scores(cycle.state, [task.cls for task in tasks], domains)
+    worth = [(domain.tier, -score, domain.name, domain) for domain, score in zip(domains, scores, strict=True)]
+    return [entry[-1] for entry in sorted(worth, key=lambda entry: entry[:3])]
+
+
 @dataclass(slots=True)
 class _Search:
     """``tasks``: those to be placed, the first one last."""
@@ -208,9 +226,7 @@ class _Search:
     def _ranked(self, domains: Iterable[Domain], tasks: list[Task]) -> list[Domain]:
         """From the lowest tier up, of one tier the best liked first; those that cannot hold what is needed are left out."""
         able = [domain for domain in domains if self._could_hold(domain, min(len(tasks), self._lacking))]
-        scores = self.cycle.framework.domain_scores(self.cycle.state, [task.cls for task in tasks], able)
-        worth = [(domain.tier, -score, domain.name, domain) for domain, score in zip(able, scores, strict=True)]
-        return [entry[-1] for entry in sorted(worth, key=lambda entry: entry[:3])]
+        return _best_first(self.cycle, able, tasks)
 
     def _could_hold(self, domain: Domain, number: int) -> bool:
         if self.copies is None or domain is self.tree.root:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
-from pumice.engine.cycle.domains import reach
+from pumice.engine.cycle.domains import allowed
 from pumice.engine.cycle.room.search import large_enough
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Event
@@ -146,7 +146,7 @@ def _waits(cycle: Cycle, job: Job) -> bool:
 def _nodes_for(cycle: Cycle, job: Job) -> frozenset[str]:
     """Nodes on which the gang would stand; none where there are none that may be held."""
     tasks = sorted((task for task in job.pending.values() if not task.aside), key=cycle.framework.task_key)
-    domains = reach(cycle, job, tasks[0])
+    domains = allowed(cycle, job, tasks)
     free = _free(cycle, job)
     for rows in [free] if domains is None else [np.intersect1d(free, domain.rows) for domain in domains]:
         found = _emptied(cycle, job, tasks, rows)

@@ -7,6 +7,7 @@ from pumice.engine.cycle.queueing import queues
 from pumice.engine.cycle.statement import Place
 from pumice.engine.cycle.unplaced import never
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.topologies import bound_together
 from pumice.wire.volcano import INQUEUE
 
 ROOM_RETRY = 5.0
@@ -83,5 +84,5 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
 
 def _again(cycle: Cycle, job: Job) -> float:
     """When to look at a job that waits for room although nothing was released."""
-    asks = job not in cycle.blocked and cycle.makes_room
+    asks = cycle.makes_room and (job not in cycle.blocked or bound_together(job))
     return min(cycle.now + (ROOM_RETRY if asks else RETRY), cycle.framework.job_due(job, cycle.now))

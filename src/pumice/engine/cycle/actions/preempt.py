@@ -6,6 +6,7 @@ from pumice.engine.cycle.actions.starving import claimants, settle, starving
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.making import Making, Trial
 from pumice.engine.cycle.room.scope import between_jobs, inside_a_job
+from pumice.engine.state.topologies import bound_together
 
 
 def preempt(cycle: Cycle) -> None:
@@ -13,7 +14,7 @@ def preempt(cycle: Cycle) -> None:
     among, inside = Making(cycle, between_jobs(cycle.framework)), Making(cycle, inside_a_job(cycle.framework))
     for job in starving(cycle, lambda queue: True):
         settle(cycle, among, job, among.for_job(job, claimants(cycle, job)))
-        if job.ready_count == 0 or not cycle.framework.job_starving(job):
+        if job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
             continue
         for task in claimants(cycle, job):
             trial = Trial(cycle.statement(), attempts=1)

@@ -10,7 +10,7 @@ from pumice.engine.cycle.room.committing import carry_out
 from pumice.engine.cycle.room.making import Making, Trial
 from pumice.engine.cycle.statement import Evict, Place
 from pumice.engine.state.jobs import Job, QueueState, Task
-from pumice.engine.state.topologies import bound_together
+from pumice.engine.state.topologies import policies_of
 
 
 def starving(cycle: Cycle, admitted: Callable[[QueueState], bool]) -> Iterator[Job]:
@@ -49,8 +49,8 @@ def settle(cycle: Cycle, making: Making, job: Job, trial: Trial) -> bool:
 
 
 def _may_ask(cycle: Cycle, job: Job) -> bool:
-    """Not for jobs that are bound to a part of the network (spec 10.4)."""
+    """Not for jobs of which sub-groups are bound to parts of the network."""
     return bool(
         job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
-        and job.held_until <= cycle.now and not bound_together(job)
+        and job.held_until <= cycle.now and not policies_of(job)
     )  # fmt: skip

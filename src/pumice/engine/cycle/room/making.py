@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import Final
 
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.domains import allowed
 from pumice.engine.cycle.room.on_a_node import Claim, Room
 from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.search import cheapest
 from pumice.engine.cycle.room.victims import Prices, Unit
-from pumice.engine.cycle.statement import Evict, Promise, Statement, Step
+from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
+from pumice.engine.placing.among import Among
+from pumice.engine.state.domains import Domain
 from pumice.engine.state.jobs import Job, Task
+from pumice.engine.state.nodes import Rows
+
+DOMAINS: Final = 16
+"""Of each tier, those that plugins like best, in which room is looked for."""
 
 
 @dataclass(slots=True)
@@ -19,8 +28,12 @@ class Trial:
     """Steps that were not taken back yet. ``units``: who goes, and for whom it was asked."""
 
     statement: Statement
+    within: Rows | None = None
+    """The only nodes on which its pods may be."""
     units: list[tuple[Unit, Task]] = field(default_factory=list)
     attempts: int = 0
+    vain: set[Hashable] = field(default_factory=set)
+    """Kinds of pods for which there was no more room to be made beside what it has."""
 
 
 @dataclass(slots=True)
@@ -30,33 +43,61 @@ class Making:
     cycle: Cycle
     scope: Scope
     _vain: set[Hashable] = field(default_factory=set)
-    """Kinds of pods for which there was no room to be made."""
+    """Kinds of pods for which there was no room to be made at all."""
 
     def for_job(self, job: Job, tasks: list[Task]) -> Trial:
         """Find room for its pods, in this order, until it starves no longer. Pods for which there is none are skipped."""
-        trial = Trial(self.cycle.statement())
+        domains = allowed(self.cycle, job, tasks)
+        return self._try(job, tasks, None) if domains is None else self._behind_one_switch(job, tasks, domains)
+
+    def _behind_one_switch(self, job: Job, tasks: list[Task], domains: list[Domain]) -> Trial:
+        """In the nearest tier in which that can be: where it is cheapest, of those domains that are looked at. Where the job only
+        wishes for it, a farther domain is taken that is cheaper."""
+        cycle, root = self.cycle, self.cycle.state.hyper_nodes.tree.root
+        wish, best = domains[-1:] == [root], None
+        attempts = 0
+        for _, tier in groupby(domains, key=lambda domain: domain.tier):
+            for domain in islice(tier, DOMAINS):
+                rows = None if domain is root else domain.rows
+                trial = self._try(job, tasks, rows)
+                attempts += trial.attempts
+                cost = prices(cycle).cost(unit for unit, _ in trial.units) if trial.units else None
+                if cycle.framework.job_pipelined(job) and cost is not None and (best is None or cost < best[0]):
+                    best = cost, rows
+                trial.statement.rollback()
+                cycle.placer.reconsider(task.cls for task in tasks)
+            if best is not None and not wish:
+                break
+        if best is None:
+            return Trial(cycle.statement(), attempts=attempts)
+        return self._try(job, tasks, best[1])
+
+    def _try(self, job: Job, tasks: list[Task], within: Rows | None) -> Trial:
+        trial = Trial(self.cycle.statement(), within)
         for task in tasks:
             if not self.cycle.framework.job_starving(job):
                 break
             trial.attempts += 1
             self.for_pod(task, trial)
-        if len({claimant.uid for _, claimant in trial.units}) > 1:  # for one pod nobody goes in vain (``cheapest``)
+        placed = sum(isinstance(step, Place | Promise) for step in trial.statement.steps)
+        if len(trial.units) > 1 and placed > 1:  # for one pod alone nobody goes in vain (``cheapest``)
             self._give_back(trial)
         return trial
 
     def for_pod(self, task: Task, trial: Trial) -> bool:
         """Promise the pod a place: an idle one, one that is being released, or the cheapest that others can make."""
-        if self._promise(task, trial.statement):
+        among = self.cycle.among(task, trial.within)
+        if self._promise(task, trial.statement, among):
             return True
         if not task.yielding.preempts or task.cls.refusals or task.request.refused or not self.scope.admits(task):
             return False
-        room = self._cheapest(task, trial.statement)
+        room = self._cheapest(task, trial, among)
         if room is None:
             return False
         mark = trial.statement.mark()
         for pod in room.pods:
             trial.statement.evict(pod, self.scope.action)
-        choice = self.cycle.placer.choose_future(task.cls, self._name(room.row), self.cycle.among(task))
+        choice = self.cycle.placer.choose_future(task.cls, self._name(room.row), among)
         if choice is None:
             trial.statement.rollback(mark)
             return False
@@ -67,12 +108,11 @@ class Making:
     def _name(self, row: int) -> str:
         return self.cycle.state.ledger.table.name(row)
 
-    def _promise(self, task: Task, statement: Statement) -> bool:
+    def _promise(self, task: Task, statement: Statement, among: Among | None) -> bool:
         """Without asking anybody to go."""
         job, placer = task.job, self.cycle.placer
         if job is None or not self.cycle.framework.allocatable(job.queue, task.amounts):
             return False
-        among = self.cycle.among(task)
         idle = placer.choose(task.cls, among=among)
         if idle is not None:
             statement.place(task, idle)
@@ -82,17 +122,19 @@ class Making:
             statement.promise(task, future)
         return future is not None
 
-    def _cheapest(self, task: Task, statement: Statement) -> Room | None:
+    def _cheapest(self, task: Task, trial: Trial, among: Among | None) -> Room | None:
         job = task.job
         assert job is not None
         short = not self.cycle.framework.allocatable(job.queue, task.amounts)
         own = job if job.ready_count or self.scope.inside else None
-        key = (task.cls, job.queue, job.priority, task.priority, own, short)
-        if key in self._vain:
+        where = None if trial.within is None else trial.within.tobytes()
+        key = (task.cls, job.queue, job.priority, task.priority, own, short, where)
+        if key in self._vain or key in trial.vain:
             return None
-        room = cheapest(self.scope, self.cycle.placer, prices(self.cycle), statement, Claim(task, self.cycle.among(task), short))
+        claim = Claim(task, among, short)
+        room = cheapest(self.scope, self.cycle.placer, prices(self.cycle), trial.statement, claim)
         if room is None:
-            self._vain.add(key)
+            (trial.vain if trial.statement.steps else self._vain).add(key)
         return room
 
     def _give_back(self, trial: Trial) -> None:
@@ -112,7 +154,7 @@ class Making:
             for step in steps:
                 statement.take_back(step)
             mark = statement.mark()
-            if all(self._promise_again(step.task, statement) for step in promised):
+            if all(self._promise_again(step.task, trial) for step in promised):
                 trial.units.remove((unit, claimant))
                 continue
             statement.rollback(mark)
@@ -121,12 +163,12 @@ class Making:
             for promise in promised:
                 statement.promise(promise.task, promise.choice)
 
-    def _promise_again(self, task: Task, statement: Statement) -> bool:
+    def _promise_again(self, task: Task, trial: Trial) -> bool:
         if task.job is None or not self.cycle.framework.allocatable(task.job.queue, task.amounts):
             return False
-        future = self.cycle.placer.choose_future(task.cls, among=self.cycle.among(task))
+        future = self.cycle.placer.choose_future(task.cls, among=self.cycle.among(task, trial.within))
         if future is not None:
-            statement.promise(task, future)
+            trial.statement.promise(task, future)
         return future is not None
 
 

@@ -7,6 +7,7 @@ from pumice.engine.cycle.concluding import commit
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
+from pumice.engine.state.topologies import bound_together
 
 
 def redeem(cycle: Cycle) -> None:
@@ -30,7 +31,7 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
     found: dict[Job, Task] = {}
     for kept in promises.kept.values():
         job = kept.task.job
-        if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available:
+        if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available or bound_together(job):
             continue
         if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task)) is not None:
             found[job] = kept.task
@@ -62,7 +63,9 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     missed: list[Task] = []
     for task in free:
         among = cycle.among(task)
-        choice = cycle.placer.choose(task.cls, nodes[task.uid], among=among) or cycle.placer.choose(task.cls, among=among)
+        choice = cycle.placer.choose(task.cls, nodes[task.uid], among=among)
+        if choice is None and not bound_together(job):
+            choice = cycle.placer.choose(task.cls, among=among)
         if choice is None:
             missed.append(task)
         else:
