@@ -24,6 +24,7 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.engine.effects import Bind, Evict, Nominate
 from pumice.engine.engine import Engine
+from pumice.engine.state.departures import LONGEST_PAUSE
 from pumice.engine.state.jobs import Task
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -124,7 +125,7 @@ class Cluster:
             kept = {task.uid: state.ledger.pipelined[task.uid] for task in there}
             for uid in kept:
                 state.ledger.unpipeline(uid)
-            receipt, _ = state.pods._evictions[effect.uid]
+            receipt, _ = state.departures._evictions[effect.uid]
             state.ledger.undo(receipt)
             fits = 0
             for task in there:
@@ -153,11 +154,12 @@ class Cluster:
     def leave(self, uids: list[str]) -> None:
         """The pods that wait go, and whoever went for them: the cluster is full again."""
         state = self.engine.state
-        gone = list(state.pods._evictions)
+        gone = list(state.departures._evictions)
         for uid in uids:
             state.pods.drop(convert(Pod, self.shown.pop(uid)))
         for uid in gone:
-            state.pods.eviction_refused(uid)
+            state.departures.refused(uid, self.now)
+        self.now += LONGEST_PAUSE  # they were told in vain; then they may be told again
         self.cycle()
 
 
