@@ -258,19 +258,17 @@ def test_a_demand_that_contradicts_itself_holds_its_gang_alone_and_says_so(asked
     assert said in world.condition("g-0")["message"]
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_nobody_is_evicted_for_a_gang_whose_pods_must_be_together(together: bool) -> None:
-    """As upstream: room is made pod by pod, and might be made behind different switches."""
+@pytest.mark.parametrize("grouped", [True, False])
+def test_nobody_is_evicted_for_a_gang_with_sub_groups(grouped: bool) -> None:
+    """Room is made for a job as a whole, and might be made behind different switches for one sub-group."""
     actions = "enqueue, allocate, preempt, backfill"
     world = leaf_spine(conf("priority", "gang", "conformance", "predicates", actions=actions))
     world.add(priority_class("high", 100), group("low", minimum=1), *[pod(f"low-{i}", group="low", cpu="2") for i in range(8)])
     world.settle()
-    made = group("g", minimum=2, priority_class="high")
-    if together:
-        made["metadata"]["annotations"] = {"volcano.sh/network-topology-mode": "hard"}
+    made = group("g", minimum=2, priority_class="high", sub_groups=[{"name": "all"}] if grouped else ())
     world.add(made, *[pod(f"g-{i}", group="g", cpu="2") for i in range(2)])
     world.settle()
-    assert (sum(name.startswith("low-") for name in world.placements()) == 8) is together
+    assert (sum(name.startswith("low-") for name in world.placements()) == 8) is grouped
 
 
 # -- sub-groups -------------------------------------------------------------------------------------------------------
