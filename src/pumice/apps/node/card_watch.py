@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
 from pumice.apps.service.tasks import Signal, first
+from pumice.apps.service.worker import Worker, once
 from pumice.node.health import Health, XidRule
 from pumice.ports.cards import CardFacts, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
@@ -30,7 +30,7 @@ class CardWatch:
     ) -> None:  # fmt: skip
         self._cards, self._clock, self._rule = cards, clock, rule
         self._every, self._full_every = every, full_every
-        self._thread = ThreadPoolExecutor(1, "nvml")
+        self._driver = Worker("nvml")
         self._known: dict[str, CardFacts] = {}
         self._health = Health((), rule)
         self._foreign = foreign or ForeignPrograms(())
@@ -103,8 +103,10 @@ class CardWatch:
                 self._log(before[1])
                 self.changed.fire()
 
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    def close(self, last: Callable[[], None] | None = None) -> None:
+        """``last`` gives the cards back, unless a call to them hangs: then nobody waits for either."""
+        if not self._driver.close(last):
+            log.warning("the driver does not answer and is left behind")
 
     async def _look_again(self) -> None:
         try:
@@ -128,7 +130,7 @@ class CardWatch:
             log.info("card takes pods again uuid=%s", uuid)
 
     async def _call(self, work: Callable[[], T]) -> T:
-        answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        answer = await self._driver.call(work)
         self._answered = self._clock.monotonic()
         return answer
 
@@ -137,7 +139,7 @@ async def open_cards(opened: Callable[[], Cards], wait: bool, clock: Clock, stop
     """This machine's cards. ``wait``: look every 30 s until there is a driver; None when stopped meanwhile."""
     while not stop.is_set():
         try:
-            return await asyncio.to_thread(opened)
+            return await once("nvml", opened)
         except CardsUnavailable as error:
             if not wait:
                 raise

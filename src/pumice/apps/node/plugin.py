@@ -106,9 +106,7 @@ async def run_plugins(
             finally:
                 plugin.close()
         finally:
-            watch.close()
-            if brand.cards is None:
-                cards.close()
+            watch.close(cards.close if brand.cards is None else None)
 
     async def tell_ready() -> None:
         for served in known:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pumice.apps.service.own_node import PODS, OwnNode
+from pumice.apps.service.worker import Worker
 from pumice.model.errors import Unavailable
 from pumice.node.cutting.cutter import Cutter, Given
 from pumice.node.cutting.owners import Owners
@@ -33,7 +33,7 @@ class Slicing:
     def __init__(self, cutter: Cutter, cluster: Cluster, own: OwnNode, held: Callable[[], Held | None]) -> None:
         self._cutter, self._cluster, self._own, self._held = cutter, cluster, own, held
         self._owners = Owners()
-        self._thread = ThreadPoolExecutor(1, "slices")
+        self._driver = Worker("slices")
         self.closed = cutter.closed
 
     def look(self) -> None:
@@ -70,7 +70,7 @@ class Slicing:
         return wanted.then(given.slices)
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._driver.close()
 
     async def _fail(self, pod: Meta, message: str) -> None:
         """Only a kubelet can end a pod for good, whatever its restart policy, and it does so past a deadline. A foreign status
@@ -96,4 +96,4 @@ class Slicing:
                     f"card {card} for pod {wanted.pod.key}: {text}", warning=False)  # fmt: skip
 
     async def _call(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await self._driver.call(work)

@@ -19,6 +19,7 @@ from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
 from pumice.apps.node.slicing import Slicing
 from pumice.apps.service.device_config import load_device_config
+from pumice.apps.service.worker import once
 from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import Cutter
 from pumice.node.vgpu.allocator import VgpuAllocator
@@ -86,7 +87,7 @@ def vgpu(
         static: StaticSlices | None = None
         if settings.mig_strategy == "mixed":
             sharing = replace(sharing, static_mig=True)
-            static = StaticSlices(await asyncio.to_thread(_cut_already, settings.nvml))
+            static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
         return VgpuAllocator(settings.node_name, sharing, _response_options(settings, level), dice,
                              advertise=settings.advertise, handshake=settings.handshake, static=static)  # fmt: skip
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Executor, Future
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class Worker:
+class Worker(Executor):
     """Does one call after the other, in a thread that no exit of the process waits for (``ThreadPoolExecutor``'s are joined)."""
 
     def __init__(self, name: str) -> None:
@@ -21,33 +21,24 @@ class Worker:
         self._thread.start()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """What the call returns or raises. One that is given up goes on in its thread, and those behind it wait."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        """What the call returns or raises. One that is given up before its turn is not made; later it goes on in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self, work)
 
-        def settle(result: T | None, error: BaseException | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)  # type: ignore[arg-type]
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        answer: Future[T] = Future()
 
-        def done() -> None:
-            result, error = None, None
-            try:
-                if not answer.cancelled():
-                    result = work()
-            except BaseException as raised:  # the caller's to judge
-                error = raised
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle, result, error)
+        def work() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # the caller's to judge
+                    answer.set_exception(error)
 
-        self._work.put(done)
-        return await answer
+        self._work.put(work)
+        return answer
 
     def close(self, last: Callable[[], None] | None = None, patience: float = 2.0) -> bool:
-        """No more calls after ``last``, which gives back what the calls used; whether it was done in time."""
+        """No more calls after ``last``, which gives back what the calls used; whether that was done in time."""
         if last is not None:
             self._work.put(last)
         self._work.put(None)
@@ -57,3 +48,12 @@ class Worker:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+
+
+async def once(name: str, work: Callable[[], T]) -> T:
+    """One such call."""
+    worker = Worker(name)
+    try:
+        return await worker.call(work)
+    finally:
+        worker.close(patience=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import gpushare_plugin, vgpu_plugin
+from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages
 from pumice.cluster.free_ports import free_port
 
@@ -106,3 +108,55 @@ def test_a_driver_that_no_longer_answers_is_not_well() -> None:
             return await ask(port, "/healthz")
 
     assert asyncio.run(act()) == (503, "the driver has not answered for 91 s")
+
+
+class Hanging:
+    """Cards of which one call never returns, until the test is over."""
+
+    def __init__(self, cards: Any, call: str) -> None:
+        self._cards, self._call = cards, call
+        self.inside, self.over = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return self._hang if name == self._call else getattr(self._cards, name)
+
+    def _hang(self, *_: Any) -> Any:
+        self.inside.set()
+        self.over.wait()
+        return ()
+
+
+@pytest.mark.parametrize("call", ["facts", "subscribe", "events"])
+def test_a_call_of_the_driver_that_never_returns_keeps_no_plugin_from_ending(call: str) -> None:
+    """In real time: a virtual clock would wait for the thread."""
+
+    async def act(root: Path, cards: Hanging) -> None:
+        async with running(vgpu, root, cards, health_every=0.01):
+            while not cards.inside.is_set():
+                await asyncio.sleep(0.01)
+        assert not cards.over.is_set()
+
+    with cards_of(two_cards()) as (_, real), tempfile.TemporaryDirectory(prefix="pumice") as folder:
+        cards = Hanging(real, call)
+        try:
+            asyncio.run(act(Path(folder), cards))
+        finally:
+            cards.over.set()
+
+
+def test_a_driver_that_hangs_while_it_is_opened_keeps_no_plugin_from_ending() -> None:
+    async def story() -> None:
+        inside, over = threading.Event(), threading.Event()
+
+        def opened() -> Any:
+            inside.set()
+            over.wait()
+
+        waiting = asyncio.create_task(open_cards(opened, True, VirtualClock(), asyncio.Event()))
+        while not inside.is_set():
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        over.set()
+
+    asyncio.run(story())
