@@ -1,4 +1,4 @@
-"""What every daemon's command has in common: credentials, signals, logging, one line for an error."""
+"""What the daemons' commands have in common: flags, credentials, signals, one line for an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import signal
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,33 +15,55 @@ import typer
 
 from pumice.adapters.kube import Access, KubeClient, in_cluster, load_kubeconfig
 from pumice.apps.service.http import any_address
+from pumice.cli.log_options import LogFormat
 from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 from pumice.wire import variables
+from pumice.wire.names import SCHEDULER_NAME
 
 Kubeconfig = Annotated[
     Path | None,
     typer.Option(envvar="KUBECONFIG", help="Kubeconfig file; without one the pod's service account is used."),
 ]
-Verbosity = Annotated[str, typer.Option("--log-level", envvar=variables.LOG, help="debug, info, warning or error.")]
+LogLevel = Annotated[str, typer.Option("--log-level", envvar=variables.LOG, help="debug, info, warning or error.")]
+LogAs = Annotated[LogFormat, typer.Option("--log-format", help="How to log.")]
+Verbosity = Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")]
+SchedulerNames = Annotated[list[str] | None, typer.Option("--scheduler-name", help="Pods with this schedulerName are ours.")]
+Listen = Annotated[str, typer.Option("--listen-address", help="Address of /metrics, /healthz and /readyz.")]
+LeaderElect = Annotated[bool, typer.Option(help="Run only while holding the Lease.")]
 
 
-def run_daemon(run: Any, settings: Any, kubeconfig: Path | None, log_level: str = "info") -> None:
+def scheduler_names(given: list[str] | None) -> tuple[str, ...]:
+    """Raises BadInput on an empty one."""
+    names = tuple(given or [SCHEDULER_NAME])
+    if not all(names):
+        raise BadInput(f"--scheduler-name is empty; leave it out for {SCHEDULER_NAME!r}")
+    return names
+
+
+def log_at(level: str) -> None:
+    """Log as the node's daemons do. Raises BadInput."""
+    number = getattr(logging, level.upper(), None)
+    if not isinstance(number, int):
+        raise BadInput(f"--log-level {level!r}: use debug, info, warning or error")
+    logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+def run_daemon(
+    run: Callable[..., Coroutine[Any, Any, None]], settings: Any, kubeconfig: Path | None, name: str, connections: int = 32
+) -> None:
     """Run one daemon until SIGINT, SIGTERM or SIGQUIT. Raises PumiceError on what a person has to mend."""
-    level = getattr(logging, log_level.upper(), None)
-    if not isinstance(level, int):
-        raise BadInput(f"--log-level {log_level!r}: use debug, info, warning or error")
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     access = find_access(kubeconfig)
 
     async def serve() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        async with KubeClient(access) as kube:
+        async with KubeClient(access, connections=connections, user_agent=name) as kube:
             await run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(), stop=stop)
 
     asyncio.run(serve())
+    logging.getLogger("pumice").info("%s has stopped", name)
 
 
 def find_access(kubeconfig: Path | None) -> Access:

@@ -14,7 +14,7 @@ import yaml
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
 from pumice.apps.node import gpushare_plugin, vgpu_plugin
-from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
 from pumice.model.errors import BadInput
 from pumice.node.gpushare.sharing import STRATEGIES as SHARE_STRATEGIES
 from pumice.node.gpushare.sharing import Legacy
@@ -102,7 +102,7 @@ def nvidia(
     ] = "none",
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
-    log_level: Verbosity = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Share this node's NVIDIA cards: volcano.sh/vgpu-number, vgpu-memory and vgpu-cores."""
     if mig_strategy == "single":
@@ -132,7 +132,8 @@ def nvidia(
             strict_disable=disable_control_strict,
         ),
     )
-    run_daemon(vgpu_plugin.run, settings, kubeconfig, log_level)
+    log_at(log_level)
+    run_daemon(vgpu_plugin.run, settings, kubeconfig, "pumice-device-plugin")
 
 
 @app.command("gpushare", epilog="Example: pumice device-plugin gpushare --node-name n1 --gpu-strategy share")
@@ -148,7 +149,7 @@ def gpushare(
     nvml: Nvml = "",
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
-    log_level: Verbosity = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Share cards without limits, as the older plugin: volcano.sh/gpu-memory and gpu-number."""
     if gpu_strategy not in SHARE_STRATEGIES:
@@ -159,7 +160,8 @@ def gpushare(
         **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
         legacy=Legacy(gpu_strategy, gpu_memory_factor),
     )
-    run_daemon(gpushare_plugin.run, settings, kubeconfig, log_level)
+    log_at(log_level)
+    run_daemon(gpushare_plugin.run, settings, kubeconfig, "pumice-device-plugin")
 
 
 def own_library() -> Path | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pumice.apps.monitor import daemon as service
-from pumice.cli.daemon import Kubeconfig, Verbosity, bind_address, node_name, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
 from pumice.wire import variables
 
 app = typer.Typer(add_completion=False, help="Serve metrics of this node's cards and of the containers on them.")
@@ -36,7 +36,7 @@ def monitor(
         float, typer.Option(min=0.0, help="Seconds after which work that waits goes on for a round; 0: it waits without end.")
     ] = 60.0,
     nvml: Annotated[str, typer.Option(envvar=variables.NVML, help="NVML library or its folder; empty: system's.")] = "",
-    log_level: Verbosity = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Serve metrics of this node's cards and of the containers on them."""
     address, port = bind_address(metrics_bind_address, "--metrics-bind-address")
@@ -52,4 +52,5 @@ def monitor(
         feedback=feedback,
         max_wait=feedback_max_wait,
     )
-    run_daemon(service.run, settings, kubeconfig, log_level)
+    log_at(log_level)
+    run_daemon(service.run, settings, kubeconfig, "pumice-monitor")

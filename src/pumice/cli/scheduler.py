@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pumice.adapters.kube import KubeClient
 from pumice.apps.scheduler import daemon as scheduler
-from pumice.cli.daemon import Kubeconfig, find_access
+from pumice.cli.daemon import (
+    Kubeconfig,
+    LeaderElect,
+    Listen,
+    LogAs,
+    SchedulerNames,
+    Verbosity,
+    run_daemon,
+    scheduler_names,
+)
 from pumice.cli.log_options import LogFormat, duration, setup_logging
 from pumice.cli.upstream_flags import UpstreamCommand
 from pumice.model.errors import BadInput
-from pumice.ports.clock import SystemClock
 
 app = typer.Typer(add_completion=False)
 
@@ -32,13 +35,13 @@ def main(
     scheduler_configmap: Annotated[
         str, typer.Option(help="namespace/name of the ConfigMap with the configuration.")
     ] = "volcano-system/volcano-scheduler-configmap",
-    scheduler_name: Annotated[list[str] | None, typer.Option(help="Pods with this schedulerName are ours.")] = None,
+    scheduler_name: SchedulerNames = None,
     default_queue: Annotated[str, typer.Option(help="Queue of PodGroups that name none.")] = "default",
     schedule_period: Annotated[str, typer.Option(help="Longest pause between two looks at waiting jobs.")] = "1s",
     port: Annotated[int | None, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = None,
-    listen_address: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = ":8080",
+    listen_address: Listen = ":8080",
     healthz_address: Annotated[str, typer.Option(help="A second address for the same pages.")] = "",
-    leader_elect: Annotated[bool, typer.Option(help="Run only while holding the Lease.")] = False,
+    leader_elect: LeaderElect = False,
     leader_elect_resource_namespace: Annotated[str, typer.Option(help="Namespace of the Lease.")] = "volcano-system",
     leader_elect_resource_name: Annotated[str, typer.Option(help="Name of the Lease.")] = "",
     leader_elect_lease_duration: Annotated[str, typer.Option()] = "15s",
@@ -58,16 +61,13 @@ def main(
     events: Annotated[bool, typer.Option(help="Write events.")] = True,
     status_writes: Annotated[bool, typer.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
     bind_concurrency: Annotated[int, typer.Option(min=1, help="Bindings in flight at once.")] = 32,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
-    verbosity: Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")] = 3,
+    log_format: LogAs = LogFormat.TEXT,
+    verbosity: Verbosity = 3,
 ) -> None:
     """Place pods whose schedulerName is ours: gangs, queues, and shares of cards."""
     setup_logging(log_format, verbosity)
-    names = tuple(scheduler_name or ["volcano"])
-    if not all(names):
-        raise BadInput("--scheduler-name is empty; leave it out for 'volcano'")
     settings = scheduler.Settings(
-        scheduler_names=names,
+        scheduler_names=scheduler_names(scheduler_name),
         conf=scheduler_conf,
         configmap=scheduler_configmap,
         strict=strict,
@@ -89,7 +89,7 @@ def main(
         events=events,
         status_writes=status_writes,
     )
-    asyncio.run(_serve(settings, kubeconfig))
+    run_daemon(scheduler.run, settings, kubeconfig, "pumice-scheduler", connections=64)
 
 
 def label_pair(text: str) -> tuple[str, str]:
@@ -98,14 +98,3 @@ def label_pair(text: str) -> tuple[str, str]:
     if not colon or not key:
         raise BadInput(f"--node-selector {text!r}: write key:value, for example zone:a")
     return key, value
-
-
-async def _serve(settings: scheduler.Settings, kubeconfig: Path | None) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    clock = SystemClock()
-    async with KubeClient(find_access(kubeconfig), connections=64, user_agent="pumice-scheduler") as cluster:
-        await scheduler.run(settings, cluster=cluster, clock=clock, dice=random.Random(), stop=stop)
-    logging.getLogger("pumice.scheduler").info("stopped")

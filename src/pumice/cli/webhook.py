@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pumice.adapters.kube import KubeClient
 from pumice.admission import review
 from pumice.admission.pods import groups_of
 from pumice.admission.registration import SERVICE
 from pumice.admission.rules import DEFAULT_PATHS
 from pumice.apps.webhook import daemon
 from pumice.apps.webhook.registering import Place
-from pumice.cli.daemon import Kubeconfig, find_access
+from pumice.cli.daemon import Kubeconfig, LogAs, Verbosity, run_daemon
 from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.cli.upstream_flags import UpstreamCommand
 from pumice.model.errors import BadInput
-from pumice.ports.clock import SystemClock
 from pumice.wire.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.yaml_lines import load_lined
 
@@ -49,8 +44,8 @@ def main(
     tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate; without it one is made and renewed.")] = None,
     tls_private_key_file: Annotated[Path | None, typer.Option(help="Its key.")] = None,
     ca_cert_file: Annotated[Path | None, typer.Option(help="What the API server shall trust.")] = None,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
-    verbosity: Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")] = 3,
+    log_format: LogAs = LogFormat.TEXT,
+    verbosity: Verbosity = 3,
 ) -> None:  # fmt: skip
     """Refuse what cannot be meant, and fill in what is left out, of Jobs, PodGroups, queues, HyperNodes and JobFlows."""
     setup_logging(log_format, verbosity)
@@ -66,7 +61,7 @@ def main(
         place=Place(webhook_namespace, webhook_service_name, webhook_url,
                     (str(files[0]), str(files[1]), str(files[2])) if all(files) else None, register, scheduler_name),
     )  # fmt: skip
-    asyncio.run(_serve(settings, kubeconfig))
+    run_daemon(lambda settings, dice, **world: daemon.run(settings, **world), settings, kubeconfig, "pumice-webhook")
 
 
 def _resource_groups(path: Path | None) -> tuple[review.ResourceGroup, ...]:
@@ -79,13 +74,3 @@ def _resource_groups(path: Path | None) -> tuple[review.ResourceGroup, ...]:
         raise BadInput(f"{path}: {error.strerror}") from error
     except (BadInput, ValueError, AttributeError) as error:
         raise BadInput(f"{path}: {error}") from error
-
-
-async def _serve(settings: daemon.Settings, kubeconfig: Path | None) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with KubeClient(find_access(kubeconfig), user_agent="pumice-webhook") as cluster:
-        await daemon.run(settings, cluster=cluster, clock=SystemClock(), stop=stop)
-    logging.getLogger("pumice.webhook").info("stopped")

@@ -19,6 +19,7 @@ from pumice.apps.controller.unserved_kinds import ABSENT, LOOK_AGAIN, UNSERVED, 
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
+from pumice.apps.service.settings import LedSettings
 from pumice.apps.service.tasks import run_until
 from pumice.apps.service.watches import Watcher
 from pumice.apps.service.work_queue import WorkQueue
@@ -30,7 +31,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES
-from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, JOB_NAME, ROOT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.names import GROUP_NAME, JOB_NAME, ROOT_QUEUE
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue, group_name_for
 from pumice.wire.without_effect import Row, What, rows
@@ -43,19 +44,15 @@ LEASE = "vc-controller-manager"
 
 
 @dataclass(slots=True)
-class Settings:
+class Settings(LedSettings):
     """``bare_pod_groups`` False: no PodGroup is written for pods that name none (the scheduler needs none)."""
 
-    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
     listen: str = "127.0.0.1:8081"
     workers: int = 8
     bare_pod_groups: bool = True
     jobs: bool = True
     """Whether Jobs are looked after."""
     inherit_owner_annotations: bool = True
-    default_queue: str = DEFAULT_QUEUE
-    leader_elect: bool = False
-    lease_namespace: str = SYSTEM_NAMESPACE
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,

@@ -34,6 +34,7 @@ from pumice.apps.service.garbage import Garbage
 from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
+from pumice.apps.service.settings import LedSettings
 from pumice.apps.service.tasks import first, group, run_until
 from pumice.engine.effects import Bind, Event, Evict
 from pumice.engine.engine import Engine
@@ -44,7 +45,7 @@ from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import volcano
-from pumice.wire.names import DEFAULT_QUEUE, ROOT_QUEUE, SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.names import ROOT_QUEUE, SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.volcano import Queue, default_queue
 
@@ -61,7 +62,7 @@ LAST_WRITES = 1.0
 
 
 @dataclass(slots=True)
-class Settings:
+class Settings(LedSettings):
     """Flags of the scheduler, upstream's names where it has them (spec volcano-core 2.1).
 
     ``conf`` is a file; without it the ConfigMap ``configmap`` (namespace/name) is watched. ``window`` and ``window_busy``
@@ -71,18 +72,14 @@ class Settings:
     ``node_selector``: only nodes with one of these labels take part.
     """
 
-    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    listen: str = "127.0.0.1:8080"
     conf: Path | None = None
     configmap: str = f"{SYSTEM_NAMESPACE}/{SCHEDULER_CONFIGMAP}"
     strict: bool = False
     unready_conf: bool = True
     node_selector: tuple[tuple[str, str], ...] = ()
     period: float = 1.0
-    default_queue: str = DEFAULT_QUEUE
-    listen: str = "127.0.0.1:8080"
     healthz: str = ""
-    leader_elect: bool = False
-    lease_namespace: str = SYSTEM_NAMESPACE
     lease_name: str = ""
     identity: str = ""
     lease_duration: float = 15.0
