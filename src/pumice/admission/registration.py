@@ -26,7 +26,7 @@ def object_name(rule: Rule) -> str:
 def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str = SERVICE, url: str = "",
                   scheduler: str = "") -> tuple[Resource, dict[str, Any]]:  # fmt: skip
     """The object for one rule. ``url``: where we are reached, in place of a Service. Pods of other schedulers are never asked
-    about: whoever is down keeps nobody else's pods from being made."""
+    about: whoever is down keeps nobody else's pods from being made. Only what tenants say is asked of every pod."""
     hook: dict[str, Any] = {
         "name": f"{'mutate' if rule.mutates else 'validate'}{rule.word.removesuffix('s')}.volcano.sh",
         "clientConfig": {"caBundle": base64.b64encode(authority).decode()},
@@ -47,7 +47,7 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
         hook["clientConfig"]["url"] = f"{url.rstrip('/')}{rule.path}"
     else:
         hook["clientConfig"]["service"] = {"name": service, "namespace": namespace, "path": rule.path, "port": 443}
-    if rule.resource.plural == "pods":
+    if rule.word == "pods":
         hook["matchConditions"] = [{
             "name": "pods-of-volcano", "expression": f"object.spec.schedulerName == '{scheduler}'" if rule.mutates else
             "has(object.metadata.annotations) && object.metadata.annotations.exists(key, key.startsWith('volcano.sh/'))",

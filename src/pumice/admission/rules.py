@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.admission import cronjobs, hypernodes, jobflows, jobs, podgroups, pods, queues
+from pumice.admission import cronjobs, hypernodes, jobflows, jobs, podgroups, pods, queues, tenants
 from pumice.admission.review import CREATE, DELETE, UPDATE, Answer, Request, Settings, View
 from pumice.ports.cluster import Resource
 from pumice.wire.batch import CRON_JOBS
@@ -42,6 +42,8 @@ RULES: Final = (
     Rule("/podgroups/validate", POD_GROUPS, (CREATE,), podgroups.validate),
     Rule("/pods/mutate", PODS, (CREATE,), pods.mutate, default=False),
     Rule("/pods/validate", PODS, (CREATE,), pods.validate, default=False),
+    Rule("/tenants/mutate", PODS, (CREATE,), tenants.mutate, default=False),
+    Rule("/tenants/validate", PODS, (CREATE,), tenants.validate, default=False),
     Rule("/queues/mutate", QUEUES, (CREATE,), queues.mutate),
     Rule("/queues/validate", QUEUES, (CREATE, UPDATE, DELETE), queues.validate),
     Rule("/hypernodes/validate", HYPER_NODES, (CREATE, UPDATE), hypernodes.validate),

@@ -62,8 +62,8 @@ def test_every_account_role_and_binding_fits_together(name):
     seen = {(o["kind"], o["metadata"]["name"]) for o in manifest(name)}
     assert len(seen) == len(manifest(name)), "an object is there twice"
     for obj in manifest(name):
-        if obj["kind"] == "ValidatingAdmissionPolicyBinding":
-            assert ("ValidatingAdmissionPolicy", obj["spec"]["policyName"]) in seen
+        if obj["kind"].endswith("AdmissionPolicyBinding"):
+            assert (obj["kind"].removesuffix("Binding"), obj["spec"]["policyName"]) in seen
         elif obj["kind"].endswith("Binding"):
             assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in seen
             accounts = {("ServiceAccount", s["name"]) for s in obj["subjects"]}

@@ -1,0 +1,143 @@
+"""What a tenant may say of a pod and what not, as a table: the pure rules and the API server's own policies are held to it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+SHARE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}
+LIFTS, SEES, COVERS, NAMES_CARDS, REACHES, POWERFUL = (
+    "must not set the variables of its limits", "may only say void or none", "nothing may be mounted over",
+    "nothing may be mounted at /var/run/nvidia", "hostPath must not reach", "must not be privileged",
+)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """``refused``: words of the refusal; empty: it is stored."""
+
+    title: str
+    spec: dict[str, Any]
+    refused: str = ""
+
+
+def share(limits: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    """The spec of a pod with one container that shares a card."""
+    return spec({"resources": {"limits": SHARE if limits is None else limits}, **container})
+
+
+def plain(**container: Any) -> dict[str, Any]:
+    return spec(container)
+
+
+def spec(container: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "image": "x", **container}], **more}
+
+
+def env(name: str, value: str = "0") -> dict[str, Any]:
+    return {"env": [{"name": name, "value": value}]}
+
+
+def mounted(path: str) -> dict[str, Any]:
+    return {"volumeMounts": [{"name": "v", "mountPath": path}]}
+
+
+def with_volume(pod: dict[str, Any], **source: Any) -> dict[str, Any]:
+    return {**pod, "volumes": [{"name": "v", **(source or {"emptyDir": {}})}]}
+
+
+def host(path: str, **container: Any) -> dict[str, Any]:
+    return with_volume(plain(**container), hostPath={"path": path})
+
+
+def beside(container: dict[str, Any], section: str = "containers") -> dict[str, Any]:
+    """A second container beside one that shares a card."""
+    pod = share()
+    return {**pod, section: [*(pod["containers"] if section == "containers" else ()), {"name": "d", "image": "x", **container}]}
+
+
+CASES = (
+    Case("an ordinary share", share()),
+    Case("an ordinary pod", plain(env=[{"name": "A", "value": "b"}])),
+    # the library's variables
+    Case("its memory limit", share(**env("CUDA_DEVICE_MEMORY_LIMIT_0")), LIFTS),
+    Case("the memory limit of all cards", share(**env("CUDA_DEVICE_MEMORY_LIMIT", "80g")), LIFTS),
+    Case("its core limit", share(**env("CUDA_DEVICE_SM_LIMIT", "100")), LIFTS),
+    Case("another region", share(**env("CUDA_DEVICE_MEMORY_SHARED_CACHE", "/tmp/mine")), LIFTS),
+    Case("the switch that leaves the library out", share(**env("CUDA_DISABLE_CONTROL", "true")), LIFTS),
+    Case("no core limit", share(**env("GPU_CORE_UTILIZATION_POLICY", "disable")), LIFTS),
+    Case("memory beyond the card", share(**env("CUDA_OVERSUBSCRIBE", "true")), LIFTS),
+    Case("other cards than its own unlimited", share(**env("PUMICE_VGPU_CARDS", "none")), LIFTS),
+    Case("cheap contexts", share(**env("PUMICE_VGPU_CONTEXT_BYTES", "1")), LIFTS),
+    Case("a limit from a field", share(env=[{"name": "CUDA_DEVICE_MEMORY_LIMIT_0", "valueFrom": {
+        "fieldRef": {"fieldPath": "metadata.name"}}}]), LIFTS),
+    Case("its limit in an init container", beside(env("CUDA_DEVICE_MEMORY_LIMIT_0"), "initContainers"), LIFTS),
+    Case("the limit in a container beside it", beside(env("CUDA_DEVICE_MEMORY_LIMIT_0")), LIFTS),
+    Case("a limit where no card is shared", plain(**env("CUDA_DEVICE_MEMORY_LIMIT_0"))),
+    Case("how much is logged", share(**env("LIBCUDA_LOG_LEVEL", "4"))),
+    Case("its own order of cards", share(**env("CUDA_VISIBLE_DEVICES"))),
+    # which cards are seen
+    Case("every card, beside its share", share(**env("NVIDIA_VISIBLE_DEVICES", "all")), SEES),
+    Case("every card, without a share", plain(**env("NVIDIA_VISIBLE_DEVICES", "all")), SEES),
+    Case("a card by its number", plain(**env("NVIDIA_VISIBLE_DEVICES", "0")), SEES),
+    Case("cards by a variable from elsewhere", plain(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {
+        "configMapKeyRef": {"name": "m", "key": "k"}}}]), SEES),
+    Case("every card in an init container", beside(env("NVIDIA_VISIBLE_DEVICES", "all"), "initContainers"), SEES),
+    Case("slices to be cut", plain(**env("NVIDIA_MIG_CONFIG_DEVICES", "all")), SEES),
+    Case("slices to be looked at", plain(**env("NVIDIA_MIG_MONITOR_DEVICES", "all")), SEES),
+    Case("no card", plain(**env("NVIDIA_VISIBLE_DEVICES", "void"))),
+    Case("none by another word", plain(**env("NVIDIA_VISIBLE_DEVICES", "none"))),
+    # mounts
+    Case("a preload of its own", with_volume(share(**mounted("/etc/ld.so.preload"))), COVERS),
+    Case("another library", with_volume(share(**mounted("/usr/local/vgpu/libvgpu.so"))), COVERS),
+    Case("another limits page", with_volume(share(**mounted("/usr/local/vgpu/limits"))), COVERS),
+    Case("a folder over all of it", with_volume(share(**mounted("/usr/local/vgpu"))), COVERS),
+    Case("a region of its own", with_volume(share(**mounted("/tmp/vgpu"))), COVERS),
+    Case("the locks", with_volume(share(**mounted("/tmp/vgpulock/"))), COVERS),
+    Case("a path written oddly", with_volume(share(**mounted("//etc/./ld.so.preload"))), COVERS),
+    Case("a path without a beginning", with_volume(share(**mounted("etc/ld.so.preload"))), COVERS),
+    Case("a path that climbs", with_volume(share(**mounted("/data/../etc/ld.so.preload"))), COVERS),
+    Case("a mount in a container beside it", with_volume(beside(mounted("/tmp/vgpu"))), COVERS),
+    Case("all of /tmp", with_volume(share(**mounted("/tmp")))),
+    Case("a folder of a like name", with_volume(share(**mounted("/data/vgpu")))),
+    Case("a folder beside it", with_volume(share(**mounted("/tmp/vgpu-cache")))),
+    Case("that path where no card is shared", with_volume(plain(**mounted("/usr/local/vgpu")))),
+    Case("cards by a mount", with_volume(plain(**mounted("/var/run/nvidia-container-devices/all"))), NAMES_CARDS),
+    Case("cards by a mount, shorter", with_volume(plain(**mounted("/run/nvidia-container-devices/0"))), NAMES_CARDS),
+    # the node's files
+    Case("the regions of the node", host("/usr/local/vgpu/vgpu/containers"), REACHES),
+    Case("the limits pages of the node", host("/usr/local/vgpu/vgpu/limits/"), REACHES),
+    Case("what is above them", host("/usr"), REACHES),
+    Case("the whole node", host("/"), REACHES),
+    Case("the node's locks", host("/tmp/vgpulock"), REACHES),
+    Case("the node's /tmp", host("/tmp"), REACHES),
+    Case("the kubelet's sockets", host("/var/lib/kubelet/device-plugins"), REACHES),
+    Case("the card itself", host("/dev/nvidia0"), REACHES),
+    Case("the node's processes as files", host("/proc"), REACHES),
+    Case("the runtime's socket", host("/run/containerd/containerd.sock"), REACHES),
+    Case("a host path that climbs", host("/data/../usr/local/vgpu"), REACHES),
+    Case("data of the node", host("/data/sets")),
+    Case("the node's logs", host("/var/log")),
+    # powers
+    Case("privileged", share(securityContext={"privileged": True}), POWERFUL),
+    Case("mounting", share(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), POWERFUL),
+    Case("mounting, by the kernel's name", share(securityContext={"capabilities": {"add": ["CAP_SYS_ADMIN"]}}), POWERFUL),
+    Case("reading other processes", share(securityContext={"capabilities": {"add": ["NET_ADMIN", "SYS_PTRACE"]}}), POWERFUL),
+    Case("every power", share(securityContext={"capabilities": {"add": ["ALL"]}}), POWERFUL),
+    Case("the node's processes", {**share(), "hostPID": True}, POWERFUL),
+    Case("a privileged container beside it", beside({"securityContext": {"privileged": True}}), POWERFUL),
+    Case("a harmless power", share(securityContext={"capabilities": {"add": ["IPC_LOCK"]}})),
+    Case("privileged, where no card is shared", plain(securityContext={"privileged": True})),
+    # nonsense
+    Case("gibibytes where MiB are meant", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "3Gi"}), "write 3072"),
+    Case("gigabytes where MiB are meant", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "3G"}), "write 2861"),
+    Case("mebibytes with their unit", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "3000Mi"}), "write 3000"),
+    Case("kibibytes", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "3000Ki"}), "write 3000"),
+    Case("more cores than a card has", share({**SHARE, "volcano.sh/vgpu-cores": 200}), "vgpu-cores is in per cent of one card"),
+    Case("more than all memory", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory-percentage": 150}),
+         "vgpu-memory-percentage is in per cent of one card"),
+    Case("memory without a number of cards", share({"volcano.sh/vgpu-memory": 3000}), "add volcano.sh/vgpu-number: 1"),
+    Case("cores without a number of cards", share({"volcano.sh/vgpu-cores": 30}), "add volcano.sh/vgpu-number: 1"),
+    Case("nonsense in an init container", beside({"resources": {"limits": {"volcano.sh/vgpu-memory": 3000}}}, "initContainers"),
+         "add volcano.sh/vgpu-number: 1"),
+    Case("a whole card", share({"volcano.sh/vgpu-number": 1})),
+    Case("all cores of a large share", share({**SHARE, "volcano.sh/vgpu-memory": 140000, "volcano.sh/vgpu-cores": 100})),
+)

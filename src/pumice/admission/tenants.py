@@ -1,0 +1,186 @@
+"""What a tenant must not say of shared cards, and amounts that nobody means: refused before the pod is stored.
+
+The same rules as policies for the API server itself stand in ``manifests/tenant-limits.yml`` and ``tenant-void.yml``; both
+are held to one table of cases (``kit/tenant_cases.py``). Sources: the order of variables and mounts of a container, where
+the pod's own come after a plugin's (spec real-kubelet); NVIDIA's runtime, which shows every card to who asks for ``all`` (spec
+nvidia-device-plugin 12).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pumice.admission.review import Answer, Json, Request, Settings, View, put
+from pumice.families.amounts import LARGEST_CARD, meant_mib
+from pumice.wire import limits_page, names, variables
+from pumice.wire.quantity import parse_quantity
+
+SHARE: Final = "volcano.sh/vgpu-"
+DEVICES: Final = (SHARE, "volcano.sh/gpu-", "nvidia.com/")
+"""How the resources begin that give a container cards."""
+LIMITING: Final = (
+    variables.MEMORY_LIMIT, variables.SM_LIMIT, variables.SHARED_CACHE, variables.DISABLE_CONTROL, variables.CORE_POLICY,
+    variables.OVERSUBSCRIBE, "PUMICE_VGPU_",
+)  # fmt: skip
+SEEING: Final = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
+NOTHING: Final = ("", "void", "none")
+OURS: Final = (posixpath.dirname(limits_page.PATH), "/tmp/vgpu", "/tmp/vgpulock", "/etc/ld.so.preload")
+"""Where the plugin mounts what holds the limits."""
+CARD_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-container-devices")
+HOST: Final = ("/usr/local/vgpu", "/tmp/vgpu", "/tmp/vgpulock", "/run/pumice", "/var/lib/kubelet", "/dev", "/proc", "/sys",
+               "/run/containerd", "/var/run/containerd", "/etc/kubernetes")  # fmt: skip
+POWERS: Final = ("ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "MKNOD")
+
+LIFTS: Final = (
+    "a pod that shares a card must not set the variables of its limits (CUDA_DEVICE_*, CUDA_DISABLE_CONTROL, "
+    "CUDA_OVERSUBSCRIBE, GPU_CORE_UTILIZATION_POLICY, PUMICE_VGPU_*): the device plugin sets them"
+)
+SEES: Final = "NVIDIA_VISIBLE_DEVICES may only say void or none: which cards a container sees follows from what it asks for"
+COVERS: Final = "nothing may be mounted over what holds the limits: /usr/local/vgpu, /tmp/vgpu, /tmp/vgpulock, /etc/ld.so.preload"
+NAMES_CARDS: Final = "nothing may be mounted at /var/run/nvidia-container-devices: NVIDIA's runtime takes what is there for cards"
+REACHES: Final = (
+    "hostPath must not reach what the node keeps of shared cards (/usr/local/vgpu, /tmp/vgpulock, /var/lib/kubelet, /dev, ...)"
+)
+POWERFUL: Final = (
+    "a pod that shares a card must not be privileged, see the node's processes, or have ALL, SYS_ADMIN, SYS_PTRACE, SYS_MODULE, "
+    "SYS_RAWIO or MKNOD"
+)
+NO_CARD: Final = "asks for no card; add volcano.sh/vgpu-number: 1"
+
+
+def validate(request: Request, view: View, settings: Settings) -> Answer:
+    return Answer("; ".join(refusals(request.object)))
+
+
+def mutate(request: Request, view: View, settings: Settings) -> Answer:
+    """Containers without cards see none, whatever their image says: the pod's variables come after the image's."""
+    patch: list[Json] = []
+    spec = request.object.get("spec") or {}
+    for section in ("containers", "initContainers"):
+        for number, container in enumerate(spec.get(section) or ()):
+            said = [entry.get("name") for entry in container.get("env") or ()]
+            if _has_cards(container) or variables.NVIDIA_VISIBLE_DEVICES in said:
+                continue
+            void = {"name": variables.NVIDIA_VISIBLE_DEVICES, "value": "void"}
+            put(patch, f"/spec/{section}/{number}/env", [*(container.get("env") or ()), void])
+    return Answer(patch=patch)
+
+
+def refusals(pod: Json) -> list[str]:
+    """Every reason, each once, in the order of the rules."""
+    spec = pod.get("spec") or {}
+    found = [message for holds, message in RULES if not holds(spec)]
+    for container in _containers(spec):
+        found += [f"container {container.get('name')}: {text}" for text in _nonsense(container)]
+    return list(dict.fromkeys(found))
+
+
+def _containers(spec: Json) -> list[Json]:
+    return [c for part in ("containers", "initContainers", "ephemeralContainers") for c in spec.get(part) or ()]
+
+
+def _limits(container: Json) -> dict[str, Any]:
+    return (container.get("resources") or {}).get("limits") or {}
+
+
+def _has_cards(container: Json) -> bool:
+    return any(key.startswith(DEVICES) for key in _limits(container))
+
+
+def _shares(spec: Json) -> bool:
+    return any(key.startswith(SHARE) for container in _containers(spec) for key in _limits(container))
+
+
+def _env(spec: Json) -> Iterator[Json]:
+    for container in _containers(spec):
+        yield from container.get("env") or ()
+
+
+def _keeps_limits(spec: Json) -> bool:
+    return not _shares(spec) or not any(str(e.get("name")).startswith(LIMITING) for e in _env(spec))
+
+
+def _sees_its_own(spec: Json) -> bool:
+    def fine(entry: Json) -> bool:
+        if entry.get("name") == variables.NVIDIA_VISIBLE_DEVICES:
+            return "valueFrom" not in entry and (entry.get("value") or "") in NOTHING
+        return entry.get("name") not in SEEING
+
+    return all(fine(entry) for entry in _env(spec))
+
+
+def _mounted(spec: Json) -> list[str]:
+    return [str(mount.get("mountPath")) for container in _containers(spec) for mount in container.get("volumeMounts") or ()]
+
+
+def _clean(path: str) -> str:
+    """As a runtime has it, but for ``..``: where that would lead depends on links."""
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _climbs(path: str) -> bool:
+    return ".." in path.split("/")
+
+
+def _within(path: str, roots: tuple[str, ...]) -> bool:
+    return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)
+
+
+def _covers_nothing(spec: Json) -> bool:
+    return not _shares(spec) or not any(_climbs(path) or _within(_clean(path), OURS) for path in _mounted(spec))
+
+
+def _names_no_cards(spec: Json) -> bool:
+    return not any(
+        _within(_clean(path), CARD_MOUNTS) or (_climbs(path) and "nvidia-container-devices" in path) for path in _mounted(spec)
+    )
+
+
+def _reaches_nothing(spec: Json) -> bool:
+    """A directory above one of the node's reaches it, too."""
+    paths = [str((volume.get("hostPath") or {}).get("path")) for volume in spec.get("volumes") or () if volume.get("hostPath")]
+    return not any(
+        _climbs(path) or _within(_clean(path), HOST) or any(_within(root, (_clean(path),)) for root in HOST) for path in paths
+    )
+
+
+def _is_modest(spec: Json) -> bool:
+    def modest(container: Json) -> bool:
+        context = container.get("securityContext") or {}
+        added = {str(power).removeprefix("CAP_") for power in (context.get("capabilities") or {}).get("add") or ()}
+        return not context.get("privileged") and not added & set(POWERS)
+
+    return not _shares(spec) or (not spec.get("hostPID") and all(modest(container) for container in _containers(spec)))
+
+
+RULES: Final[tuple[tuple[Callable[[Json], bool], str], ...]] = (
+    (_keeps_limits, LIFTS),
+    (_sees_its_own, SEES),
+    (_covers_nothing, COVERS),
+    (_names_no_cards, NAMES_CARDS),
+    (_reaches_nothing, REACHES),
+    (_is_modest, POWERFUL),
+)
+
+
+def _nonsense(container: Json) -> Iterator[str]:
+    limits = _limits(container)
+    amounts = {name: _number(limits[name]) for name in limits if name.startswith(SHARE)}
+    memory = amounts.get(names.VGPU_MEMORY, 0)
+    if memory > LARGEST_CARD:
+        mib, _ = meant_mib(str(memory))
+        yield f"volcano.sh/vgpu-memory counts MiB, and {memory} is more than any card has; write {mib}"
+    for name in (names.VGPU_CORES, names.VGPU_MEMORY_PERCENTAGE):
+        if amounts.get(name, 0) > 100:
+            yield f"{name} is in per cent of one card; write at most 100"
+    if amounts and names.VGPU_NUMBER not in amounts:
+        yield f"{' and '.join(sorted(amounts))} alone {NO_CARD}"
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(parse_quantity(str(value)))
+    except ValueError:
+        return 0
