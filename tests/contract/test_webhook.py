@@ -14,6 +14,7 @@ from kit.accounts import token_of
 from kit.control_plane import Api
 from kit.job_world import job, task
 from kit.objects import queue
+from kit.tenant_cases import env, plain, share
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.admission.registration import MUTATING, VALIDATING
@@ -27,7 +28,7 @@ from pumice.cluster.spec import uniform
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire.batch import CRON_JOBS, SECRETS
-from pumice.wire.volcano import JOBS, POD_GROUPS, QUEUES, SCHEDULING_API
+from pumice.wire.volcano import JOBS, POD_GROUPS, PODS, QUEUES, SCHEDULING_API
 
 pytestmark = pytest.mark.kube
 SYSTEM = "volcano-system"
@@ -188,3 +189,23 @@ def test_while_the_server_is_down_no_job_passes_unseen(api: Api, namespace: str)
             await until(lambda: _says(kube, good, JOBS, namespace, "failed calling webhook"))
 
     asyncio.run(story())
+
+
+def test_a_tenant_that_lifts_its_limits_is_refused_by_the_admission_server_too(api: Api) -> None:
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        bad = {"metadata": {"name": "lifter", "namespace": "default"}, "spec": share(**env("CUDA_DISABLE_CONTROL", "true"))}
+
+        async def refused() -> bool:
+            try:
+                await kube.create(PODS, bad)
+            except ApiError as error:
+                return "must not set the variables of its limits" in str(error)
+            await kube.delete(PODS, "lifter", "default")
+            return False
+
+        await until(refused)
+        seen = await kube.create(PODS, {"metadata": {"name": "plain", "namespace": "default"}, "spec": plain()})
+        assert seen["spec"]["containers"][0]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+        await kube.delete(PODS, "plain", "default")
+
+    play(api, story)
