@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -73,21 +73,30 @@ def _console(output: str) -> Console:
 
 
 def queues_table(views: Iterable[QueueView], *, named: bool = True) -> RenderableType:
-    """A line per queue and resource; queues below others are indented."""
+    """A line per queue and resource, and one per type of card; queues below others are indented."""
     views = list(views)
     table = Table(pad_edge=False, box=None, header_style="bold")
-    widest = max((len(name) for view in views for name in view.resources()), default=0)
+    rows = {view.name: list(_rows(view)) or [("nothing", *[""] * (len(COLUMNS) - 1))] for view in views}
+    widest = max((len(cells[0]) for lines in rows.values() for cells in lines), default=0)
     for title in (*(("QUEUE", "STATE", "PODS") if named else ()), *COLUMNS):
         justify: JustifyMethod = "left" if title in ("QUEUE", "STATE", "RESOURCE") else "right"
         table.add_column(title, justify=justify, no_wrap=True, min_width=widest if title == "RESOURCE" else None)
     for view in views:
         head = (f"{'  ' * view.depth}{view.name}", view.state, f"{view.running}+{view.pending}")
-        for number, name in enumerate(view.resources() or [""]):
+        for number, cells in enumerate(rows[view.name]):
             first = head if number == 0 else ("", "", "")
-            cells = [_cell(part, name) for part in
-                     (view.guarantee, view.deserved, view.capability, view.used, view.borrowed, view.waiting)]  # fmt: skip
-            table.add_row(*(Text(text) for text in (*(first if named else ()), name or "nothing", *cells)))
+            table.add_row(*(Text(text) for text in (*(first if named else ()), *cells)))
     return table
+
+
+def _rows(view: QueueView) -> Iterator[tuple[str, ...]]:
+    parts = (view.guarantee, view.deserved, view.capability, view.used, view.borrowed, view.waiting)
+    for name in view.resources():
+        yield (name, *(_cell(part, name) for part in parts))
+    for use in view.cards:
+        used = f"{use.used:g} of {use.total} cards" if use.shares else ""
+        waiting = f"{use.waiting} pod{'s' if use.waiting != 1 else ''}" if use.waiting else ""
+        yield (use.type, "", "", "", used, "", waiting)
 
 
 def _cell(part: Vector, name: str) -> str:

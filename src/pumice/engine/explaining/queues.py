@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.engine import Engine
+from pumice.engine.explaining.queue_cards import CardTypes, CardUse
 from pumice.engine.plugins.reclaiming import entitled
 from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract
@@ -34,6 +35,8 @@ class QueueView:
     borrowed: Vector
     waiting: Vector
     remarks: tuple[str, ...] = ()
+    cards: tuple[CardUse, ...] = ()
+    """By type of card, what it holds and how many of its pods wait for one."""
     jobs: tuple[tuple[str, int, str], ...] = ()
     """Jobs that wait, the first one first: key, pods, and why."""
 
@@ -53,7 +56,8 @@ def queue_views(engine: Engine, now: float) -> list[QueueView]:
     for queue in present:
         for each in (queue, *tree.above(queue)):
             below.setdefault(each, []).append(queue)
-    return [_view(engine, queue, below[queue]) for queue in sorted(present, key=lambda queue: order[queue])]
+    types = CardTypes(engine.state)
+    return [_view(engine, queue, below[queue], types) for queue in sorted(present, key=lambda queue: order[queue])]
 
 
 def queue_view(engine: Engine, name: str, now: float) -> QueueView:
@@ -66,7 +70,7 @@ def queue_view(engine: Engine, name: str, now: float) -> QueueView:
     return found[name]
 
 
-def _view(engine: Engine, queue: QueueState, family: Iterable[QueueState]) -> QueueView:
+def _view(engine: Engine, queue: QueueState, family: Iterable[QueueState], types: CardTypes) -> QueueView:
     tree, shares = engine.state.groups.tree, engine.framework.knows_shares
     used, waiting = _shown(tree.taken(queue)), dict[str, int]()
     jobs: list[Job] = []
@@ -83,7 +87,7 @@ def _view(engine: Engine, queue: QueueState, family: Iterable[QueueState]) -> Qu
         queue.name, queue.parent, len(tree.above(queue)), queue.state or OPEN, queue.weight, running,
         sum(len(job.pending) for job in jobs), _shown(queue.guarantee), deserved, dict(queue.capability),
         {} if found is None else _shown(found.most), used, {} if found is None else _borrowed(used, deserved), _shown(waiting),
-        tuple(filter(None, remarks)),
+        tuple(filter(None, remarks)), types.of(family),
         tuple((job.key, len(job.pending), _why(job)) for job in sorted(jobs, key=engine.framework.job_key)),
     )  # fmt: skip
 
