@@ -91,7 +91,9 @@ def test_the_scheduler_and_the_plugin_write_it_and_nobody_else_empties_it(api: A
     plugin = replace(api, token=token_of(api, "volcano-vgpu-device-plugin.yml", "volcano-device-plugin"))
     assert put(mallory, namespace, "mine", {}).code == 201
     assert bind(scheduler, namespace, "mine", {names.VGPU_IDS: "GPU-1,NVIDIA,1,1:", names.VGPU_NODE: "n1"}).code == 201
-    assert note(plugin, namespace, "mine", {names.BIND_PHASE: "success", names.DEVICES_TO_ALLOCATE: ""}).code == 200
+    served: dict[str, str | None] = {names.BIND_PHASE: "success", names.DEVICES_TO_ALLOCATE: ""}
+    assert note(plugin, namespace, "mine", served, "/status").code == 200
+    assert note(plugin, namespace, "mine", served).code == 403  # its account may not change what a pod is
     for value in ("", None, "GPU-2,NVIDIA,1,1:"):
         assert note(mallory, namespace, "mine", {names.VGPU_IDS: value}).code == 403
     assert note(mallory, namespace, "mine", {"team": "a"}).code == 200

@@ -101,3 +101,16 @@ def test_the_scheduler_configuration_is_the_guides():
     plugin = conf.plugin("deviceshare")
     assert plugin is not None
     assert plugin.arguments == {"deviceshare.VGPUEnable": True}
+
+
+def test_the_monitor_is_let_near_neither_pods_nor_the_kubelet_and_mig_rights_are_nobodys_until_they_are_given():
+    monitor = the("volcano-vgpu-device-plugin.yml", "DaemonSet", "volcano-vgpu-monitor")["spec"]["template"]["spec"]
+    assert monitor["hostPID"] is True  # drivers name processes by the host's numbers
+    mounts = [volume["hostPath"]["path"] for volume in monitor["volumes"]]
+    assert mounts == ["/usr/local/vgpu/vgpu/containers", "/usr/local/vgpu/vgpu/limits"]
+    plugin = the("volcano-vgpu-device-plugin.yml", "DaemonSet", "volcano-device-plugin")["spec"]["template"]["spec"]
+    assert "hostPID" not in plugin
+    text = (FOLDER / "volcano-vgpu-device-plugin.yml").read_text("utf-8")
+    assert "NVIDIA_MIG_CONFIG_DEVICES" not in text
+    bound = [o["roleRef"]["name"] for o in manifest("volcano-vgpu-device-plugin.yml") if o["kind"] == "ClusterRoleBinding"]
+    assert bound == ["volcano-device-plugin", "volcano-vgpu-monitor"]

@@ -92,7 +92,7 @@ class AccountRounds:
         for what in due[:EVENTS]:
             event = now[what]()
             log.warning("%s %s/%s: %s", event.reason, event.namespace, event.name, event.message)
-            await self._own.perform(event)
+            await self._own.tell(event)
         self._told = (self._told & now.keys()) | set(due[:EVENTS])
         self._before = set(now)
 

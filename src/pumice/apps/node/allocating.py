@@ -12,7 +12,7 @@ from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import install_files
-from pumice.apps.service.own_node import OwnNode, persist
+from pumice.apps.node.written_node import WrittenNode, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError
 from pumice.node.answer import Answer
@@ -56,7 +56,7 @@ class AllocateHandler:
     """Answers for the resource that the allocator hands out. One call at a time, as the kubelet makes them. ``refused`` is
     told of every pod that was; ``learn`` reads the allocator's configuration again."""
 
-    def __init__(self, allocator: Allocator, own: OwnNode, held: Callable[[], Held | None] = lambda: None,
+    def __init__(self, allocator: Allocator, own: WrittenNode, held: Callable[[], Held | None] = lambda: None,
                  slicer: Slicer | None = None, refused: Callable[[], None] = lambda: None,
                  learn: Callable[[Allocator], Awaitable[None]] | None = None) -> None:  # fmt: skip
         self._allocator, self._own, self._held, self._learn = allocator, own, held, learn

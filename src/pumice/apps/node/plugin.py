@@ -23,7 +23,7 @@ from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
-from pumice.apps.service.own_node import OwnNode
+from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.tasks import first, run_until
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
@@ -68,7 +68,7 @@ class Brand:
     allocator: Callable[[], Awaitable[Allocator]]
     open: Callable[[], Cards]
     cards: Cards | None = None
-    slicer: Callable[[OwnNode, Callable[[], Held | None]], Slicer] | None = None
+    slicer: Callable[[WrittenNode, Callable[[], Held | None]], Slicer] | None = None
     """Who cuts its cards into slices, where there is such a thing."""
     learn: Callable[[Any], Awaitable[None]] | None = None
     """Has its allocator read its configuration again, where it can."""
@@ -96,7 +96,7 @@ async def run_plugins(
             return
         rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
         watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
-        own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
+        own = WrittenNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
         try:
             await watch.start()
             plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand)
@@ -121,7 +121,7 @@ async def run_plugins(
 class Plugin:
     """Everything of one brand's plugin that outlives a registration."""
 
-    def __init__(self, allocator: Allocator, own: OwnNode, watch: CardWatch, folder: Path, brand: Brand) -> None:
+    def __init__(self, allocator: Allocator, own: WrittenNode, watch: CardWatch, folder: Path, brand: Brand) -> None:
         self._allocator, self._own, self._watch, self._folder = allocator, own, watch, folder
         self._clock = own.clock
         self._held = partial(holders, folder, allocator.resource)

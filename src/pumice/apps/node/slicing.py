@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from pumice.apps.service.own_node import PODS, OwnNode
+from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.own_node import PODS
 from pumice.apps.service.worker import Worker
 from pumice.model.errors import Unavailable
 from pumice.node.cutting.cutter import Cutter, Given
@@ -30,7 +31,7 @@ GONE = "SliceGone"
 class Slicing:
     """One brand's slices on one node. ``held``: whom the kubelet has given devices."""
 
-    def __init__(self, cutter: Cutter, cluster: Cluster, own: OwnNode, held: Callable[[], Held | None]) -> None:
+    def __init__(self, cutter: Cutter, cluster: Cluster, own: WrittenNode, held: Callable[[], Held | None]) -> None:
         self._cutter, self._cluster, self._own, self._held = cutter, cluster, own, held
         self._owners = Owners()
         self._driver = Worker("slices")

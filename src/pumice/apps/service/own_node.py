@@ -1,11 +1,11 @@
-"""The own node and the pods on it, kept up to date by watches, and the performer of what the node's mind decides."""
+"""The own node and the pods on it, kept up to date by watches, and the Events about them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ import msgspec
 
 from pumice.apps.service.tasks import Signal
 from pumice.apps.service.watches import Watcher
-from pumice.node.effects import Effect, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.effects import Tell
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
@@ -27,8 +27,6 @@ PODS = Resource("", "v1", "pods")
 NODES = Resource("", "v1", "nodes", namespaced=False)
 EVENTS = Resource("", "v1", "events")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
-
-_PASSING = {0, 408, 429, 500, 502, 503, 504}
 
 
 class OwnNode:
@@ -105,38 +103,8 @@ class OwnNode:
             pod.arrival = self._arrivals
         self._pods[pod.uid] = pod
 
-    async def perform(self, effect: Effect) -> None:
-        """Do one thing. Raises ApiError when the API server refuses; Events are told on a best-effort basis."""
-        match effect:
-            case PatchPod():
-                body: dict[str, Any] = {"metadata": {"uid": effect.uid, "annotations": dict(effect.annotations)}}
-                await self._cluster.patch(PODS, effect.name, body, effect.namespace)
-            case PatchNode():
-                body = {"metadata": {"annotations": dict(effect.annotations)}}
-                self._took(await self._cluster.patch(NODES, self.name, body))
-            case PatchStatus():
-                status = {"capacity": dict(effect.resources), "allocatable": dict(effect.resources)}
-                body = {"metadata": {"annotations": dict(effect.annotations)}, "status": status}
-                self._took(await self._cluster.patch(NODES, self.name, body, subresource="status"))
-            case Tell():
-                await self._tell(effect)
-            case MakeDirectory() | InstallFile():
-                raise TypeError("directories and files are made by apps.node")
-
-    async def perform_soon(self, effect: Effect, why: str) -> bool:
-        """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""
-        try:
-            await self.perform(effect)
-        except ApiError as error:
-            log.warning("%s failed: %s", why, error)
-            return False
-        return True
-
-    def _took(self, answer: dict[str, Any]) -> None:
-        with suppress(msgspec.ValidationError):
-            self.node = convert(Node, answer)
-
-    async def _tell(self, event: Tell) -> None:
+    async def tell(self, event: Tell) -> None:
+        """Make an Event, as far as the API server lets us."""
         now = self.clock.now()
         about = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "namespace": event.namespace, "uid": event.uid}
         body = event_body(about, "Warning" if event.warning else "Normal", event.reason, event.message, self._component, now,
@@ -151,18 +119,3 @@ def _version(pod: NodePod) -> int:
     """Later versions are greater numbers (Kubernetes says so since 1.35 and did so before)."""
     text = pod.metadata.resource_version
     return int(text) if text.isdecimal() else 0
-
-
-async def persist(
-    act: Callable[[], Awaitable[None]], clock: Clock, tries: int = 3, pause: float = 0.5
-) -> ApiError | None:
-    """Try again while the refusal may pass; the last refusal, or None when it was done."""
-    for attempt in range(tries):
-        try:
-            await act()
-            return None
-        except ApiError as error:
-            if error.code not in _PASSING or attempt == tries - 1:
-                return error
-            await clock.sleep(min(error.retry_after or pause, 2.0))
-    return None

@@ -1,0 +1,72 @@
+"""The own node and its pods, written on: the performer of what a plugin's mind decides."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pumice.apps.service.own_node import NODES, PODS, OwnNode
+from pumice.node.effects import Effect, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError
+from pumice.wire.objects import Node, convert
+
+log = logging.getLogger("pumice.node")
+
+_PASSING = {0, 408, 429, 500, 502, 503, 504}
+
+
+class WrittenNode(OwnNode):
+    """A node's view of itself, and its hand. Annotations of pods go through ``pods/status``: that door changes nothing of what a
+    pod is (Kubernetes pkg/registry/core/pod/strategy.go, podStatusStrategy), so the plugin's account need not be let through the
+    other one."""
+
+    async def perform(self, effect: Effect) -> None:
+        """Do one thing. Raises ApiError when the API server refuses; Events are told on a best-effort basis."""
+        match effect:
+            case PatchPod():
+                body: dict[str, Any] = {"metadata": {"uid": effect.uid, "annotations": dict(effect.annotations)}}
+                await self._cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status")
+            case PatchNode():
+                body = {"metadata": {"annotations": dict(effect.annotations)}}
+                self._took(await self._cluster.patch(NODES, self.name, body))
+            case PatchStatus():
+                status = {"capacity": dict(effect.resources), "allocatable": dict(effect.resources)}
+                body = {"metadata": {"annotations": dict(effect.annotations)}, "status": status}
+                self._took(await self._cluster.patch(NODES, self.name, body, subresource="status"))
+            case Tell():
+                await self.tell(effect)
+            case MakeDirectory() | InstallFile():
+                raise TypeError("directories and files are made by apps.node")
+
+    async def perform_soon(self, effect: Effect, why: str) -> bool:
+        """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""
+        try:
+            await self.perform(effect)
+        except ApiError as error:
+            log.warning("%s failed: %s", why, error)
+            return False
+        return True
+
+    def _took(self, answer: dict[str, Any]) -> None:
+        with suppress(msgspec.ValidationError):
+            self.node = convert(Node, answer)
+
+
+async def persist(
+    act: Callable[[], Awaitable[None]], clock: Clock, tries: int = 3, pause: float = 0.5
+) -> ApiError | None:
+    """Try again while the refusal may pass; the last refusal, or None when it was done."""
+    for attempt in range(tries):
+        try:
+            await act()
+            return None
+        except ApiError as error:
+            if error.code not in _PASSING or attempt == tries - 1:
+                return error
+            await clock.sleep(min(error.retry_after or pause, 2.0))
+    return None
