@@ -17,11 +17,13 @@ import pytest
 from kit.manifests import manifest
 
 from pumice.apps.controller.daemon import Controller
+from pumice.apps.controller.discovery import Topology
 from pumice.apps.scheduler.informers import Informers
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
 from pumice.wire import names, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES, NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire.controller_conf import CONFIG_MAP
 from pumice.wire.device_reports import GATHERED_NAMESPACE
 from pumice.wire.without_effect import What, rows
 
@@ -50,7 +52,8 @@ HELD_IN_VARIABLES = {
         kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap)
         + kinds_named_in(Informers.watch_reports),
     ("apps.service.watches", "watch", "volcano-controllers"):
-        kinds_named_in(Controller.run) + list(podgroup.SCALED_KINDS) + [CRON_JOBS, JOB_TEMPLATES]
+        kinds_named_in(Controller.run) + kinds_named_in(Topology.watches) + list(podgroup.SCALED_KINDS)
+        + [CRON_JOBS, JOB_TEMPLATES]
         + [row.resource for row in rows(What.KIND).values() if row.resource],
     ("apps.service.watches", "watch", "volcano-device-plugin"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [volcano.NODES, volcano.PODS],
@@ -164,6 +167,7 @@ def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for
     assert named == {
         ("configmaps", "list", "watch", names.SCHEDULER_CONFIGMAP),
         ("configmaps", "list", "watch", names.DEVICE_CONFIGMAP),
+        ("configmaps", "list", "watch", CONFIG_MAP),
         ("configmaps", "create", "delete", "get", "patch"),
         ("configmaps", "patch", f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}"),
         ("configmaps", "get", names.DEVICE_CONFIGMAP),

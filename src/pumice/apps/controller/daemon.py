@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from pumice.adapters.ssh_keys import rsa_pair
-from pumice.apps.controller import jobs
+from pumice.apps.controller import discovery, jobs
 from pumice.apps.controller.commands import KIND, Commands
+from pumice.apps.controller.discovery import Topology
 from pumice.apps.controller.jobs import Jobs
 from pumice.apps.controller.makers import CRON, FLOW, Makers
 from pumice.apps.controller.unserved_kinds import ABSENT, LOOK_AGAIN, UNSERVED, UnservedKinds
@@ -85,6 +86,7 @@ class Controller:
     jobs: Jobs = field(init=False)
     makers: Makers = field(init=False)
     unserved: UnservedKinds = field(init=False)
+    topology: Topology = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _lost_lease: bool = False
@@ -96,6 +98,7 @@ class Controller:
         self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair)
         self.makers = Makers(self.cluster, self.clock, self.work, self.jobs.store)
         self.unserved = UnservedKinds(self.cluster, self.clock, self.work)
+        self.topology = Topology(self.cluster, self.clock, self.work, self.settings.lease_namespace)
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)
@@ -120,7 +123,7 @@ class Controller:
                 self._unsynced.add("pods of jobs")
                 watching.append(self._watch("pods of jobs", volcano.PODS, self.jobs.store.on_pod, label_selector=JOB_NAME))
             watching += [self._watch_unserved(row, row.resource) for row in rows(What.KIND).values() if row.resource]
-            await run_until(self.stop, *watching, self._work())
+            await run_until(self.stop, *watching, *self.topology.watches(), self._work())
         if self._election is not None and not self._lost_lease:
             await self._election.release()
         if self._lost_lease:
@@ -161,6 +164,8 @@ class Controller:
             await self.commands.reconcile(key)
         elif kind in (CRON, FLOW):
             await self.makers.reconcile(kind, key)
+        elif kind == discovery.KIND:
+            await self.topology.reconcile(key)
         elif kind == UNSERVED:
             await self.unserved.reconcile(key)
         elif kind == jobs.KIND:
