@@ -9,12 +9,14 @@
 | 6 configuration | test_line_6 | unit/engine/test_scheduler_conf.py |
 | 7 scores | test_line_7 | unit/engine/test_node_scores.py |
 | 8 best effort | test_line_8 | test_pods_and_queues.py |
+| 9 preempt | test_line_9 | test_making_room.py, property/test_making_room.py |
+| 10 reclaim | test_line_10 | test_making_room.py, test_queue_trees.py, property/test_queues_that_claim.py |
 | 13 restart amid Bindings | test_line_13 | test_gangs_over_the_binding.py |
 | 14 Binding refused | test_line_14 | unit/engine/test_scheduler_daemon.py |
 | 15 metrics | test_line_15 | unit/service/test_metrics_page.py |
 | 16 status writes never block | test_line_16 | unit/service/test_service.py |
 
-Lines 4 and 9 to 12 belong to the Job controller, preemption and the command line.
+Lines 4, 11 and 12 belong to the Job controller and the command line.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from kit.auditor import audit
 from kit.engine_world import World
 from kit.fake_cluster import FakeCluster
 from kit.objects import group, node, pod, queue
+from kit.room_worlds import room_conf
 from kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
@@ -40,7 +43,7 @@ from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 
-LINES = (1, 2, 3, 5, 6, 7, 8, 13, 14, 15, 16)
+LINES = (1, 2, 3, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16)
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -157,6 +160,37 @@ def test_line_8_best_effort_pods_are_placed_by_backfill_only() -> None:
         world.add(node("n1"), pod("idle"))
         world.settle()
         assert world.node_of("idle") == where
+
+
+def test_line_9_a_more_important_job_preempts_in_its_queue_and_neither_a_gangs_minimum_nor_the_system() -> None:
+    """Six pods of priority 0 fill the node: a gang at its minimum, one with a pod to spare, the system's, another queue's."""
+    world = World(room_conf("enqueue, allocate, preempt, backfill", spares_gangs="true"))
+    world.add(node("n1", cpu="6"), queue("other"), group("gang", minimum=2), group("spare", minimum=1))
+    world.add(*(pod(f"{name}-{i}", cpu="1", group=name) for name in ("gang", "spare") for i in range(2)))
+    world.add(pod("kept", namespace="kube-system", cpu="1"), pod("elsewhere", cpu="1", queue="other"))
+    world.settle()
+    for obj in list(world.pods.values()):
+        world.set_phase(obj["metadata"]["name"], "Running", obj["metadata"]["namespace"])
+    world.add(*(pod(f"high-{i}", cpu="1", priority=10) for i in range(3)))
+    world.settle(10)
+    assert len(world.evictions) == 1
+    assert world.evictions[0].name.startswith("spare")
+    assert sum(bool(world.node_of(f"high-{i}")) for i in range(3)) == 1
+
+
+def test_line_10_reclaim_gives_a_queue_its_share_back_unless_the_other_may_keep_what_it_has() -> None:
+    for reclaimable in (True, False):
+        plugins = "  - name: proportion\n"
+        world = World(room_conf("enqueue, allocate, reclaim, backfill", spares_gangs="false", more=plugins))
+        world.add(node("n1", cpu="8"), queue("a", weight=3), queue("b", weight=1, reclaimable=reclaimable))
+        world.add(*(pod(f"b-{i}", cpu="1", queue="b") for i in range(8)))
+        world.settle()
+        for i in range(8):
+            world.set_phase(f"b-{i}", "Running")
+        world.add(*(pod(f"a-{i}", cpu="1", queue="a") for i in range(8)))
+        world.settle(30)
+        held = [sum(bool(world.node_of(name)) for name in world.placements() if name.startswith(queue)) for queue in "ab"]
+        assert held == ([6, 2] if reclaimable else [0, 8])
 
 
 def test_line_13_a_scheduler_that_dies_while_pods_are_binding_uses_nothing_twice_and_loses_no_pod() -> None:
