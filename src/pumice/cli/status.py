@@ -110,6 +110,8 @@ def _parts(facts: dict[str, Any]) -> Table:
     table.add_column("Where")
     table.add_row("process", f"pid {facts['pid']}")
     table.add_row("API server", str(facts["server"]))
+    if "pod_network" in facts:
+        table.add_row("network", escape(str(facts["pod_network"])))
     if "scheduler" in facts:
         table.add_row("scheduler", f"http://{facts['scheduler']}/metrics")
     if "scheduler_problem" in facts:

@@ -22,6 +22,7 @@ from pumice.wire import variables
 
 app = typer.Typer(add_completion=False)
 START_SECONDS = 90.0
+SETTLING_SECONDS = 10.0
 STOP = "Stop it with Ctrl-C or: "
 
 
@@ -40,6 +41,9 @@ def up(
     emulated: Annotated[bool, typer.Option("--emulated", help="Emulated cards even where there are real ones.")] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Without our daemons: deploy them by deploy/manifests.")] = False,
     control_plane: Annotated[str, typer.Option(help="embedded, or kube: the real etcd and kube-apiserver.")] = "embedded",
+    pod_network: Annotated[
+        str, typer.Option(help="Pods' own addresses (root): a range such as 10.77.0.0/16; none: pods share this machine's.")
+    ] = "auto",
     check: Annotated[bool, typer.Option("--check", help="Only look for damage in the embedded server's database.")] = False,
 ) -> None:
     """Bring up a cluster on this machine and keep it running until Ctrl-C (or in the background with -d).
@@ -59,7 +63,8 @@ def up(
         real = not emulated and not shaped and real_cards()
         if not (real or emulated or shaped):
             print("No NVIDIA driver answers on this machine, so the cards are emulated.", flush=True)
-        spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port, bare=bare, real=real)
+        spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port, pod_network=pod_network,
+                       bare=bare, real=real)  # fmt: skip
     raise SystemExit(asyncio.run(_foreground(spec, data)))
 
 
@@ -87,7 +92,6 @@ def _check(data: DataDir) -> int:
 async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     # A child forked for an explanation never speaks gRPC; its fork handlers would only say on the terminal that they did nothing.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    from pumice.cli.status import scheduler_problem
     from pumice.cluster.up import Cluster
 
     stop = asyncio.Event()
@@ -100,12 +104,22 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
         cluster = Cluster(spec, data)
         try:
             await cluster.start(stop)
-            problem = await asyncio.to_thread(scheduler_problem, cluster.facts)
+            problem = await asyncio.to_thread(_settled_problem, cluster.facts)
             print(welcome(cluster.facts, data, time.monotonic() - began, problem), flush=True)
             await stop.wait()
         finally:
             await cluster.stop()
     return 0
+
+
+def _settled_problem(facts: dict[str, object]) -> str:
+    """What the scheduler says of itself once it has looked around, for which it needs a moment."""
+    from pumice.cli.status import scheduler_problem
+
+    deadline = time.monotonic() + SETTLING_SECONDS
+    while "capacities" in (problem := scheduler_problem(facts)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return problem
 
 
 def welcome(facts: dict[str, object], data: DataDir, seconds: float, problem: str = "") -> str:
@@ -121,6 +135,7 @@ def welcome(facts: dict[str, object], data: DataDir, seconds: float, problem: st
     return "\n".join((
         f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",
         *([f"  but the scheduler: {problem}"] if " configuration" in problem else []),
+        *([f"  {facts['pod_network']}"] if "pod_network" in facts else []),
         f"  export KUBECONFIG={data.kubeconfig}",
         "  kubectl get nodes -o wide",
         *(f"  {line:<{longest}}   # {words}" if words else f"  {line}" for line, words in what_to_try),

@@ -5,10 +5,12 @@
       model: A100-SXM4-80GB
     - {name: old, count: 2, machine: two-1080ti.yaml, cpu: 16, memory: 64Gi}
     controlPlane: embedded         # or kube: the real etcd and kube-apiserver
+    podNetwork: auto               # or a range such as 10.77.0.0/16, or none: pods share the machine's
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +25,7 @@ DEFAULT_MODEL = "GeForce-GTX-1080-Ti"  # the 11,178 MiB card of the published us
 MAX_CARDS = 16
 MAX_NODES = 1000
 CONTROL_PLANES = ("embedded", "kube")
+SMALLEST_POD_NETWORK = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +54,21 @@ class ClusterSpec:
     address: str = "127.0.0.1"
     port: int = 0  # 0: the port of the last time, or a free one
     pumice_images: tuple[str, ...] = field(default=("pumice",))
+    pod_network: str = "auto"  # a range, or "none": pods share the machine's network
     bare: bool = False  # control plane and nodes only: the daemons come by manifests
 
 
 def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool = False,
-            control_plane: str = "embedded", port: int = 0, bare: bool = False) -> ClusterSpec:
+            control_plane: str = "embedded", port: int = 0, pod_network: str = "auto", bare: bool = False) -> ClusterSpec:
     """``nodes`` alike nodes named node-1, node-2, ... Raises BadInput on numbers out of range."""
     _within("--nodes", nodes, 1, MAX_NODES)
     _within("--cards", cards, 0, MAX_CARDS)
     return _checked(ClusterSpec(
         nodes=tuple(NodeSpec(f"node-{i + 1}", cards, model, real=real, mig=mig) for i in range(nodes)),
-        control_plane=control_plane, port=port, bare=bare), "command line")  # fmt: skip
+        control_plane=control_plane, port=port, pod_network=pod_network, bare=bare), "command line")  # fmt: skip
 
 
-_KEYS = ("nodes", "controlPlane", "address", "port", "images", "bare")
+_KEYS = ("nodes", "controlPlane", "address", "port", "images", "podNetwork", "bare")
 _NODE_KEYS = ("name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real")
 
 
@@ -87,6 +91,8 @@ def _settings(keys: Mapping[str, Field]) -> Iterator[tuple[str, Any]]:
         yield "port", part.integer(most=65535)
     if part := keys.get("images"):
         yield "pumice_images", tuple(image.text() for image in part.items())
+    if part := keys.get("podNetwork"):
+        yield "pod_network", part.text()
     if part := keys.get("bare"):
         yield "bare", part.flag()
 
@@ -144,6 +150,7 @@ def _checked(spec: ClusterSpec, where: str) -> ClusterSpec:
         raise BadInput(f"{where}: control plane {spec.control_plane!r}: it is one of {', '.join(CONTROL_PLANES)}")
     if not 0 <= spec.port < 65536:
         raise BadInput(f"{where}: port {spec.port} is outside 0..65535")
+    _check_pod_network(spec.pod_network, where)
     names = [node.name for node in spec.nodes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -151,6 +158,17 @@ def _checked(spec: ClusterSpec, where: str) -> ClusterSpec:
     if sum(node.real for node in spec.nodes) > 1:
         raise BadInput(f"{where}: this machine's real cards belong to one node only")
     return spec
+
+
+def _check_pod_network(given: str, where: str) -> None:
+    if given in ("auto", "none"):
+        return
+    try:
+        network = ipaddress.IPv4Network(given)
+    except ValueError as error:
+        raise BadInput(f"{where}: pod network {given!r}: it is auto, none, or a range such as 10.77.0.0/16") from error
+    if network.prefixlen > SMALLEST_POD_NETWORK or not network.is_private or network.is_loopback:
+        raise BadInput(f"{where}: pod network {given}: it is a private range of /{SMALLEST_POD_NETWORK} or larger")
 
 
 def _within(where: str, value: int, low: int, high: int) -> None:

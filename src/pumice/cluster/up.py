@@ -26,6 +26,7 @@ from pumice.adapters.native import vgpu_library
 from pumice.admission.rules import DEFAULT_PATHS
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
+from pumice.apps.service.tasks import run_until
 from pumice.apps.webhook import daemon as webhook
 from pumice.apps.webhook.registering import Place
 from pumice.cluster import first_objects, kube_control_plane, node_agent
@@ -36,6 +37,9 @@ from pumice.cluster.datadir import DataDir
 from pumice.cluster.free_ports import port_or_free
 from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
+from pumice.cluster.network.choosing import choose_network
+from pumice.cluster.network.names import PodNames
+from pumice.cluster.network.pod_network import RoutedNetwork
 from pumice.cluster.pki import Pki, ensure_pki, issue
 from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.cluster.supervised import supervised
@@ -63,6 +67,8 @@ class Cluster:
         self.facts: dict[str, object] = {}
         self._plane: ControlPlane | None = None
         self._pki: Pki | None = None
+        self._network: RoutedNetwork | None = None
+        self._names = PodNames()
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._children: list[asyncio.subprocess.Process] = []
@@ -82,6 +88,7 @@ class Cluster:
             self._default_scheduler(kube)
         else:
             self._own_daemons(kube)
+        await self._pod_network()
         nodes_ready = [await self._node(index, node) for index, node in enumerate(self.spec.nodes, start=1)]
         self._describe()
         await self._until_ready(kube, nodes_ready, stop)
@@ -106,6 +113,8 @@ class Cluster:
                 child.kill()
                 await child.wait()
         await self._clients.aclose()
+        if self._network is not None:
+            await self._network.close()
         if self._plane is not None:
             await self._plane.stop()
         self.facts.pop("pid", None)
@@ -169,6 +178,19 @@ class Cluster:
         settings = webhook.Settings(paths=DEFAULT_PATHS, listen=f"{address}:{port}", health=f"{address}:0", place=place)
         self._daemon("webhook", lambda: webhook.run(settings, cluster=kube, clock=self.clock, stop=self._stop))
 
+    async def _pod_network(self) -> None:
+        assert self._pki is not None
+        assert self._plane is not None
+        self._network, self.facts["pod_network"] = await choose_network(self.spec.pod_network, str(self.data.root))
+        if network := self._network:
+            server = self._plane.server.removeprefix("https://")
+            kube_control_plane.kubeconfig(self._pki, "https://{}:{}".format(*network.api), self._pods_kubeconfig)
+            self._daemon("relay of the pods' network", lambda: run_until(self._stop, network.serve(server)))
+
+    @property
+    def _pods_kubeconfig(self) -> Path:
+        return self.data.root / "kubeconfig-pods"
+
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
         """Start one node; the event says that its cards are known."""
         assert self._pki is not None
@@ -184,10 +206,12 @@ class Cluster:
             memory=node.memory, pods=node.pods, container_env=container_env(machine), kubeconfig=self.data.kubeconfig,
             host_paths={"/usr/local/vgpu": str(directory / "vgpu"), "/tmp/vgpulock": str(directory / "vgpu" / "lock"),
                         "/var/lib/kubelet": str(directory / "kubelet")},
-            api_host=host, api_port=int(port), ca_certificate=self._pki.ca, tls=ServerTls(certificate, key, self._pki.ca),
+            pods_kubeconfig=self._pods_kubeconfig, api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
+            tls=ServerTls(certificate, key, self._pki.ca),
             pumice_images=self.spec.pumice_images, socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
-                                                                 stop=self._stop))  # fmt: skip
+                                                                 stop=self._stop, network=self._network,
+                                                                 names=self._names))  # fmt: skip
         ready = asyncio.Event()
         if not node.has_cards or self.spec.bare:
             ready.set()

@@ -12,6 +12,8 @@ from pumice.cluster.kubelet.environment import build_environment
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import PodFacts
 from pumice.cluster.kubelet.volumes import ConfigReader, PodVolumes, host_path
+from pumice.cluster.network.names import PodNames
+from pumice.cluster.network.pod_network import PodNetwork
 from pumice.cluster.runtime.spec import ContainerSpec, Mount, StartFailed
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
@@ -22,8 +24,9 @@ Json = Mapping[str, Any]
 class Assembly:
     """The parts of one pod that its containers share. ``volumes`` must be set up before the first ``spec``."""
 
-    def __init__(self, settings: KubeletSettings, cluster: Cluster, clock: Clock, pod: Json, facts: PodFacts) -> None:
-        self.settings, self.facts = settings, facts
+    def __init__(self, settings: KubeletSettings, cluster: Cluster, clock: Clock, network: PodNetwork, names: PodNames,
+                 pod: Json, facts: PodFacts) -> None:
+        self.settings, self.facts, self.network, self.names = settings, facts, network, names
         meta = pod["metadata"]
         self.reader = ConfigReader(cluster, clock, settings, meta.get("namespace", "default"))
         self.downward = {
@@ -44,19 +47,23 @@ class Assembly:
         ``private_files``: the container sees files of its own at will (mount namespaces); then it gets an /etc/hosts.
         """
         settings, meta = self.settings, pod["metadata"]
+        shared = bool(pod["spec"].get("hostNetwork"))
         maps, secrets = await self._references(container)
         env = build_environment(
-            container, pod, facts=self.downward, base=command.base_environment(settings, pod, container, self.facts.pod_ip),
+            container, pod, facts=self.downward, base=command.base_environment(settings, pod, container, self.facts.pod_ip,
+                                                                               None if shared else self.network.api),
             plugins=[answer.envs for answer in answers], maps=maps, secrets=secrets)
         mounts = [*self.volumes.mounts(container)]
         mounts += self._answered(answers, {mount.target for mount in mounts})
-        if private_files and not any(mount.target == "/etc/hosts" for mount in mounts):
-            mounts.append(Mount(str(self._hosts(pod)), "/etc/hosts"))
+        if private_files:
+            taken = {mount.target for mount in mounts}
+            mounts += [mount for mount in self._files(pod, shared=shared) if mount.target not in taken]
         user, group = command.user_and_group(settings, pod, container)
         return ContainerSpec(
             id=ident, argv=command.command_line(settings, container, env), env=env, mounts=tuple(mounts),
             log_path=str(self.log_path(container["name"], run)), working_dir=container.get("workingDir") or "",
             hostname=command.hostname(pod), user=user, group=group,
+            network="" if shared else await self.network.attach(meta["uid"], self.facts.pod_ip),
             stdin=bool(container.get("stdin")), tty=bool(container.get("tty")),
             about={"namespace": meta.get("namespace", ""), "pod": meta["name"], "container": container["name"]},
         )  # fmt: skip
@@ -90,13 +97,23 @@ class Assembly:
         secrets = {name: _as_text(await self.reader.secret(name)) for name in sorted(named["secret"])}
         return maps, secrets
 
-    def _hosts(self, pod: Json) -> Path:
-        path: Path = self.settings.pods_dir / pod["metadata"]["uid"] / "etc-hosts"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            machine = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
-            path.write_text(command.hosts_file(pod, self.facts.pod_ip, machine))
-        return path
+    def _files(self, pod: Json, *, shared: bool) -> list[Mount]:
+        """/etc/hosts, and where the name server is not the machine's, /etc/resolv.conf."""
+        meta = pod["metadata"]
+        folder: Path = self.settings.pods_dir / meta["uid"]
+        hosts, resolver = folder / "etc-hosts", "" if shared else self.network.resolver
+        api = self.network.api[0] if self.network.api and not shared else ""
+        head = command.hosts_file(pod, self.facts.pod_ip, _text(Path("/etc/hosts")), api)
+        self.names.follow(meta["uid"], meta.get("namespace", "default"), hosts, head)
+        if not resolver:
+            return [Mount(str(hosts), "/etc/hosts")]
+        names = folder / "etc-resolv.conf"
+        names.write_text(command.resolv_conf(resolver, _text(Path("/etc/resolv.conf"))))
+        return [Mount(str(hosts), "/etc/hosts"), Mount(str(names), "/etc/resolv.conf")]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 def _as_text(data: Mapping[str, bytes] | None) -> dict[str, str] | None:

@@ -24,21 +24,26 @@ def is_own_image(image: str, names: Sequence[str]) -> bool:
     return f"{head}{slash}{tail}" in names or tail in names or image in names
 
 
-def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_ip: str) -> dict[str, str]:
-    """What every container finds, below everything the pod or a plugin says."""
+def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_ip: str,
+                     api: tuple[str, int] | None = None) -> dict[str, str]:
+    """What every container finds, below everything the pod or a plugin says.
+
+    ``api``: where the API server is in a network of the pod's own; None in the machine's."""
+    host, port = api or (settings.api_host, settings.api_port)
+    kubeconfig = settings.pods_kubeconfig if api else settings.kubeconfig
     home = "/root" if os.geteuid() == 0 else os.path.expanduser("~")
     out = {"PATH": PATH, "HOSTNAME": hostname(pod), "HOME": home, **settings.container_env}
     if container.get("tty"):
         out["TERM"] = "xterm"
     if settings.api_host:
-        out |= {"KUBERNETES_SERVICE_HOST": settings.api_host, "KUBERNETES_SERVICE_PORT": str(settings.api_port),
-                "KUBERNETES_PORT": f"tcp://{settings.api_host}:{settings.api_port}"}
+        out |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port),
+                "KUBERNETES_PORT": f"tcp://{host}:{port}"}
     if is_own_image(container.get("image") or "", settings.pumice_images):
         out["PATH"] = f"{Path(sys.executable).parent}:{PATH}"
         out["NODE_NAME"] = settings.node
-        out["PUMICE_BIND_ADDRESS"] = pod_ip  # all pods share the machine's network: each listens on its own address
-        if settings.kubeconfig:
-            out["KUBECONFIG"] = str(settings.kubeconfig)
+        out["PUMICE_BIND_ADDRESS"] = pod_ip  # where all share the machine's network, each listens on its own
+        if kubeconfig:
+            out["KUBECONFIG"] = str(kubeconfig)
     return out
 
 
@@ -66,11 +71,19 @@ def hostname(pod: Json) -> str:
     return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63]
 
 
-def hosts_file(pod: Json, pod_ip: str, machine: str) -> str:
-    """/etc/hosts of a pod: the machine's, the pod's own name, and hostAliases."""
+def hosts_file(pod: Json, pod_ip: str, machine: str, api: str = "") -> str:
+    """/etc/hosts of a pod: the machine's, the pod's own name, hostAliases, and the API server's names if it is at ``api``."""
     lines = [machine.rstrip("\n"), f"{pod_ip}\t{hostname(pod)}"]
+    if api:
+        lines.append(f"{api}\tkubernetes.default.svc.cluster.local kubernetes.default.svc kubernetes.default kubernetes")
     lines += [f"{alias['ip']}\t{' '.join(alias.get('hostnames') or ())}" for alias in pod["spec"].get("hostAliases") or ()]
     return "\n".join(lines) + "\n"
+
+
+def resolv_conf(server: str, machine: str) -> str:
+    """/etc/resolv.conf of a pod: the machine's search list and options, and its own name server."""
+    kept = [line for line in machine.splitlines() if line.split()[:1] and line.split()[0] in ("search", "domain", "options")]
+    return "\n".join([f"nameserver {server}", *kept]) + "\n"
 
 
 def user_and_group(settings: KubeletSettings, pod: Json, container: Json) -> tuple[int | None, int | None]:

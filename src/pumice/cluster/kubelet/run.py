@@ -8,6 +8,8 @@ import random
 
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.twin import KubeletTwin
+from pumice.cluster.network.names import PodNames
+from pumice.cluster.network.pod_network import PodNetwork
 from pumice.cluster.runtime.hollow import HollowRuntime
 from pumice.cluster.runtime.process import ProcessRuntime
 from pumice.cluster.runtime.spec import Runtime
@@ -16,14 +18,16 @@ from pumice.ports.cluster import Cluster
 
 
 async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
-              ready: asyncio.Event | None = None, runtime: Runtime | None = None) -> None:
-    """Run one node until ``stop``. A runtime that is given is shared and stays open; otherwise the twin has its own."""
+              ready: asyncio.Event | None = None, runtime: Runtime | None = None, network: PodNetwork | None = None,
+              names: PodNames | None = None) -> None:
+    """Run one node until ``stop``. A runtime that is given is shared and stays open; otherwise the twin has its own.
+    ``network`` and ``names`` are those that it shares with the other nodes."""
     own: ProcessRuntime | HollowRuntime | None = None
     if runtime is None:
         own = HollowRuntime(clock) if settings.hollow else await ProcessRuntime.launch(
             settings.directory / "containers", data_dir=settings.data_dir)
         runtime = own
-    twin = KubeletTwin(settings, cluster, clock, dice, runtime)
+    twin = KubeletTwin(settings, cluster, clock, dice, runtime, network, names)
     async with contextlib.AsyncExitStack() as stack:
         if own is not None:
             stack.push_async_callback(own.close)

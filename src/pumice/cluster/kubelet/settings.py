@@ -27,7 +27,6 @@ class KubeletSettings:
     directory: Path
     data_dir: Path
     address: str = "127.0.0.1"
-    pod_network: str = ""  # empty: addresses derived from the node's own, 127.x.y.z with another x
     cpu: str = "8"
     memory: str = "32Gi"
     pods: int = 110
@@ -37,6 +36,7 @@ class KubeletSettings:
     host_paths: Mapping[str, str] = field(default_factory=dict)  # hostPath prefix -> this node's own folder
     pumice_images: tuple[str, ...] = ("pumice",)
     kubeconfig: Path | None = None  # for pods of Pumice's own image
+    pods_kubeconfig: Path | None = None  # the same for those with a network of their own
     api_host: str = ""
     api_port: int = 0
     ca_certificate: Path | None = None  # stands in for a missing ConfigMap kube-root-ca.crt

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from pumice.cluster.kubelet.addresses import PodAddresses
 from pumice.cluster.kubelet.devices import checkpoint
 from pumice.cluster.kubelet.devices.manager import AllocationRefused, DeviceManager
 from pumice.cluster.kubelet.devices.names import device_limits
@@ -23,6 +22,8 @@ from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import PodFacts, rejected_status
 from pumice.cluster.kubelet.status_writer import PODS, StatusWriter
 from pumice.cluster.kubelet.worker import NodeTools, PodWorker
+from pumice.cluster.network.names import PodNames
+from pumice.cluster.network.pod_network import LoopbackNetwork, PodNetwork
 from pumice.cluster.runtime.spec import Runtime
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -37,7 +38,7 @@ class KubeletTwin:
     """One node. ``run`` does everything; the public attributes are for the HTTP server, pod resources and tests."""
 
     def __init__(self, settings: KubeletSettings, cluster: Cluster, clock: Clock, dice: random.Random,
-                 runtime: Runtime) -> None:
+                 runtime: Runtime, network: PodNetwork | None = None, names: PodNames | None = None) -> None:
         self.settings, self.cluster, self.clock, self.dice, self.runtime = settings, cluster, clock, dice, runtime
         self.devices = DeviceManager(dice, changed=self._devices_changed)
         self.events = EventRecorder(cluster, clock, dice, "kubelet", settings.node)
@@ -46,13 +47,14 @@ class KubeletTwin:
         self._began = clock.monotonic()
         self.keeper = NodeKeeper(settings, cluster, clock, lambda: self.devices.counts(clock.monotonic()),
                                  lambda: self.port)
-        self.tools = NodeTools(settings, cluster, clock, runtime, self.devices, self.events, self.writer)
+        self._network = network or LoopbackNetwork(settings.address)
+        self.tools = NodeTools(settings, cluster, clock, runtime, self.devices, self.events, self.writer, self._network,
+                               names or PodNames())
         self.workers: dict[str, PodWorker] = {}
         self._pods: dict[str, dict[str, Any]] = {}  # uid -> the latest version of every pod of this node
         self._admissions: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._addresses = PodAddresses(settings)
         self.synced = asyncio.Event()
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -179,7 +181,13 @@ class KubeletTwin:
         except DoesNotFit as misfit:
             self._reject(pod, misfit.reason, misfit.text, now)
         else:
-            self._run(pod, PodFacts(self.settings.address, self._addresses.give(pod), now))
+            self._run(pod, PodFacts(self.settings.address, self._address(pod), now))
+
+    def _address(self, pod: Mapping[str, Any]) -> str:
+        """The pod's own, the one that it had if it was here before; the node's where it shares the node's network."""
+        had = str((pod.get("status") or {}).get("podIP") or "")
+        own = "" if pod["spec"].get("hostNetwork") else self._network.addresses.keep(pod["metadata"]["uid"], had)
+        return own or self.settings.address
 
     def _occupying(self) -> set[str]:
         """Pods that take room: everything that was admitted and is not over, and what still ends."""
@@ -236,7 +244,7 @@ class KubeletTwin:
                 pause = min(10.0, pause * 2)
 
     def _clean(self, uid: str) -> None:
-        self._addresses.take_back(uid)
+        self._network.addresses.take_back(uid)
         shutil.rmtree(self.settings.pods_dir / uid, ignore_errors=True)
         for folder in self.settings.logs_dir.glob(f"*_{uid}"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -251,8 +259,7 @@ class KubeletTwin:
         """
         uid = pod["metadata"]["uid"]
         start = datetime.fromisoformat(pod["status"]["startTime"]).timestamp()
-        self._addresses.keep(uid, pod["status"].get("podIP") or "")
-        facts = PodFacts(self.settings.address, pod["status"].get("podIP") or self._addresses.give(pod), start)
+        facts = PodFacts(self.settings.address, self._address(pod), start)
         deadline = self.clock.monotonic() + self.settings.plugin_patience
         wanted = {name for c in pod["spec"]["containers"] for name in device_limits(c)} & set(self.devices.in_use)
         lost = [] if pod["metadata"].get("deletionTimestamp") else sorted(wanted)

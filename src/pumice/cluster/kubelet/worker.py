@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cluster.kubelet.assembly import Assembly
+from pumice.cluster.kubelet.command import hostname
 from pumice.cluster.kubelet.devices.manager import DeviceManager
 from pumice.cluster.kubelet.devices.plugin import PluginError
 from pumice.cluster.kubelet.environment import ConfigMissing
@@ -24,6 +25,8 @@ from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import PodFacts, pod_status
 from pumice.cluster.kubelet.status_writer import StatusWriter
 from pumice.cluster.kubelet.volumes import VolumeNotReady
+from pumice.cluster.network.names import PodNames
+from pumice.cluster.network.pod_network import PodNetwork
 from pumice.cluster.runtime.spec import Exit, Runtime, StartFailed
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
@@ -47,6 +50,8 @@ class NodeTools:
     devices: DeviceManager
     events: EventRecorder
     writer: StatusWriter
+    network: PodNetwork
+    names: PodNames
 
 
 class PodWorker:
@@ -61,7 +66,7 @@ class PodWorker:
         self._specs = {c["name"]: c for c in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]}
         self._gone = False
         self._wake = asyncio.Event()
-        self._assembly = Assembly(tools.settings, tools.cluster, tools.clock, pod, facts)
+        self._assembly = Assembly(tools.settings, tools.cluster, tools.clock, tools.network, tools.names, pod, facts)
         self._health = PodHealth(tools.runtime, tools.clock, facts.pod_ip, self._wake.set, self._event)
         self._reason = self._message = ""
 
@@ -130,10 +135,13 @@ class PodWorker:
                 await self._step()
             if self.terminating:
                 await self._terminate()
+            self.tools.names.remove(self.uid)
+            await self.tools.network.detach(self.uid)
         finally:
             self._health.stop_all()
 
     async def _set_up(self) -> None:
+        self.tools.names.add(self.pod, hostname(self.pod), self.facts.pod_ip)
         while not self.terminating:
             try:
                 await self._assembly.volumes.set_up()
@@ -208,7 +216,8 @@ class PodWorker:
         self._event("Normal", "Started", f"Started container {name}", name)
         if tools.runtime.isolation == "none":
             self._event("Warning", "NoMountNamespace", "mount namespaces are refused on this machine "
-                        f"({tools.runtime.isolation_note}): the container gets LD_PRELOAD and host paths instead", name)
+                        f"({tools.runtime.isolation_note}): the container gets LD_PRELOAD and host paths instead, "
+                        "and no other pod has a name in it", name)
         await self._post_start(record, container)
         self._health.start(record, container)
 

@@ -25,6 +25,7 @@ def become_container(spec: Message, isolation: str, streams: tuple[int, int, int
     stage = "namespaces"
     try:
         os.setsid()
+        _join_network(spec["network"])
         console, out, err = streams
         if console < 0:
             console = os.open("/dev/null", os.O_RDONLY)
@@ -61,6 +62,7 @@ def become_exec(message: Message, spec: Message, isolation: str, pid: int, fds: 
             os.dup2(source, target)
         report = _keep_only(report)
         os.write(report, b"\n")
+        _join_network(spec["network"])
         if message["tty"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if isolation != "none":
@@ -76,6 +78,14 @@ def become_exec(message: Message, spec: Message, isolation: str, pid: int, fds: 
         _exec_program(message["argv"], {**spec["env"], **message["env"]})
     except BaseException as error:
         _report(report, stage, error)
+
+
+def _join_network(namespace: str) -> None:
+    """Before any user namespace, whose root may not enter what the machine's root made."""
+    if namespace:
+        descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+        rootfs.setns(descriptor, rootfs.CLONE_NEWNET)
+        os.close(descriptor)
 
 
 def _keep_only(report: int) -> int:

@@ -143,7 +143,7 @@ class ProcessRuntime:
         try:
             return await self._ask(spec.id, {
                 "op": "start", "id": spec.id, "argv": spec.argv, "env": env, "cwd": spec.working_dir,
-                "hostname": spec.hostname, "log": spec.log_path, "stage": str(stage),
+                "hostname": spec.hostname, "network": spec.network, "log": spec.log_path, "stage": str(stage),
                 "mounts": [] if plain else [
                     {"source": os.path.abspath(m.source), "target": m.target, "read_only": m.read_only,
                      "own": os.path.realpath(m.source).startswith(self.data_dir + "/")} for m in spec.mounts],

@@ -8,7 +8,7 @@ first process receives SIGKILL (PR_SET_PDEATHSIG) and the next start sweeps what
 Standard library only. The protocol: one stream socket; each message is a 4-byte length and JSON; an ``exec`` message
 is accompanied by three file descriptors (SCM_RIGHTS).
 
-    -> {"op": "start", "id", "argv", "env", "cwd", "hostname", "log", "stage", "mounts", "user", "group"}
+    -> {"op": "start", "id", "argv", "env", "cwd", "hostname", "network", "log", "stage", "mounts", "user", "group"}
     -> {"op": "exec", "id", "exec", "argv", "env", "tty"}   {"op": "signal", "id", "signal"}
     <- {"event": "started", "id", "pid"}  {"event": "failed", "id", "stage", "errno", "message"}
     <- {"event": "exited", "id", "code", "signal"}          (``id`` is the exec's own for an exec)

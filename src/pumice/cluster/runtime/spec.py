@@ -28,6 +28,7 @@ class ContainerSpec:
     mounts: tuple[Mount, ...] = ()
     working_dir: str = ""
     hostname: str = ""
+    network: str = ""  # a path to the network namespace; empty: the machine's
     user: int | None = None
     group: int | None = None
     stdin: bool = False
