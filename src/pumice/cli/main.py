@@ -54,6 +54,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "The project": {
         "bench": ("pumice.cli.bench", "Run the benchmarks"),
+        "completion": ("pumice.cli.completion", "Complete words in bash, zsh and fish"),
     },
 }
 COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
@@ -65,6 +66,7 @@ EXAMPLES = (
     ("pumice explain pod my-pod", "why it waits"),
 )
 INTERRUPTED = 130
+ASK_FOR_WORDS = "__complete"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -107,6 +109,11 @@ def _main(arguments: list[str]) -> None:
         print(f"pumice {__version__}")
         return
     name, *rest = arguments
+    if name == ASK_FOR_WORDS:
+        from pumice.cli.completion import answer
+
+        answer(rest, COMMANDS)
+        return
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
     run_command(name, rest)

@@ -6,7 +6,7 @@ import sys
 from pathlib import PurePath
 
 from pumice import __version__
-from pumice.cli.main import run_command, run_safely
+from pumice.cli.main import ASK_FOR_WORDS, COMMANDS, run_command, run_safely
 
 GROUPS = {"job": "Jobs", "queue": "Queues", "jobflow": "JobFlows", "jobtemplate": "JobTemplates",
           "pod": "Pods of Jobs and queues"}  # fmt: skip
@@ -14,6 +14,7 @@ SHORT = {
     "vsub": ("job", "run"), "vjobs": ("job", "list"), "vcancel": ("job", "delete"), "vsuspend": ("job", "suspend"),
     "vresume": ("job", "resume"), "vqueues": ("queue", "list"),
 }  # fmt: skip
+COMPLETION, VERSION = "Words of vcctl and its short forms for bash, zsh and fish", "Which version this is"
 API_VERSION = "v1alpha1"
 
 
@@ -28,11 +29,27 @@ def _main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         width = max(map(len, GROUPS))
         print("Usage: vcctl COMMAND ...\n\n" + "\n".join(f"  {name:<{width}}  {text}" for name, text in GROUPS.items())
-              + f"\n  version\n\nShort forms: {', '.join(SHORT)}.\n`vcctl COMMAND --help` explains each.")  # fmt: skip
+              + f"\n  {'completion':<{width}}  {COMPLETION}\n  {'version':<{width}}  {VERSION}\n\nShort forms: {', '.join(SHORT)}.\n`vcctl COMMAND --help` explains each.")  # fmt: skip
     elif arguments[0] == "version":
         print(f"API Version: {API_VERSION}\nVersion: {__version__}\nGit SHA: -\nBuilt At: -")
+    elif arguments[0] == ASK_FOR_WORDS:
+        from pumice.cli.completion import answer
+
+        own = {name: (COMMANDS[name][0], text) for name, text in GROUPS.items()}
+        answer(arguments[1:], {**own, "completion": ("pumice.cli.completion", COMPLETION), "version": ("", VERSION)})
+    elif arguments[0] == "completion":
+        _completion(arguments[1:])
     elif arguments[0] in GROUPS:
         run_command(arguments[0], arguments[1:], "vcctl")
     else:
         print(f"vcctl: there is no command {arguments[0]!r}; see `vcctl --help`", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _completion(arguments: list[str]) -> None:
+    from pumice.cli.completion import Shell, script
+
+    if len(arguments) != 1 or arguments[0] not in list(Shell):
+        print(f"vcctl completion: write one of {', '.join(Shell)}", file=sys.stderr)
+        raise SystemExit(2)
+    print(script(Shell(arguments[0]), "vcctl", SHORT), end="")
