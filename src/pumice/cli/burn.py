@@ -235,21 +235,25 @@ class _Parser(argparse.ArgumentParser):
         raise BadInput(f"{message}; see `pumice burn --help`")
 
 
-def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
-    parser = _Parser(prog="pumice burn", usage="pumice burn [OPTIONS]", description=ABOUT, epilog=EXAMPLES,
-                     formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)  # fmt: skip
-    parser.add_argument("--memory", type=_amount, default=0, metavar="AMOUNT", help="memory to take: MiB, or as 3GiB (default 0)")
-    parser.add_argument("--block", type=_block, default=64, metavar="AMOUNT", help="size of one allocation (64 MiB)")
-    parser.add_argument("--shape", choices=("linear", "pitched", "async"), default="linear", help="kind of allocation")
-    parser.add_argument("--kernels", type=_natural, metavar="N", help="stop after N kernels")
-    length = parser.add_mutually_exclusive_group()
+def parser() -> argparse.ArgumentParser:
+    found = _Parser(prog="pumice burn", usage="pumice burn [OPTIONS]", description=ABOUT, epilog=EXAMPLES,
+                    formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)  # fmt: skip
+    found.add_argument("--memory", type=_amount, default=0, metavar="AMOUNT", help="memory to take: MiB, or as 3GiB (default 0)")
+    found.add_argument("--block", type=_block, default=64, metavar="AMOUNT", help="size of one allocation (64 MiB)")
+    found.add_argument("--shape", choices=("linear", "pitched", "async"), default="linear", help="kind of allocation")
+    found.add_argument("--kernels", type=_natural, metavar="N", help="stop after N kernels")
+    length = found.add_mutually_exclusive_group()
     length.add_argument("--kernel-ms", type=_duration, metavar="D", help="length of a kernel")
     length.add_argument("--kernel-us", type=_duration, metavar="D", help="length of a kernel (default 1000)")
-    parser.add_argument("--seconds", type=_duration, metavar="S", help="stop after S seconds, or hold the memory")
-    parser.add_argument("--streams", type=_positive, default=1, metavar="N", help="streams to use in turn (1)")
-    parser.add_argument("--device", type=_natural, default=0, metavar="I", help="CUDA's number of the card (0)")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    given = parser.parse_args(arguments)
+    found.add_argument("--seconds", type=_duration, metavar="S", help="stop after S seconds, or hold the memory")
+    found.add_argument("--streams", type=_positive, default=1, metavar="N", help="streams to use in turn (1)")
+    found.add_argument("--device", type=_natural, default=0, metavar="I", help="CUDA's number of the card (0)")
+    found.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    return found
+
+
+def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
+    given = parser().parse_args(arguments)
     kernel_us = given.kernel_ms * 1000 if given.kernel_ms is not None else given.kernel_us
     nothing_else = not given.memory and given.kernels is None and kernel_us is None  # a load is what burn is for
     if kernel_us is None:

@@ -27,9 +27,10 @@ def main(argv: list[str] | None = None, called: str = "") -> None:
 
 def _main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        width = max(map(len, GROUPS))
-        print("Usage: vcctl COMMAND ...\n\n" + "\n".join(f"  {name:<{width}}  {text}" for name, text in GROUPS.items())
-              + f"\n  {'completion':<{width}}  {COMPLETION}\n  {'version':<{width}}  {VERSION}\n\nShort forms: {', '.join(SHORT)}.\n`vcctl COMMAND --help` explains each.")  # fmt: skip
+        known = {**GROUPS, "completion": COMPLETION, "version": VERSION}
+        width = max(map(len, known))
+        print("Usage: vcctl COMMAND ...\n\n" + "\n".join(f"  {name:<{width}}  {text}" for name, text in known.items())
+              + f"\n\nShort forms: {', '.join(SHORT)}.\n`vcctl COMMAND --help` explains each.")  # fmt: skip
     elif arguments[0] == "version":
         print(f"API Version: {API_VERSION}\nVersion: {__version__}\nGit SHA: -\nBuilt At: -")
     elif arguments[0] == ASK_FOR_WORDS:

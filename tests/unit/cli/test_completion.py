@@ -24,7 +24,8 @@ SHELLS = {
     "fish": ["fish", "--no-config", "-i"],
 }
 CASES = (
-    ("pumice stat", "pumice status"), ("pumice up --control-p", "pumice up --control-plane"), ("pumice job vi", "pumice job view"),
+    ("pumice stat", "pumice status"), ("pumice up --control-p", "pumice up --control-plane"),
+    ("pumice job vi", "pumice job view"),
     ("pumice queue list -o ya", "pumice queue list -o yaml"), ("pumice run --gpus 2 --mem", "pumice run --gpus 2 --memory"),
     ("pumice completion fi", "pumice completion fish"), ("vcctl jobt", "vcctl jobtemplate"),
     ("vcctl job susp", "vcctl job suspend"), ("vjobs --all-n", "vjobs --all-namespaces"),
@@ -95,7 +96,8 @@ def test_fish_offers_the_word(begun: str, whole: str, programs: Path) -> None:
 @pytest.mark.parametrize(("words", "offered"), [
     (("up", "--contr"), ["--control-plane"]), (("job",), ["job", "jobflow", "jobtemplate"]), (("nonsense", ""), []),
     (("job", "list", "--output=y"), ["--output=yaml"]), (("job", "list", "--output", "=", "y"), ["yaml"]),
-    (("job", "list", "--output", "="), ["text", "wide", "json", "yaml"]), (("run", "--", "py"), []), (("lint", "--help", "x"), []),
+    (("job", "list", "--output", "="), ["text", "wide", "json", "yaml"]), (("run", "--", "py"), []),
+    (("lint", "--help", "x"), []),
     (("burn", "--sec"), ["--seconds"]), (("job", "list", "-n", "li"), []),
 ], ids=" ".join)  # fmt: skip
 def test_what_is_offered_comes_from_the_parsers(
