@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from pumice.cli.main import ASK_FOR_WORDS
+from pumice.cli.asking import ASK_FOR_WORDS
 
 app = typer.Typer(add_completion=False)
 Word = tuple[str, str]  # and what it means

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pumice.cli.asking import ASK_FOR_WORDS
 from pumice.cli.streams import end_by, give_up_output, prepare, said_by_the_system
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ EXAMPLES = (
     ("pumice explain pod my-pod", "why it waits"),
 )
 INTERRUPTED = 130
-ASK_FOR_WORDS = "__complete"
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -6,7 +6,8 @@ import sys
 from pathlib import PurePath
 
 from pumice import __version__
-from pumice.cli.main import ASK_FOR_WORDS, COMMANDS, run_command, run_safely
+from pumice.cli.asking import ASK_FOR_WORDS
+from pumice.cli.main import COMMANDS, run_command, run_safely
 
 GROUPS = {"job": "Jobs", "queue": "Queues", "jobflow": "JobFlows", "jobtemplate": "JobTemplates",
           "pod": "Pods of Jobs and queues"}  # fmt: skip
