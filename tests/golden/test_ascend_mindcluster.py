@@ -430,3 +430,14 @@ def test_a_chip_that_vanishes_under_a_pod_takes_nobody_and_is_booked_again_when_
     shrunk = ledger(core_node("n1", 1))
     assert shrunk.replay(pod, "n1").pieces == ()
     assert books.replay(pod, "n1").pieces[0].uuid == "Ascend310P-1"
+
+
+def test_the_policy_that_looks_ahead_leaves_a_chip_the_half_that_a_larger_slice_can_have():
+    """One core on chip 0 would close it to four; chip 1 takes four with it and without."""
+    chosen = {}
+    for policy in ("listed", "expected"):
+        books = ledger(core_node("n1", 2), npu_policy=policy)
+        hold(books, "a", "0-vir04_3c", real("vir04_3c"))
+        hold(books, "b", "1-vir02", real("vir02", 1, number=116))
+        chosen[policy] = ask(books, 1)
+    assert chosen == {"listed": "0-vir01", "expected": "1-vir01"}

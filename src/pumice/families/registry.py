@@ -39,7 +39,7 @@ BRANDS = (
     Brand("deviceshare.AscendHAMiVNPUEnable", lambda settings: settings.ascend_hami, AscendHami.of_config,
           (POLICY, "deviceshare.ScheduleWeight", "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName")),
     Brand("deviceshare.AscendMindClusterVNPUEnable", lambda settings: settings.ascend_mindcluster, AscendMindCluster.of_config,
-          ("deviceshare.ScheduleWeight", "pumice.AvoidUnhealthyHosts")),
+          ("deviceshare.ScheduleWeight", "pumice.NpuPolicy", "pumice.AvoidUnhealthyHosts")),
 )  # fmt: skip
 
 

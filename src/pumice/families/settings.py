@@ -28,6 +28,7 @@ _BEHIND_ALL = 1e12
 """More than all plugins together can give: a last resort comes after every other node, whatever its weight."""
 
 MIG_POLICIES = ("listed", "tightest", "expected")
+NPU_POLICIES = ("listed", "expected")
 _PREFIX = "deviceshare."
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
@@ -58,6 +59,7 @@ class Settings:
     npu_gathered: bool = True
     npu_self_maintained: bool = True
     npu_avoid_unhealthy: bool = False
+    npu_policy: str = "listed"
     warnings: tuple[str, ...] = ()
 
     @property
@@ -92,6 +94,7 @@ ARGUMENTS: Mapping[str, tuple[str, str]] = {
     "deviceshare.GPUExclusiveRules": ("rules", "rules"),
     "deviceshare.AscendMindClusterVNPUEnable": ("ascend_mindcluster", "bool"),
     "deviceshare.AscendHAMiVNPUEnable": ("ascend_hami", "bool"),
+    "pumice.NpuPolicy": ("npu_policy", "str"),
     "pumice.AvoidUnhealthyHosts": ("npu_avoid_unhealthy", "bool"),
     "pumice.MigPolicy": ("mig_policy", "str"),
     "pumice.MigCatalogue": ("mig_catalogue", "bool"),
@@ -140,6 +143,7 @@ def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
     for field, allowed, key in (
         ("policy", POLICIES, "deviceshare.SchedulePolicy"),
         ("mig_policy", MIG_POLICIES, "pumice.MigPolicy"),
+        ("npu_policy", NPU_POLICIES, "pumice.NpuPolicy"),
     ):
         if values.get(field) and values[field] not in allowed:
             hint = f"{nearest(values[field], allowed)} (one of {', '.join(allowed)})"

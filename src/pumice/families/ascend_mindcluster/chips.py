@@ -68,6 +68,13 @@ def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
     return enough & (dvpp != FREE_DVPP[Dvpp.NO]) if template.dvpp is Dvpp.SHARE else enough
 
 
+def after(template: SliceTemplate, cores: int, cpus: int, state: int) -> tuple[int, int, int]:
+    """What is left of a chip with that slice on it, in a vGroup of its own as long as there is one."""
+    dvpp, groups = state & _DVPP_BITS, state >> _GROUP_SHIFT & 7
+    taken = {Dvpp.YES: FREE_DVPP[Dvpp.NO], Dvpp.SHARE: max(dvpp, FREE_DVPP[Dvpp.SHARE]), Dvpp.NO: dvpp}[template.dvpp]
+    return cores - template.cores, cpus - template.cpus, taken | min(GROUPS, groups + 1) << _GROUP_SHIFT
+
+
 def untouched(shares: Any, state: Any) -> Any:
     """Whether the chip can be given whole."""
     return (shares == 0) & ((state & _SHUT) == 0)

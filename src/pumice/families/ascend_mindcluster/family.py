@@ -68,11 +68,11 @@ class AscendMindCluster(Family):
         )
 
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
-        found = choose(ask.detail, cards, self.kind)
+        found = choose(ask.detail, cards, self.kind, self.settings.npu_policy)
         return explain(ask.detail, cards, self.kind) if found is None else self._fit(found, cards)
 
     def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
-        found = choose(ask.detail, cards, self.kind)
+        found = choose(ask.detail, cards, self.kind, self.settings.npu_policy)
         return None if found is None else self._fit(found, cards)
 
     def _fit(self, found: Chosen, cards: NodeCards) -> Fit:

@@ -15,6 +15,7 @@ from pumice.families.ascend_mindcluster.chips import (
     why_not,
 )
 from pumice.families.ascend_mindcluster.inventory import EARLY, Facts
+from pumice.families.ascend_mindcluster.policy import loss
 from pumice.families.protocol import NodeCards
 from pumice.model.cards import Card
 from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
@@ -65,8 +66,9 @@ def chips_of(cards: NodeCards, kind: SliceKind) -> list[Chip]:
     return found
 
 
-def choose(want: CoreAsk, cards: NodeCards, kind: SliceKind) -> Chosen | None:
-    """The first template that some chip takes, on the fullest such chip; whole chips by their numbers."""
+def choose(want: CoreAsk, cards: NodeCards, kind: SliceKind, policy: str) -> Chosen | None:
+    """The first template that some chip takes, on the fullest such chip or, by the policy, on the one that loses least by it;
+    whole chips by their numbers."""
     every = chips_of(cards, kind)
     chips = [chip for chip in every if not chip.closed]
     idle = sum(chip.cores for chip in chips)
@@ -77,9 +79,15 @@ def choose(want: CoreAsk, cards: NodeCards, kind: SliceKind) -> Chosen | None:
         if fitting:
             if any(chip.state & others_made(kind, template) for chip in every):
                 return None
-            best = min(fitting, key=lambda chip: chip.order)
+            best = _best(fitting, template, kind, policy)
             return Chosen((best.card,), template, node_score(idle, as_asked=template is want.templates[0]))
     return None
+
+
+def _best(fitting: list[Chip], template: SliceTemplate, kind: SliceKind, policy: str) -> Chip:
+    if policy != "expected":
+        return min(fitting, key=lambda chip: chip.order)
+    return min(fitting, key=lambda chip: (loss(kind, template, chip.cores, chip.cpus, chip.state), *chip.order))
 
 
 def _whole(want: CoreAsk, cards: NodeCards, chips: list[Chip], idle: int) -> Chosen | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from pumice.families.nvidia_vgpu.mig import Geometry
+from pumice.families.remaining import remaining
 
 Offer = tuple[float, int, int]
 Chooser = Callable[[Geometry, int, int, int], Offer | None]
@@ -55,13 +56,9 @@ def expected(geometry: Geometry, active: int, used: int, need: int) -> Offer | N
 
 @lru_cache(maxsize=65536)
 def remaining_value(geometry: Geometry, active: int, used: int) -> float:
-    """The MiB that a card in that state can still serve, in expectation over the size of the requests to come.
-
-    Every size of slot is taken to bring the same amount of memory, hence small requests are the more frequent ones
-    (weights 1/size); with equal numbers instead, small pods open layouts made for large ones, which fills the streams
-    of ``benchmarks/mig_streams.py`` to 81 instead of 88 per cent.
-    """
-    sizes = geometry.sizes
-    served = [size * geometry.room(active, used, size) for size in sizes]
-    weights = [1.0 / size for size in sizes]
-    return sum(w * memory for w, memory in zip(weights, served, strict=True)) / sum(weights)
+    """The MiB that a card in that state can still serve. Every size of slot is taken to bring the same amount of memory, hence
+    small requests are the more frequent ones (weights 1/size); with equal numbers instead, small pods open layouts made for
+    large ones, which fills the streams of ``benchmarks/mig_streams.py`` to 81 instead of 88 per cent."""
+    return remaining(
+        ((size, size, 1.0 / size) for size in geometry.sizes), lambda size: geometry.room(active, used, size)
+    )

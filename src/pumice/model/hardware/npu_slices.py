@@ -32,7 +32,7 @@ class SliceTemplate:
     word: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SliceKind:
     """One kind of chip. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
     such a request, and to the smaller one that it may fall back to."""

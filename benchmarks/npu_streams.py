@@ -1,0 +1,142 @@
+"""Ascend 310P chips cut on demand, on streams of requests: 1, 2, 4, 8 AI cores in .4/.3/.2/.1, ten seeds, five loads.
+
+Poisson arrivals, lognormal lives, blocked requests are lost, and the node's plugin makes a slice at once. Prints the AI cores that
+were accepted, in per cent of those that were asked for, by ``pumice.NpuPolicy``, mix of labels and load.
+``python -m benchmarks.npu_streams [--quick] [--save]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kit.results import save
+
+from pumice.families.ascend_mindcluster.chips import FREE_DVPP, takes
+from pumice.families.ascend_mindcluster.policy import loss
+from pumice.model.hardware.npu_slices import Dvpp, SliceTemplate, slice_kinds
+
+KIND = slice_kinds()["Ascend310P"]
+CORES, WEIGHTS = (1, 2, 4, 8), (0.4, 0.3, 0.2, 0.1)
+LOADS = (0.8, 0.9, 1.0, 1.1, 1.2)
+MIXES: Mapping[str, tuple[float, tuple[float, float, float]]] = {
+    "low": (0.0, (1, 0, 0)), "high": (1.0, (1, 0, 0)), "levels": (0.5, (1, 0, 0)), "media": (0.3, (0.6, 0.2, 0.2)),
+}  # fmt: skip
+"""Share of level high; of dvpp null, yes and no among requests of four cores."""
+CHIPS = 64
+
+Slices = tuple[tuple[str, int], ...]
+"""The slices of a chip: template and vGroup, sorted; ``whole`` for a chip that is given whole."""
+Left = tuple[int, int, int]
+WHOLE = ("whole", 0)
+
+
+@cache
+def left(slices: Slices) -> Left:
+    """Free AI cores, AI CPUs, and the rest as the family writes it."""
+    if WHOLE in slices:
+        return 0, 0, 0
+    templates = [KIND.templates[name] for name, _ in slices]
+    taken = {template.dvpp for template in templates}
+    dvpp = Dvpp.NO if Dvpp.YES in taken else Dvpp.SHARE if Dvpp.SHARE in taken else Dvpp.YES
+    groups = len({group for _, group in slices})
+    return 8 - sum(t.cores for t in templates), 7 - sum(t.cpus for t in templates), FREE_DVPP[dvpp] | groups << 2
+
+
+def with_slice(slices: Slices, name: str) -> tuple[Slices, tuple[str, int]]:
+    """The driver takes the first vGroup that nobody is in, else the one with the fewest slices."""
+    used = Counter(group for _, group in slices)
+    made = (name, min(range(4), key=lambda group: (used[group], group)))
+    return tuple(sorted((*slices, made))), made
+
+
+Rule = Callable[[SliceTemplate, Slices], tuple[float, ...]]
+RULES: Mapping[str, Rule] = {
+    "listed": lambda template, slices: left(slices)[:2],
+    "expected": lambda template, slices: (round(loss(KIND, template, *left(slices)), 9), *left(slices)[:2]),
+}
+
+
+class Fleet:
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.chips: list[Slices] = [()] * CHIPS
+
+    def place(self, cores: int, templates: tuple[SliceTemplate, ...]) -> tuple[int, tuple[str, int]] | None:
+        if cores == 8:
+            chip = next((at for at, slices in enumerate(self.chips) if not slices), None)
+            if chip is None:
+                return None
+            self.chips[chip] = (WHOLE,)
+            return chip, WHOLE
+        first: dict[Slices, int] = {}
+        for at, slices in enumerate(self.chips):
+            first.setdefault(slices, at)
+        for template in templates:
+            fitting = [(slices, at) for slices, at in first.items() if takes(template, *left(slices))]
+            if fitting:
+                slices, chip = min(fitting, key=lambda found: (self.rule(template, found[0]), found[1]))
+                self.chips[chip], made = with_slice(slices, template.name)
+                return chip, made
+        return None
+
+    def leave(self, chip: int, made: tuple[str, int]) -> None:
+        rest = list(self.chips[chip])
+        rest.remove(made)
+        self.chips[chip] = tuple(rest)
+
+
+def run(rule: Rule, mix: tuple[float, tuple[float, float, float]], load: float, seed: int, arrivals: int) -> float:
+    """Per cent of the cores asked for that were given, over the last three quarters of the arrivals."""
+    dice = random.Random(seed)
+    high, dvpps = mix
+    rate = load * CHIPS * 8 / sum(c * w for c, w in zip(CORES, WEIGHTS, strict=True))  # lives have mean 1
+    fleet, leaving, now, offered, accepted = Fleet(rule), [], 0.0, 0, 0
+    for number in range(arrivals):
+        now += dice.expovariate(rate)
+        cores = dice.choices(CORES, WEIGHTS)[0]
+        level, dvpp, life = dice.random() < high, dice.choices(("null", "yes", "no"), dvpps)[0], dice.lognormvariate(-0.5, 1.0)
+        templates = KIND.choices(cores, Dvpp(dvpp if cores == 4 else "null"), high=level)
+        while leaving and leaving[0][0] <= now:
+            fleet.leave(*heapq.heappop(leaving)[2:])
+        place = fleet.place(cores, templates)
+        counts = number >= arrivals // 4
+        offered += cores * counts
+        if place is not None:
+            accepted += cores * counts
+            heapq.heappush(leaving, (now + life, number, *place))
+    return 100 * accepted / offered
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="two seeds and a quarter of the arrivals")
+    options.add_argument("--save", action="store_true", help="write benchmarks/results/npu_streams.json")
+    chosen = options.parse_args()
+    start = time.perf_counter()
+    seeds, arrivals = (range(1, 3), 2000) if chosen.quick else (range(1, 11), 8000)
+    print(f"accepted AI cores %, {CHIPS} chips, {arrivals} arrivals, {len(seeds)} seeds")
+    print(f"{'mix':8}{'rule':10}" + "".join(f"{load:>8}" for load in LOADS))
+    result: dict[str, dict[str, dict[str, float]]] = {}
+    for mix, shares in MIXES.items():
+        for name, rule in RULES.items():
+            row = {str(load): sum(run(rule, shares, load, seed, arrivals) for seed in seeds) / len(seeds) for load in LOADS}
+            result.setdefault(mix, {})[name] = row
+            print(f"{mix:8}{name:10}" + "".join(f"{value:8.2f}" for value in row.values()))
+    if chosen.save:
+        save("npu_streams", {"arrivals": arrivals, "seeds": list(seeds), "accepted_percent": result}, keep=True)
+    print(f"{time.perf_counter() - start:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

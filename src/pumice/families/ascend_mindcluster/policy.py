@@ -1,0 +1,38 @@
+"""``pumice.NpuPolicy: expected``: the chip that loses least of what it can still serve, in place of the fullest one.
+
+A chip has few states, so their values are exact and remembered.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pumice.families.ascend_mindcluster.chips import after, takes
+from pumice.families.remaining import remaining
+from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
+
+
+def loss(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state: int) -> float:
+    """The AI cores that a chip with so much left can be expected to serve less once the slice is there."""
+    return value(kind, cores, cpus, state) - value(kind, *after(template, cores, cpus, state))
+
+
+@lru_cache(maxsize=65536)
+def value(kind: SliceKind, cores: int, cpus: int, state: int) -> float:
+    """The AI cores that the chip can still serve, over all rows of the table by which requests are cut, each as frequent as the
+    others, and whole chips."""
+    rows = [templates[0] for level in (kind.low, kind.high) for templates in level.values()]
+    whole = (None, cores, 2.0)  # one for each level, as for every size
+    return remaining(
+        (whole, *((template, template.cores, 1.0) for template in rows)), lambda row: _room(kind, row, cores, cpus, state)
+    )
+
+
+@lru_cache(maxsize=65536)
+def _room(kind: SliceKind, template: SliceTemplate | None, cores: int, cpus: int, state: int) -> int:
+    """How many such slices the chip takes yet; None: the chip as a whole."""
+    if template is None:
+        return int(not state and cores in kind.cpus)
+    if not takes(template, cores, cpus, state):
+        return 0
+    return 1 + _room(kind, template, *after(template, cores, cpus, state))
