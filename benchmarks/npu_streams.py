@@ -1,7 +1,7 @@
 """Ascend 310P chips cut on demand, on streams of requests: 1, 2, 4, 8 AI cores in .4/.3/.2/.1, ten seeds, five loads.
 
-Poisson arrivals, lognormal lives, blocked requests are lost, and the node's plugin makes a slice at once. Prints the AI cores that
-were accepted, in per cent of those that were asked for, by ``pumice.NpuPolicy``, mix of labels and load.
+Poisson arrivals, lognormal lives, blocked requests are lost, and the node's plugin makes a slice at once. Prints the AI cores
+that were accepted, in per cent of those that were asked for, by ``pumice.NpuPolicy``, mix of labels and load.
 ``python -m benchmarks.npu_streams [--quick] [--save]``
 """
 
