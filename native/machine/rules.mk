@@ -22,6 +22,19 @@ $(MB)/libcuda.so.1: $(M_CORE) $(M_CUDA)
 $(MB)/libnvidia-ml.so.1: $(M_CORE) $(M_NVML)
 	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^ -lpthread
 
+# NPUs: two libraries over a state of their own (include/machine/npu.h).
+M_NPU := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/npu/*.c))
+M_DCMI := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/dcmi/*.c))
+M_ACL := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/ascendcl/*.c))
+M_STRICT_npu := -Wmissing-prototypes
+$(M_NPU) $(M_DCMI) $(M_ACL): M_CFLAGS += -I$(M)/src/npu
+
+$(MB)/libdcmi.so: $(M_NPU) $(M_DCMI)
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libdcmi.so -o $@ $^ -lpthread
+
+$(MB)/libascendcl.so: $(M_NPU) $(M_ACL)
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libascendcl.so -o $@ $^ -lpthread
+
 # Older drivers: the same code, without the names that came later, so that dlsym does not find them either.
 M_SYMBOLS := $(M)/src/cuda/symbols.def
 $(MB)/driver-%/exports.map: $(M_SYMBOLS)
@@ -33,7 +46,7 @@ $(MB)/driver-%/libcuda.so.1: $(MB)/driver-%/exports.map $(M_CORE) $(M_CUDA)
 .PRECIOUS: $(MB)/driver-%/exports.map
 M_OLDER := $(MB)/driver-11080/libcuda.so.1 $(MB)/driver-12090/libcuda.so.1
 
-M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1
+M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 $(MB)/libdcmi.so $(MB)/libascendcl.so
 ALL += $(M_OLDER)
 ALL += $(M_LIBS)
 
@@ -44,7 +57,7 @@ machine-install: $(M_LIBS) $(M_OLDER)
 	@for d in driver-11080 driver-12090; do mkdir -p $(PREFIX)/machine/$$d && install -m 755 $(MB)/$$d/libcuda.so.1 $(PREFIX)/machine/$$d/; done
 INSTALL += machine-install
 
--include $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d)
+-include $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d) $(M_NPU:.o=.d) $(M_DCMI:.o=.d) $(M_ACL:.o=.d)
 
 # ---- tests: C programs against their own prototypes, run by a small driver ----
 

@@ -22,7 +22,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
-from pumice.apps.node import gpushare_plugin, vgpu_plugin
+from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
 from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
@@ -51,6 +51,9 @@ class AgentSettings:
     nvml: str = ""
     library: str = ""
     monitor_port: int = 9394
+    cards: bool = True
+    npus: str = ""
+    """Where the driver's library of the node's NPUs lies; empty: it has none."""
 
     @property
     def hook_path(self) -> Path:
@@ -64,14 +67,21 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: 
     Raises what ended the following of the configuration or of the plugin: without either, a node waits for ever."""
     if settings.machine:
         os.environ["PUMICE_MACHINE"] = settings.machine  # the emulated driver libraries read it when they are loaded
-    modes: asyncio.Queue[str] = asyncio.Queue()
-    await run_until(
-        stop,
-        _follow(cluster, modes),
-        _serve_plugin(settings, modes, cluster, clock, dice, ready),
-        supervised("monitor", lambda: monitor.run(
-            _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log),
-    )  # fmt: skip
+    jobs = []
+    if settings.npus:
+        known = asyncio.Event() if settings.cards else ready  # with cards beside them those are waited for
+        npus = _npus(settings)
+        jobs.append(supervised("ascend plugin", lambda: ascend_plugin.run(
+            npus, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=known), stop=stop, clock=clock, log=log))  # fmt: skip
+    if settings.cards:
+        modes: asyncio.Queue[str] = asyncio.Queue()
+        jobs += [
+            _follow(cluster, modes),
+            _serve_plugin(settings, modes, cluster, clock, dice, ready),
+            supervised("monitor", lambda: monitor.run(
+                _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log),
+        ]  # fmt: skip
+    await run_until(stop, *jobs)
 
 
 async def _follow(cluster: Cluster, modes: asyncio.Queue[str]) -> None:
@@ -130,6 +140,12 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
         nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))  # fmt: skip
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+
+
+def _npus(settings: AgentSettings) -> ascend_plugin.Settings:
+    return ascend_plugin.Settings(
+        node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
+        hook_path=Path(settings.directory, "vnpu"), booking_dirs=())  # fmt: skip
 
 
 def _monitor(settings: AgentSettings) -> monitor.Settings:

@@ -4,6 +4,7 @@
     - cards: 8                     # one node of eight A100, emulated
       model: A100-SXM4-80GB
     - {name: old, count: 2, machine: two-1080ti.yaml, cpu: 16, memory: 64Gi}
+    - {name: inference, npus: 2, npu: 310P3}        # Ascend NPUs, and no graphics cards
     controlPlane: embedded         # or kube: the real etcd and kube-apiserver
     podNetwork: auto               # or a range such as 10.77.0.0/16, or none: pods share the machine's
 """
@@ -19,9 +20,11 @@ from typing import Any
 from pumice.machine.document import Field, read_file
 from pumice.model.errors import BadInput
 from pumice.model.hardware import preset_names
+from pumice.model.hardware.npu_driver import driver_chips
 from pumice.wire.quantity import parse_quantity
 
 DEFAULT_MODEL = "GeForce-GTX-1080-Ti"  # the 11,178 MiB card of the published user guides
+DEFAULT_NPU = "310P3"
 MAX_CARDS = 16
 MAX_NODES = 1000
 CONTROL_PLANES = ("embedded", "kube")
@@ -41,6 +44,8 @@ class NodeSpec:
     memory: str = "32Gi"
     pods: int = 110
     real: bool = False
+    npus: int = 0
+    npu: str = DEFAULT_NPU
 
     @property
     def has_cards(self) -> bool:
@@ -69,7 +74,7 @@ def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool
 
 
 _KEYS = ("nodes", "controlPlane", "address", "port", "images", "podNetwork", "bare")
-_NODE_KEYS = ("name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real")
+_NODE_KEYS = ("name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real", "npus", "npu")
 
 
 def load(path: Path) -> ClusterSpec:
@@ -111,8 +116,14 @@ def _nodes(part: Field, folder: Path, first: int) -> list[NodeSpec]:
 def _node_facts(keys: Mapping[str, Field], folder: Path) -> Iterator[tuple[str, Any]]:
     if part := keys.get("cards"):
         yield "cards", part.integer(most=MAX_CARDS)
+    elif "npus" in keys:
+        yield "cards", 0
     if part := keys.get("model"):
         yield "model", part.word(preset_names())
+    if part := keys.get("npus"):
+        yield "npus", part.integer(most=MAX_CARDS)
+    if part := keys.get("npu"):
+        yield "npu", part.word(tuple(driver_chips()))
     if part := keys.get("machine"):
         yield "machine", folder / part.text()
     if part := keys.get("pods"):

@@ -17,6 +17,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pumice import machine as machines
@@ -30,6 +31,7 @@ from pumice.apps.service.tasks import run_until
 from pumice.apps.webhook import daemon as webhook
 from pumice.apps.webhook.registering import Place
 from pumice.cluster import first_objects, kube_control_plane, node_agent
+from pumice.cluster.ascend_runtime import AscendRuntime
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
 from pumice.cluster.controllers.shell import ControllersSettings
 from pumice.cluster.controllers.shell import run as run_controllers
@@ -41,8 +43,10 @@ from pumice.cluster.network.choosing import choose_network
 from pumice.cluster.network.names import PodNames
 from pumice.cluster.network.pod_network import RoutedNetwork
 from pumice.cluster.pki import Pki, ensure_pki, issue
+from pumice.cluster.runtime.spec import Runtime
 from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.cluster.supervised import supervised
+from pumice.machine.npus import create_npus, has_npus, npu_environment
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Resource
@@ -197,10 +201,11 @@ class Cluster:
         assert self._plane is not None
         directory, address = self.data.node(node.name), self.data.address(index)
         directory.mkdir(parents=True, exist_ok=True)
-        machine = "" if node.real or not node.has_cards else self._machine(node)
+        machine = self._machine(node)
         kube = await self._client(self._kubelet_token(node.name))
         certificate, key = issue(self._pki, f"kubelet-{node.name}", [address, node.name], _utc(self.clock))
         host, _, port = self._plane.server.removeprefix("https://").rpartition(":")
+        around = partial(AscendRuntime, machine=machine) if node.npus else _as_it_is
         twin = KubeletSettings(
             node=node.name, directory=directory, data_dir=self.data.root, address=address, cpu=node.cpu,
             memory=node.memory, pods=node.pods, container_env=container_env(machine), kubeconfig=self.data.kubeconfig,
@@ -208,12 +213,13 @@ class Cluster:
                         "/var/lib/kubelet": str(directory / "kubelet")},
             pods_kubeconfig=self._pods_kubeconfig, api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
             tls=ServerTls(certificate, key, self._pki.ca),
-            pumice_images=self.spec.pumice_images, socket_root=self._short_way(directory))  # fmt: skip
+            pumice_images=self.spec.pumice_images, runtime=around, labels={"ascend": "on"} if node.npus else {},
+            socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
                                                                  stop=self._stop, network=self._network,
                                                                  names=self._names))  # fmt: skip
         ready = asyncio.Event()
-        if not node.has_cards or self.spec.bare:
+        if not (node.has_cards or node.npus) or self.spec.bare:
             ready.set()
             return ready
         monitor_port = port_or_free(address, 9394)
@@ -221,10 +227,12 @@ class Cluster:
         agent = node_agent.AgentSettings(
             node=node.name, address=address, directory=str(directory), kubeconfig=str(self.data.kubeconfig),
             plugin_dir=str(twin.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()),
-            library=str(library) if library.is_file() else "", monitor_port=monitor_port)  # fmt: skip
-        monitors = self.facts.setdefault("monitors", {})
-        assert isinstance(monitors, dict)
-        monitors[node.name] = f"{address}:{monitor_port}"
+            library=str(library) if library.is_file() else "", monitor_port=monitor_port, cards=node.has_cards,
+            npus=str(machines.library_dir()) if node.npus else "")  # fmt: skip
+        if node.has_cards:
+            monitors = self.facts.setdefault("monitors", {})
+            assert isinstance(monitors, dict)
+            monitors[node.name] = f"{address}:{monitor_port}"
         if len(self.spec.nodes) == 1:
             admin = await self._client()
             self._daemon(f"agent {node.name}", lambda: node_agent.run(agent, cluster=admin, clock=self.clock,
@@ -242,11 +250,14 @@ class Cluster:
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
 
     def _machine(self, node: NodeSpec) -> str:
-        """The directory of the node's emulated machine; made on first use."""
+        """The directory of the node's emulated machine, made on first use; empty where nothing of it is emulated."""
         directory = self.data.node(node.name) / "machine"
-        if not (directory / "state").exists():
+        emulated = node.has_cards and not node.real
+        if emulated and not (directory / "state").exists():
             machines.create(machine_model(node), directory).close()
-        return str(directory)
+        if node.npus and not has_npus(directory):
+            create_npus([node.npu] * node.npus, directory, node.name)
+        return str(directory) if emulated or node.npus else ""
 
     async def _agent_process(self, agent: node_agent.AgentSettings, ready: asyncio.Event) -> None:
         with open(self.data.logs / f"agent-{agent.node}.log", "ab") as log_file:
@@ -298,8 +309,9 @@ class Cluster:
 
     def _describe(self) -> None:
         assert self._plane is not None
-        cards = sum(node.cards for node in self.spec.nodes)
+        cards, npus = sum(node.cards for node in self.spec.nodes), sum(node.npus for node in self.spec.nodes)
         kinds = "real cards by NVML" if any(node.real for node in self.spec.nodes) else f"{cards} emulated cards"
+        kinds += f", {npus} emulated NPUs" if npus else ""
         count = len(self.spec.nodes)
         self.facts |= {
             "pid": os.getpid(), "server": self._plane.server, "port": int(self._plane.server.rpartition(":")[2]),
@@ -323,9 +335,15 @@ def container_env(machine: str) -> dict[str, str]:
     """What every container of an emulated node finds in its environment, so that it meets the emulated driver."""
     if not machine:
         return {}
-    with machines.open_machine(machine) as opened:
-        front = opened.environment()
+    front = npu_environment(machine)
+    if Path(machine, "state").exists():
+        with machines.open_machine(machine) as opened:
+            front = opened.environment()
     return front | {"PATH": f"{front['PATH']}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
+
+
+def _as_it_is(runtime: Runtime) -> Runtime:
+    return runtime
 
 
 async def _set(event: asyncio.Event) -> None:

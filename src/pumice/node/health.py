@@ -93,7 +93,7 @@ class Health:
         """A critical error: one that does not tell its card makes all of them sick."""
         if event.xid != LOST and not self._rule.counts(event.xid):
             return False
-        reason = "the driver has lost the card" if event.xid == LOST else f"Xid {event.xid}"
+        reason = event.text or "the driver has lost the card" if event.xid == LOST else f"Xid {event.xid}"
         if not event.uuid:
             return self._blame_all(self._uuids, f"{reason} of an unknown card")
         return event.uuid in self._uuids and self.blame(event.uuid, reason)

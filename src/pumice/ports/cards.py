@@ -81,10 +81,11 @@ LOST = -1
 @dataclass(frozen=True, slots=True)
 class CardEvent:
     """A critical error that the driver reported. ``uuid`` is empty when it could not be told which card it was; ``xid`` is
-    LOST when the driver lost the card without naming an error."""
+    LOST when the driver lost the card without naming an error; ``text`` says more, where there is more to say."""
 
     uuid: str
     xid: int
+    text: str = ""
 
 
 class Cards(Protocol):

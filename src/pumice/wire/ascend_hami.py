@@ -35,6 +35,10 @@ def register_key(word: str) -> str:
     return f"{names.NODE_NPU_REGISTER}{word}"
 
 
+def handshake_key(word: str) -> str:
+    return f"{names.NODE_NPU_HANDSHAKE}{word}"
+
+
 def to_allocate_key(word: str) -> str:
     return f"{_HAMI}{word}-devices-to-allocate"
 
@@ -209,6 +213,23 @@ class RuntimeNpu:
 def render_runtime(cards: Iterable[RuntimeNpu]) -> str:
     """The JSON of ``huawei.com/<word>``."""
     return json.dumps([dict(card.fields()) for card in cards], separators=(",", ":"))
+
+
+def parse_runtime(text: str) -> tuple[RuntimeNpu, ...] | None:
+    """The cards of ``huawei.com/<word>``, with whatever HAMi's scheduler adds beside a template; None where it is no such
+    list."""
+    try:
+        listed = decode(text.encode())
+    except (DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    if not isinstance(listed, list):
+        return None
+    found = []
+    for entry in listed:
+        if not isinstance(entry, dict) or not isinstance(entry.get("UUID"), str) or not isinstance(entry.get("temp", ""), str):
+            return None
+        found.append(RuntimeNpu(entry["UUID"], entry.get("temp", ""), _number(entry.get("memory")), _number(entry.get("core"))))
+    return tuple(found)
 
 
 def render_npu_binding(

@@ -125,6 +125,8 @@ LAST_GOOD: Final = "-last-good"
 INIT_PARAMS: Final = "init-params"
 PARAMS_READ: Final = ("presetVirtualDevice", "useClusterInfoManager", "self-maintain-available-card")
 """Entry of ``configurations`` for the plugin of MindCluster's scheduler, and what is read of it (spec ascend 25)."""
+NPU_CONFIGMAP: Final = "hami-scheduler-device"
+"""Chips and templates of NPUs, in kube-system (spec ascend 3)."""
 DEVICE_CONFIGMAP: Final = "volcano-vgpu-device-config"
 DEVICE_CONFIG_NAMESPACE: Final = "kube-system"
 DEVICE_CONFIG_KEY: Final = "device-config.yaml"

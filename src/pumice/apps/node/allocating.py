@@ -49,6 +49,10 @@ class Slicer(Protocol):
         """The pod's slices, found or made; a conflict where they cannot be had as things are."""
         ...
 
+    async def keep(self) -> None:
+        """What is to be done from time to time, beside everything else, until cancelled."""
+        ...
+
     def close(self) -> None: ...
 
 

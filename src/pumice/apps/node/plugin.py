@@ -159,6 +159,8 @@ class Plugin:
             tasks.create_task(self._keep_advertised())
             tasks.create_task(self._follow_health())
             tasks.create_task(self._handler.sweep())
+            if self._slicer is not None:
+                tasks.create_task(self._slicer.keep())
             for registration in self._registrations.values():
                 await registration.done.wait()
             while self.missing():

@@ -70,6 +70,9 @@ class Slicing:
             await self._own.perform(self._told(wanted, given))
         return wanted.then(given.slices)
 
+    async def keep(self) -> None:
+        """Cards are cut when a pod needs it, and slices lie until they are in the way."""
+
     def close(self) -> None:
         self._driver.close()
 

@@ -27,7 +27,7 @@ async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice
         own = HollowRuntime(clock) if settings.hollow else await ProcessRuntime.launch(
             settings.directory / "containers", data_dir=settings.data_dir)
         runtime = own
-    twin = KubeletTwin(settings, cluster, clock, dice, runtime, network, names)
+    twin = KubeletTwin(settings, cluster, clock, dice, settings.runtime(runtime), network, names)
     async with contextlib.AsyncExitStack() as stack:
         if own is not None:
             stack.push_async_callback(own.close)

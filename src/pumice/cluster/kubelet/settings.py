@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pumice.cluster.runtime.spec import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class KubeletSettings:
     lease_seconds: int = 40
     plugin_patience: float = 30.0  # how long restarted pods wait for the plugin of their devices
     hollow: bool = False
+    runtime: Callable[[Runtime], Runtime] = lambda below: below  # what stands around the node's own, as a vendor's does
     socket_root: Path | None = None  # a shorter way to ``directory``: a unix socket's path has at most 107 bytes
 
     @property

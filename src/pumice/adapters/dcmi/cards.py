@@ -1,0 +1,77 @@
+"""Ascend chips through ``ports.cards.Cards``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from pumice.adapters.dcmi.driver import Dcmi, Device
+from pumice.model.amount import MIB
+from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading, CardsUnavailable
+from pumice.ports.vnpus import NpuRefused
+
+HEALTH = ("OK", "Warning", "Alarm", "Critical")
+"""npu-smi's words for the driver's numbers (spec ascend, appendix B)."""
+
+
+class DcmiCards:
+    """The chips of one type (empty: of any). Their health is asked for each time: the driver's library tells no events."""
+
+    def __init__(self, place: str = "", chip: str = "") -> None:
+        self._dcmi, self._chip = Dcmi(place), chip
+        self._devices: dict[str, Device] = {}
+        self._told: dict[str, str] = {}
+
+    def facts(self) -> tuple[CardFacts, ...]:
+        try:
+            found = [self._facts(device) for device in self._dcmi.devices()]
+        except NpuRefused as error:
+            raise CardsUnavailable(f"the Ascend driver does not answer: {error}") from None
+        return tuple(card for card in found if self._chip in ("", card.name))
+
+    def _facts(self, device: Device) -> CardFacts:
+        info, uuid = self._dcmi.chip(device), self._dcmi.uuid(device)
+        if info.type != b"Ascend":
+            raise NpuRefused(f"chip type is {info.type.decode(errors='replace')!r} and not Ascend")
+        self._devices[uuid] = device
+        size = max(self._dcmi.hbm(device)[1], self._dcmi.memory(device)[1])
+        return CardFacts(self._dcmi.logic(device), uuid, info.name.decode(errors="replace"), size * MIB,
+                         minor=self._dcmi.physical(device), bus_id=self._dcmi.bus_id(device))  # fmt: skip
+
+    def readings(self) -> tuple[CardReading, ...]:
+        found = []
+        for uuid, device in self._devices.items():
+            with suppress(NpuRefused):
+                used, total = max(self._dcmi.hbm(device), self._dcmi.memory(device), key=lambda pair: pair[1])
+                load = self._dcmi.utilization(device)
+                found.append(CardReading(self._dcmi.logic(device), uuid, used * MIB, total * MIB, load))
+        return tuple(found)
+
+    def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
+        return {uuid: text for uuid in uuids if (text := self._illness(uuid))}
+
+    def events(self) -> tuple[CardEvent, ...]:
+        """Those that are ill now, and were not, or otherwise, when asked last."""
+        found = {uuid: self._illness(uuid) for uuid in self._devices}
+        fresh = [CardEvent(uuid, LOST, text) for uuid, text in found.items() if text and self._told.get(uuid) != text]
+        self._told = found
+        return tuple(fresh)
+
+    def answers(self, uuid: str) -> bool:
+        return not self._illness(uuid)
+
+    def close(self) -> None:
+        return
+
+    def _illness(self, uuid: str) -> str:
+        device = self._devices.get(uuid)
+        if device is None:
+            return "the driver does not list the card"
+        try:
+            health = self._dcmi.health(device)
+            if not health:
+                return ""
+            codes = ", ".join(f"0x{code:08X}" for code in self._dcmi.errors(device))
+        except NpuRefused as error:
+            return f"the driver has lost the card: {error}"
+        return f"its health is {HEALTH[min(health, 3)]}" + (f", error codes {codes}" if codes else "")

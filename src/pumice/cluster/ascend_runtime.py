@@ -1,0 +1,89 @@
+"""What ``ascend-docker-runtime`` does on a node with NPUs, around any runtime (spec ascend 17, 41): it has the slice made that a
+container is to have, tells the container which it is, and has it destroyed when the container has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from pumice.cluster.runtime.spec import ContainerSpec, Exit, Runtime, StartFailed
+from pumice.machine.npu_hook import driver_id
+from pumice.machine.npus import open_npus
+from pumice.wire import variables
+
+log = logging.getLogger("pumice.runtime")
+
+TEMPLATES: Final = frozenset((
+    "vir01", "vir02", "vir04", "vir08", "vir16", "vir02_1c", "vir03_1c_8g", "vir04_3c", "vir04_4c_dvpp", "vir04_3c_ndvpp",
+    "vir05_1c_8g", "vir05_1c_16g", "vir06_1c_16g", "vir10_3c_16g", "vir10_3c_16g_nm", "vir10_3c_32g", "vir10_4c_16g_m",
+    "vir12_3c_32g",
+))  # fmt: skip
+"""The names that the runtime knows (spec ascend 17)."""
+
+
+class AscendRuntime:
+    """Everything but starting and ending is the runtime's below. ``machine``: the node's, whose driver is asked by a program of
+    its own, because the driver's library serves one machine in one process."""
+
+    def __init__(self, below: Runtime, machine: str) -> None:
+        self._below, self._machine = below, machine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    async def start(self, spec: ContainerSpec, on_exit: Callable[[Exit], None]) -> int:
+        if template := spec.env.get(variables.ASCEND_VNPU_SPECS, ""):
+            spec = await self._with_slice(spec, template)
+        try:
+            return await self._below.start(spec, self._ending(on_exit))
+        except StartFailed:
+            await self._destroy(spec.id)
+            raise
+
+    def adopt(self, container_id: str, on_exit: Callable[[Exit], None]) -> bool:
+        return self._below.adopt(container_id, self._ending(on_exit))
+
+    async def _with_slice(self, spec: ContainerSpec, template: str) -> ContainerSpec:
+        visible = spec.env.get(variables.ASCEND_VISIBLE_DEVICES, "")
+        if template not in TEMPLATES:
+            raise StartFailed("StartError", f"{variables.ASCEND_VNPU_SPECS}: {template!r} is no template that the runtime knows")
+        if not (visible.isascii() and visible.isdecimal()):
+            raise StartFailed("StartError", f"{variables.ASCEND_VNPU_SPECS} needs exactly one visible device, not {visible!r}")
+        ok, text = await self._hook("make", visible, template, spec.id)
+        if not ok:
+            raise StartFailed("StartError", f"no vNPU {template} on device {visible}: {text}", transient=True)
+        env = {**spec.env, variables.ASCEND_VISIBLE_DEVICES: text, variables.ASCEND_RUNTIME_OPTIONS: "VIRTUAL"}
+        return replace(spec, env=env)
+
+    def _ending(self, on_exit: Callable[[Exit], None]) -> Callable[[Exit], None]:
+        def ended(exit_: Exit) -> None:
+            if not self._has_slice(exit_.id):
+                on_exit(exit_)
+                return
+            task = asyncio.ensure_future(self._destroy(exit_.id))
+            # The post-stop hook comes before the container is known to have ended.
+            task.add_done_callback(lambda _: on_exit(exit_))
+
+        return ended
+
+    def _has_slice(self, container: str) -> bool:
+        with open_npus(self._machine) as state:
+            return any(s.used and s.container == driver_id(container) for chip in state.chips for s in chip.slices)
+
+    async def _destroy(self, container: str) -> None:
+        if self._has_slice(container):
+            ok, text = await self._hook("destroy", container)
+            if not ok:
+                log.warning("a vNPU was left behind: %s", text)
+
+    async def _hook(self, *words: str) -> tuple[bool, str]:
+        hook = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pumice.machine.npu_hook", *words, env={**os.environ, variables.MACHINE: self._machine},
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)  # fmt: skip
+        out, err = await hook.communicate()
+        return hook.returncode == 0, (out if hook.returncode == 0 else err).decode(errors="replace").strip()

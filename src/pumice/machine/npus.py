@@ -1,0 +1,233 @@
+"""The NPUs of an emulated machine: a mirror of ``native/machine/include/machine/npu.h``, making them, and what a test does to
+them.
+
+What a driver decides is decided in ``libdcmi.so``. ``tests/unit/machine/test_npus.py`` compares the layout with the C compiler's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import shlex
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import Structure, c_char, c_int32, c_uint32, c_uint64, sizeof
+from dataclasses import dataclass
+from pathlib import Path
+
+from pumice.machine.document import nearest
+from pumice.machine.native import MachineError, library_dir
+from pumice.model.hardware.npu_driver import DriverChip, Size, driver_chips
+
+MAGIC = 0x315355504E554E50
+VERSION = 1
+CHIPS = 16
+TEMPLATES = 16
+SLICES = 16
+PROCESSES = 64
+ERRORS = 8
+FAULTS = 16
+UNITS = 6
+DRIVER = "25.5.0"
+_DIES = uuid.UUID("5e5c4f0c-8f1d-4e7c-9b0e-70756d696365")
+
+_u32 = c_uint32
+_u64 = c_uint64
+
+
+def _words(names: str, kind: type = _u32) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names.split()]
+
+
+class NpuSize(Structure):
+    _fields_ = [*_words("cores cpus"), ("memory_mib", _u64), ("media", _u32 * UNITS)]
+
+
+class NpuTemplate(Structure):
+    _fields_ = [("name", c_char * 32), ("size", NpuSize)]
+
+
+class NpuSlice(Structure):
+    _fields_ = [*_words("used id template group"), *_words("container generation busy_until_ns busy_ns", _u64)]
+
+
+class NpuProcess(Structure):
+    _fields_ = [*_words("pid slice"), *_words("start_ticks bytes", _u64)]
+
+
+class NpuChip(Structure):
+    _fields_ = [
+        *_words("name product bus_id", c_char * 32),
+        ("die", _u32 * 6),
+        *_words("card device physical groups slices_most hbm health gone share error_count"),
+        ("errors", _u32 * ERRORS),
+        *_words("power_dw temperature"),
+        ("size", NpuSize),
+        *_words("template_count reserved"),
+        *_words("generation busy_until_ns busy_ns", _u64),
+        ("templates", NpuTemplate * TEMPLATES),
+        ("slices", NpuSlice * SLICES),
+        ("processes", NpuProcess * PROCESSES),
+    ]
+
+
+class NpuFault(Structure):
+    _fields_ = [
+        ("function", c_char * 64),
+        ("used", _u32),
+        ("code", c_int32),
+        *_words("first count calls", _u64),
+        *_words("crash reserved"),
+    ]
+
+
+class NpuState(Structure):
+    _fields_ = [
+        ("magic", _u64),
+        *_words("version chip_count"),
+        ("size", _u64),
+        ("driver_version", c_char * 32),
+        ("faults", NpuFault * FAULTS),
+        ("chips", NpuChip * CHIPS),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class NpuFaultModel:
+    """Calls number ``first``.. of ``call`` (``count`` of them, 0: for ever) answer ``code``, or kill the caller: ``before``
+    anything was done, or ``after``."""
+
+    call: str
+    code: int = 0
+    first: int = 1
+    count: int = 1
+    crash: str = ""
+
+
+def create_npus(chips: Sequence[str], directory: Path | str, name: str = "machine") -> None:
+    """Put NPUs of these types into the machine of ``directory`` (made if missing). Raises ``MachineError``."""
+    directory = Path(directory)
+    final = directory / "npus"
+    if final.exists():
+        raise MachineError(f"{directory}: there are emulated NPUs already; remove the directory first")
+    if not 1 <= len(chips) <= CHIPS:
+        raise MachineError(f"{directory}: a machine has 1 to {CHIPS} NPUs, not {len(chips)}")
+    state = NpuState(version=VERSION, size=sizeof(NpuState), chip_count=len(chips), driver_version=DRIVER.encode())
+    for number, word in enumerate(chips):
+        if word not in driver_chips():
+            raise MachineError(f"{word}: no such NPU{nearest(word, driver_chips())}")
+        _fill(state.chips[number], driver_chips()[word], number, name)
+    state.magic = MAGIC
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _tool(directory)
+        descriptor, draft = tempfile.mkstemp(prefix=".npus-", dir=directory)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(bytes(state))
+        os.chmod(draft, 0o666)  # every process of the machine, whatever its user
+        os.rename(draft, final)
+    except OSError as error:
+        raise MachineError(f"{directory}: the emulated NPUs cannot be made: {error.strerror}") from None
+
+
+def _fill(row: NpuChip, chip: DriverChip, number: int, machine: str) -> None:
+    row.name, row.product = chip.name.encode(), chip.product.encode()
+    row.bus_id = f"0000:{0x81 + number:02X}:00.0".encode()
+    die = uuid.uuid5(_DIES, f"{machine}/{number}").bytes + number.to_bytes(4, "big")
+    row.die[:5] = [int.from_bytes(die[at : at + 4], "big") for at in range(0, 20, 4)]
+    row.card, row.physical = number, number
+    row.groups, row.slices_most, row.hbm = chip.groups, chip.slices, chip.hbm
+    row.power_dw, row.temperature = 128, 40
+    _size(row.size, chip.size)
+    row.template_count = len(chip.templates)
+    for template, (name, size) in zip(row.templates, chip.templates, strict=False):
+        template.name = name.encode()
+        _size(template.size, size)
+
+
+def _size(row: NpuSize, size: Size) -> None:
+    row.cores, row.cpus, row.memory_mib = size.cores, size.cpus, size.memory
+    row.media[:] = size.media
+
+
+def _tool(directory: Path) -> None:
+    """``DIR/bin/npu-smi``, for the PATH of whatever runs on this machine."""
+    tool = directory / "bin" / "npu-smi"
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text(
+        "#!/bin/sh\n"
+        "# npu-smi of an emulated machine: it shows the NPUs of PUMICE_MACHINE, or of the directory it lies in.\n"
+        'if [ -z "$PUMICE_MACHINE" ]; then\n'
+        '    PUMICE_MACHINE=$(cd "$(dirname "$0")/.." && pwd)\n'
+        "    export PUMICE_MACHINE\n"
+        "fi\n"
+        f'exec {shlex.quote(sys.executable)} -m pumice.machine.npu_smi "$@"\n'
+    )
+    tool.chmod(0o755)
+
+
+def has_npus(directory: Path | str) -> bool:
+    return Path(directory, "npus").exists()
+
+
+def npu_environment(directory: Path | str) -> dict[str, str]:
+    """What a program needs to meet these NPUs; PATH and LD_LIBRARY_PATH are to be put in front."""
+    place = Path(directory).resolve()
+    return {"PUMICE_MACHINE": str(place), "LD_LIBRARY_PATH": str(library_dir()), "PATH": str(place / "bin")}
+
+
+@contextmanager
+def open_npus(directory: Path | str) -> Iterator[NpuState]:
+    """The shared state, locked against everybody else while the block runs. Raises ``MachineError``."""
+    path = Path(directory, "npus")
+    try:
+        file = path.open("r+b")
+    except OSError as error:
+        raise MachineError(f"{directory}: no emulated NPUs here: {error.strerror}") from None
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with mmap.mmap(file.fileno(), sizeof(NpuState)) as memory:
+            state = NpuState.from_buffer(memory)
+            if state.magic != MAGIC or state.version != VERSION:
+                del state
+                raise MachineError(f"{path} is not of this version; make the machine again")
+            try:
+                yield state
+            finally:
+                del state
+
+
+def set_health(directory: Path | str, chip: int, health: int, *codes: int) -> None:
+    """0 OK, 1 warning, 2 error, 3 critical, with the error codes that go with it."""
+    with open_npus(directory) as state:
+        row = state.chips[chip]
+        row.health, row.error_count = health, len(codes)
+        row.errors[: len(codes)] = codes
+        del row, state
+
+
+def lose_chip(directory: Path | str, chip: int, gone: bool = True) -> None:
+    """The chip falls off the bus, or comes back."""
+    with open_npus(directory) as state:
+        state.chips[chip].gone = gone
+        del state
+
+
+def set_npu_fault(directory: Path | str, fault: NpuFaultModel) -> None:
+    """From now on calls of ``fault.call`` meet it; they are counted from this moment."""
+    with open_npus(directory) as state:
+        row = next(row for row in state.faults if not row.used)
+        row.function, row.code, row.first, row.count = fault.call.encode(), fault.code, fault.first, fault.count
+        row.crash, row.calls, row.used = {"": 0, "before": 1, "after": 2}[fault.crash], 0, 1
+        del row, state
+
+
+def clear_npu_faults(directory: Path | str) -> None:
+    with open_npus(directory) as state:
+        ctypes.memset(ctypes.addressof(state.faults), 0, sizeof(state.faults))
+        del state

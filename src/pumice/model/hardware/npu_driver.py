@@ -1,0 +1,55 @@
+"""What an Ascend chip's own driver knows of it (``npu.toml``; spec ascend 40, 46, appendix C): its units and the templates that
+it accepts, of which a configuration names those that pods are given."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+MEDIA: Final = ("JPEGD", "JPEGE", "VPC", "VDEC", "PNGD", "VENC")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a chip or a slice has. Memory in MB; ``media`` by the order of ``MEDIA``; a chip's number of 0 is not counted."""
+
+    memory: int
+    cores: int
+    cpus: int
+    media: tuple[int, ...] = (0,) * len(MEDIA)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverChip:
+    """``name`` as the driver reports it, ``groups`` its vGroups, ``slices`` how many it takes at most."""
+
+    name: str
+    product: str
+    hbm: bool
+    size: Size
+    groups: int
+    slices: int
+    templates: tuple[tuple[str, Size], ...]
+
+
+@cache
+def driver_chips() -> dict[str, DriverChip]:
+    """By the driver's name."""
+    rows = tomllib.loads(resources.files(__package__).joinpath("npu.toml").read_text("utf-8"))
+    return {name: _chip(name, row) for name, row in rows.items()}
+
+
+def _chip(name: str, row: dict[str, Any]) -> DriverChip:
+    facts = row["driver"]
+    return DriverChip(
+        name, facts["product"], facts["hbm"], Size(facts["memory"], row["cores"], row["cpus"], _media(facts["media"])),
+        facts["groups"], facts["slices"],
+        tuple((t, Size(memory, cores, cpus, _media(media))) for t, memory, cores, cpus, media in facts["templates"]),
+    )  # fmt: skip
+
+
+def _media(numbers: list[int]) -> tuple[int, ...]:
+    return tuple(numbers) or (0,) * len(MEDIA)

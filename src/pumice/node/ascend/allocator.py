@@ -1,0 +1,142 @@
+"""Where Allocate calls for NPUs of one type are answered (spec ascend 16). Slices are made by the container runtime; before it
+is told of one, the claim to it is written down (``ownership.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from pumice.node.answer import Answer
+from pumice.node.ascend.answer import SoftPlaces, hard, soft
+from pumice.node.ascend.inventory import Handshake, NpuSharing, missing, units
+from pumice.node.ascend.matching import ALLOCATING, FAILED, Broken, Work, after, lock_owner, next_work
+from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.effects import Effect, PatchPod, Tell
+from pumice.node.pods import Held, NodePod
+from pumice.node.protocol import Allocator, Cut, Refuse, Serve
+from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Place
+from pumice.wire import names
+from pumice.wire.ascend_hami import BIND_PHASE, NODE, SOFT, RuntimeNpu, parse_runtime, runtime_key
+from pumice.wire.objects import Node
+
+SOFT_SHARE = "huawei.com/scheduler.softShareDev."
+"""Of a pod: shares as MindCluster's newer plugin keeps them (vCANN-RT), which nothing here does (spec ascend 46)."""
+
+
+class NpuAllocator(Allocator):
+    """One node's chips of one type."""
+
+    lock = names.NODE_LOCK_HAMI
+    event = "NPUAllocationFailed"
+
+    def __init__(self, node: str, sharing: NpuSharing, places: SoftPlaces | None = None, offset: float = 1.0) -> None:
+        self._node, self._sharing, self._places = node, sharing, places or SoftPlaces()
+        self._word = sharing.chip.word
+        self.resource = sharing.chip.resource
+        self._handshake = Handshake(self._word, offset)
+        self._served: dict[tuple[str, str], None] = {}
+        self._owner = ""
+        self.show(())
+
+    # -- what the node has -------------------------------------------------------------------------------------------------
+
+    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._cards, self._sick = {card.uuid: card for card in cards}, sick
+
+    def units(self, resource: str) -> list[Unit]:
+        return units(list(self._cards.values()), self._sick, self._sharing)
+
+    def socket(self, resource: str) -> str:
+        return f"{self._word}.sock"
+
+    def shorter(self, resource: str, units: Sequence[Unit]) -> str:
+        return f"set vDeviceCount to at most {MESSAGE_LIMIT * self._sharing.count // worst_size(units)} in the node configuration"
+
+    def closed(self) -> Mapping[str, str]:
+        return {uuid: why for uuid, why in self._sick.items() if uuid in self._cards}
+
+    def missing(self, node: Node) -> list[Effect]:
+        self._owner = lock_owner(node.metadata.annotations.get(self.lock, ""))
+        return missing(node, list(self._cards.values()), self._sick, self._sharing)
+
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+        return self._handshake.due(node, monotonic, stamp)
+
+    # -- calls -------------------------------------------------------------------------------------------------------------
+
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Serve | Refuse | Cut | None:
+        found = next_work(
+            pods, len(ids), self._word, self.resource, self._node, served=self._served.keys(), held=held, owner=self._owner
+        )
+        if isinstance(found, Broken):
+            return self.refuse(found.pod, found.reason)
+        return None if found is None else self._answer(found)
+
+    def _answer(self, work: Work) -> Serve | Refuse | Cut:
+        pod = work.pod
+        if strange := next((key for key in pod.annotations if key.startswith(SOFT_SHARE)), ""):
+            return self.refuse(pod, f"{strange} is not served: nothing here shares NPUs as vCANN-RT does")
+        key = runtime_key(self._word)
+        text = pod.annotations.get(key)
+        runtime = parse_runtime(text) if text is not None else None
+        if runtime is None:
+            what = "not set" if text is None else f"value {text[:200]} invalid"
+            return self.refuse(pod, f"annotation {key} {what}")
+        known = {card.uuid: card for card in runtime}
+        for device in work.devices:
+            if reason := self._unusable(device.uuid, known):
+                return self.refuse(pod, reason)
+        cards = [self._cards[device.uuid] for device in work.devices]
+        if pod.annotations.get(names.VNPU_MODE) == SOFT:
+            return self._soft(work, cards, known)
+        answer = hard(cards, known)
+        template = known[cards[0].uuid].template
+        if template and len(cards) > 1:
+            return self.refuse(pod, f"a container has slice {template} and {len(cards)} cards; a slice stands alone")
+        what = f"cards {','.join(str(card.minor) for card in cards)} {template or 'whole'}"
+        serve = self._serve(work, answer, what)
+        if not template:
+            return serve
+        return Cut(pod, (Place(cards[0].uuid, template, 0),), lambda _: serve)
+
+    def _soft(self, work: Work, cards: Sequence[CardFacts], known: Mapping[str, RuntimeNpu]) -> Serve | Refuse:
+        if not self._sharing.soft:
+            return self.refuse(work.pod, f"it asks for {SOFT} and this node does not share its NPUs so")
+        answer = soft(cards, known, self._places, f"{work.pod.uid}_{work.container.name}")
+        return self._serve(work, answer, f"cards {','.join(str(card.minor) for card in cards)} {SOFT}")
+
+    def _serve(self, work: Work, answer: Answer, what: str) -> Serve:
+        notes = after(self._word, work)
+        patch = PatchPod.of(work.pod.metadata, notes) if notes else None
+        return Serve(work.pod, work.container, answer, patch, finished=work.last, summary=what)
+
+    def _unusable(self, uuid: str, known: Mapping[str, RuntimeNpu]) -> str:
+        if uuid not in self._cards or uuid not in known:
+            return f"unknown uuid: {uuid[:100]}"
+        return f"card {uuid} takes no pods: {self._sick[uuid]}" if uuid in self._sick else ""
+
+    def settled(self, served: Serve) -> None:
+        self._served[served.pod.uid, served.container.name] = None
+
+    def kubelet_restarted(self) -> None:
+        self._served.clear()
+
+    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
+        """Pods that ended while they were allocating keep the lock for nothing: the kubelet tells nobody."""
+        alive = {pod.uid for pod in pods if not pod.finished}
+        self._served = {key: None for key in self._served if key[0] in alive}
+        return [
+            PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
+            for pod in pods
+            if pod.finished and runtime_key(self._word) in pod.annotations and pod.annotations.get(NODE) == self._node
+            and pod.annotations.get(BIND_PHASE) == ALLOCATING
+        ]  # fmt: skip
+
+    def nobody(self, count: int) -> str:
+        return f"no binding pod found on node {self._node} that waits for {count} of {self.resource}"
+
+    def refuse(self, pod: NodePod, reason: str) -> Refuse:
+        """The pod is marked, so that no later call is taken for its own."""
+        marked = PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
+        return Refuse(f"pod {pod.key}: {reason}", (marked, Tell.of_pod(pod.metadata, self.event, reason)))

@@ -1,0 +1,155 @@
+"""Which pod an Allocate call is for, and what it is given of its annotations (spec ascend 16, defects 16 and 21)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from pumice.node.pods import Container, Held, NodePod
+from pumice.wire.ascend_hami import (
+    BIND_PHASE,
+    BIND_TIME,
+    NODE,
+    PREDICATE_TIME,
+    NpuDevice,
+    allocated_key,
+    parse_npu_devices,
+    render_npu_devices,
+    to_allocate_key,
+)
+
+ALLOCATING, SUCCESS, FAILED = "allocating", "success", "failed"
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One container's turn. ``rest``: what is left of the pod's slots once it is served; empty where the slot was emptied before,
+    for an answer that the kubelet lost."""
+
+    pod: NodePod
+    container: Container
+    devices: tuple[NpuDevice, ...]
+    rest: str = ""
+    last: bool = False
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A pod that waits for so many devices, and cannot have them."""
+
+    pod: NodePod
+    reason: str
+    begun: bool = False
+
+
+def next_work(
+    pods: Iterable[NodePod], count: int, word: str, resource: str, node: str, *,
+    served: Set[Key], held: Held | None, owner: str = "",
+) -> Work | Broken | None:  # fmt: skip
+    """The pod whose next container asks for ``count``. ``owner``: whom the node's lock names, as namespace/name. The kubelet
+    follows the same watch and finishes a pod before it begins the next, so those that were begun come first, then as they
+    came."""
+    fitting = []
+    for pod in pods:
+        if _waits(pod, node, resource):
+            found = _next_container(pod, count, word, resource, served, held)
+            if found is not None:
+                fitting.append(found)
+    return min(fitting, key=lambda found: (found.pod.key != owner, *_turn(found)), default=None)
+
+
+def _waits(pod: NodePod, node: str, resource: str) -> bool:
+    return (
+        pod.spec.node_name == node
+        and pod.metadata.deletion_timestamp is None
+        and pod.status.phase in ("", "Pending")
+        and pod.status.reason != "UnexpectedAdmissionError"
+        and not pod.mirror
+        and any(container.asks(resource) for container in _containers(pod))
+    )
+
+
+def _containers(pod: NodePod) -> tuple[Container, ...]:
+    """In the kubelet's order."""
+    return (*pod.spec.init_containers, *pod.spec.containers)
+
+
+def _next_container(
+    pod: NodePod, count: int, word: str, resource: str, served: Set[Key], held: Held | None
+) -> Work | Broken | None:
+    notes = pod.annotations
+    phase = notes.get(BIND_PHASE, "")
+    if phase == FAILED:
+        return None
+    every = _containers(pod)
+    if allocated_key(word) not in notes or notes.get(NODE) != pod.spec.node_name or not pod.bound:
+        counts = {container.asks(resource) for container in every} - {0}
+        return Broken(pod, _stranger(pod, word, resource)) if count in counts else None
+    given = parse_npu_devices(notes[allocated_key(word)]).slots
+    left = parse_npu_devices(notes.get(to_allocate_key(word), "")).slots
+    places = slots_of(every, len(given), resource)
+    if places is None or len(left) > len(given):
+        return Broken(pod, f"its annotation has {len(given)} slots, which fit no reading of its containers", True)
+    begun = any(key[0] == pod.uid for key in served) or left != given
+    for container in every:
+        place = places.get(container.name)
+        if place is None or (pod.uid, container.name) in served or (held is not None and (pod.uid, container.name) in held):
+            continue
+        devices = left[place] if place < len(left) else ()
+        again = not devices
+        if again and (held is None or pod.admitted):
+            continue  # it has been served, and nothing says that the kubelet lost the answer
+        devices = devices or given[place]
+        if container.asks(resource) != count:
+            return None  # its turn, and another number of devices
+        if len(devices) != count:
+            return Broken(pod, f"device number not matched: annotation has {len(devices)}, request has {count}", begun)
+        rest = [() if at == place else slot for at, slot in enumerate(left)]
+        return Work(pod, container, devices, "" if again else render_npu_devices(rest), not any(rest), begun)
+    return None
+
+
+def slots_of(containers: Iterable[Container], count: int, resource: str) -> Mapping[str, int] | None:
+    """Which slot belongs to which container that asks: HAMi writes one for every container, Volcano for those that ask, without
+    init containers or with them. None where the number fits none of these."""
+    every = list(containers)
+    asking = [container.name for container in every if container.asks(resource)]
+    if count == len(every):
+        return {container.name: at for at, container in enumerate(every) if container.asks(resource)}
+    if count == len(asking):
+        return {name: at for at, name in enumerate(asking)}
+    return None
+
+
+def _stranger(pod: NodePod, word: str, resource: str) -> str:
+    elsewhere = pod.annotations.get(NODE)
+    if elsewhere and elsewhere != pod.spec.node_name:
+        return f"its cards were chosen on node {elsewhere}, but it was bound here"
+    if allocated_key(word) in pod.annotations:
+        return "cards are written on it, but no scheduler bound it here"
+    return f"it asks for {resource} but was not placed by the scheduler; set its schedulerName"
+
+
+def after(word: str, work: Work) -> dict[str, str | None]:
+    """The pod's annotations once it is served: one ``;`` for each slot, and success only when none is left."""
+    notes: dict[str, str | None] = {to_allocate_key(word): work.rest} if work.rest else {}
+    return {**notes, BIND_PHASE: SUCCESS} if work.last else notes
+
+
+def lock_owner(text: str) -> str:
+    """Whom the long form of the node's lock names (spec ascend 14), as namespace/name."""
+    parts = text.split(",")
+    return f"{parts[1]}/{parts[2]}" if len(parts) == 3 else ""
+
+
+def _turn(found: Work | Broken) -> tuple[bool, int, int, int, str]:
+    bound, placed = (_time(found.pod.annotations.get(key, "")) for key in (BIND_TIME, PREDICATE_TIME))
+    return not found.begun, found.pod.arrival, bound, placed, found.pod.key
+
+
+def _time(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 1 << 64
+
+

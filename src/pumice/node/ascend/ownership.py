@@ -1,0 +1,133 @@
+"""Whose slices are whose, and which may be destroyed (spec ascend 17, defect 18; ADR 70).
+
+The container runtime makes a slice when a container starts and destroys it when the container stops. What it leaves behind the
+plugin sweeps up, and nothing else: before the runtime is told of a template, the plugin writes down the claim of the pod to it,
+with the slices that were on the chip then. Afterwards a slice of that template that was not there before is the pod's if
+
+* a container of the pod has it, by the container id in the driver's record; or
+* its container has ended (the record says 0); or
+* no container has opened it, and a claim to that template has none yet: whoever made it was killed before the container began.
+
+A slice of ours that was opened, and is unopened when seen again, is somebody else's at the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pumice.ports.slices import Entry, Phase, Place
+from pumice.ports.vnpus import UNOPENED, Vnpu
+
+MODES: Final = ("off", "owned", "all")
+GRACE: Final = 2
+"""Sweeps for which a slice has to be found idle, and a claim's pod gone."""
+Holds = Callable[[str], str]
+"""The name of the pod of that UID where it still holds what it was given, else empty."""
+
+
+def claim(entries: Sequence[Entry], place: Place, owner: str, seen: Iterable[Vnpu]) -> tuple[Entry, ...]:
+    """The books with this pod's claim to a slice of ``place``'s card and template. A pod that claims again (the kubelet lost the
+    answer, or another of its containers asks) keeps what it knew."""
+    if any(entry.place == place and entry.owner == owner and entry.phase is Phase.MAKING for entry in entries):
+        return tuple(entries)
+    ours = {entry.place.start for entry in entries if entry.phase is Phase.MADE and entry.place.card == place.card}
+    before = " ".join(str(slice_.id) for slice_ in seen if slice_.id not in ours)
+    return (*entries, Entry(place, owner, Phase.MAKING, was=before))
+
+
+def look(entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]], owner_of: Mapping[int, str]) -> tuple[Entry, ...]:
+    """The books as the driver's records say. ``seen``: the slices by card; a card that did not answer is left out, and stays as
+    it was. ``owner_of``: the pod of a container, by the id that the driver has of it."""
+    claims = [entry for entry in entries if entry.phase is Phase.MAKING]
+    made = {(e.place.card, e.place.start): e for e in entries if e.phase is not Phase.MAKING}
+    kept = {key: entry for key, entry in made.items() if key[0] not in seen}
+    for card, slices in seen.items():
+        unknown = []
+        for slice_ in slices:
+            entry = made.get((card, slice_.id))
+            if entry is not None and _same(entry, slice_):
+                opened = f"{slice_.container:x}" if slice_.container not in (0, UNOPENED) else entry.uuid
+                kept[card, slice_.id] = replace(entry, uuid=opened or ("0" if not slice_.container else ""))
+            else:
+                unknown.append((slice_, entry is not None))
+        for slice_, replaced in unknown:
+            owner = "" if replaced else _adopter(card, slice_, claims, kept.values(), owner_of)
+            if owner:
+                opened = "" if slice_.container == UNOPENED else f"{slice_.container:x}"
+                kept[card, slice_.id] = Entry(Place(card, slice_.template, slice_.id), owner, Phase.MADE, opened)
+            elif replaced or slice_.container not in (0, UNOPENED):
+                claims = [_knows(entry, card, slice_.id) for entry in claims]
+        there = {slice_.id for slice_ in slices}
+        claims = [_forgets(entry, card, there) for entry in claims]
+    return (*claims, *(kept[key] for key in sorted(kept)))
+
+
+def _same(entry: Entry, slice_: Vnpu) -> bool:
+    return entry.place.profile == slice_.template and not (entry.uuid and slice_.container == UNOPENED)
+
+
+def _before(entry: Entry) -> set[int]:
+    return {int(word) for word in entry.was.split()}
+
+
+def _knows(entry: Entry, card: str, ident: int) -> Entry:
+    """The claim with one more slice that is somebody else's."""
+    if entry.place.card != card or ident in _before(entry):
+        return entry
+    return replace(entry, was=f"{entry.was} {ident}".strip())
+
+
+def _forgets(entry: Entry, card: str, there: set[int]) -> Entry:
+    """The claim without those of them that are gone: their ids are free for the next."""
+    if entry.place.card != card or _before(entry) <= there:
+        return entry
+    return replace(entry, was=" ".join(str(ident) for ident in sorted(_before(entry) & there)))
+
+
+def _adopter(card: str, slice_: Vnpu, claims: Sequence[Entry], made: Iterable[Entry], owner_of: Mapping[int, str]) -> str:
+    """The pod whose slice it is, empty where it is nobody's of ours."""
+    fitting = [c for c in claims if c.place == Place(card, slice_.template, 0) and slice_.id not in _before(c)]
+    if slice_.container not in (0, UNOPENED):
+        owner = owner_of.get(slice_.container, "")
+        return owner if any(entry.owner == owner for entry in fitting) else ""
+    if not slice_.container:
+        return fitting[0].owner if fitting else ""
+    have = [entry.owner for entry in made if entry.place.card == card and entry.place.profile == slice_.template]
+    for entry in fitting:
+        if entry.owner not in have:
+            return entry.owner
+    return ""
+
+
+@dataclass(slots=True)
+class Sweeper:
+    """What has been idle, and whose pods have been gone, for how many sweeps. Forgotten with the process, which only delays."""
+
+    mode: str = "owned"
+    _idle: dict[tuple[str, int], int] = field(default_factory=dict)
+    _ended: dict[str, int] = field(default_factory=dict)
+
+    def sweep(
+        self, entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]], holds: Holds
+    ) -> tuple[tuple[Entry, ...], list[Place]]:
+        """The books without the claims of pods that are gone, and what is to be destroyed. ``entries`` as ``look`` left them."""
+        gone = {entry.owner for entry in entries if not holds(entry.owner)}
+        self._ended = {owner: self._ended.get(owner, 0) + 1 for owner in gone}
+        books = tuple(e for e in entries if e.phase is not Phase.MAKING or self._ended.get(e.owner, 0) < GRACE)
+        claimed = {(e.place.card, e.place.profile) for e in entries if e.owner not in gone}
+        ours = {(e.place.card, e.place.start) for e in entries if e.phase is not Phase.MAKING}
+        idle = {
+            (card, slice_.id): slice_ for card, slices in seen.items() for slice_ in slices
+            if not slice_.busy and (slice_.container == 0 or (card, slice_.template) not in claimed)
+        }  # fmt: skip
+        self._idle = {key: self._idle.get(key, 0) + 1 for key in idle}
+        due = [key for key in sorted(idle) if self._idle[key] >= GRACE and (key in ours or self.mode == "all")]
+        return books, [Place(card, idle[card, ident].template, ident) for card, ident in due if self.mode != "off"]
+
+    def foreign(self, entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> dict[str, int]:
+        """How many idle slices of each card are somebody else's."""
+        ours = {(e.place.card, e.place.start) for e in entries if e.phase is not Phase.MAKING}
+        found = {card: sum(not s.busy and (card, s.id) not in ours for s in slices) for card, slices in seen.items()}
+        return {card: count for card, count in found.items() if count}
