@@ -13,9 +13,10 @@ import yaml
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
-from pumice.apps.node import gpushare_plugin, vgpu_plugin
-from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
+from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
+from pumice.cli.daemon import Kubeconfig, LogLevel, Verbosity, bind_address, log_at, node_name, run_daemon
 from pumice.model.errors import BadInput
+from pumice.node.ascend.ownership import MODES as SWEEPS
 from pumice.node.gpushare.sharing import STRATEGIES as SHARE_STRATEGIES
 from pumice.node.gpushare.sharing import Legacy
 from pumice.node.vgpu.answer import STRATEGIES, ResponseOptions
@@ -162,6 +163,53 @@ def gpushare(
     )
     log_at(log_level)
     run_daemon(gpushare_plugin.run, settings, kubeconfig, "pumice-device-plugin")
+
+
+@app.command("ascend", epilog="Example: NODE_NAME=n1 pumice device-plugin ascend --config_file /device-config.yaml")
+def ascend(
+    node: Annotated[str, typer.Option("--node-name", "--node_name", envvar="NODE_NAME", help="This node's name.")] = "",
+    kubeconfig: Kubeconfig = None,
+    kubelet_socket: Socket = KUBELET_SOCKET,
+    config_file: Annotated[
+        Path | None, typer.Option("--config-file", "--config_file", help="device-config.yaml; without it the ConfigMap is read.")
+    ] = None,
+    node_config_file: Annotated[
+        Path | None, typer.Option("--node-config-file", "--node_config_file", help="node-config.yaml: what nodes do otherwise.")
+    ] = None,
+    sweep: Annotated[str, typer.Option(help="Idle slices to destroy: off, owned (made for our pods) or all.")] = "owned",
+    check_idle_vnpu_interval: Annotated[
+        float, typer.Option("--check-idle-vnpu-interval", "--check_idle_vnpu_interval", min=1, help="Seconds between sweeps.")
+    ] = 60.0,
+    dry_run: Annotated[bool, typer.Option(help="Say which slices would be destroyed, and destroy none.")] = False,
+    report_time_offset: Annotated[
+        float, typer.Option("--report-time-offset", "--report_time_offset", help="Seconds added to the handshake's time.")
+    ] = 1.0,
+    hook_path: Annotated[Path, typer.Option(envvar="HOOK_PATH", help="Host folder of journal and soft shares.")] = Path(
+        "/usr/local/hami-vnpu-core"
+    ),
+    dcmi: Annotated[str, typer.Option(envvar=variables.DCMI, help="DCMI library or its folder; empty: the driver's.")] = "",
+    fail_on_init_error: FailOnInit = True,
+    health_bind_address: HealthAddress = "",
+    soft_share: Annotated[str, typer.Option("--soft-share-dev-config-dir", "--softShareDevConfigDir", hidden=True)] = "",
+    log_level: Verbosity = "info",
+) -> None:
+    """Share this node's Ascend NPUs in HAMi's mode: huawei.com/Ascend310P and the other chips."""
+    if sweep not in SWEEPS:
+        raise BadInput(f"--sweep {sweep!r}: use {', '.join(SWEEPS)}")
+    if soft_share:
+        raise BadInput("--softShareDevConfigDir is not served: nothing here shares NPUs as vCANN-RT does")
+    settings = ascend_plugin.Settings(
+        **_common(node, kubelet_socket, "", fail_on_init_error, health_bind_address),
+        dcmi=dcmi,
+        config_file=config_file,
+        node_config=node_config_file,
+        sweep=sweep,
+        sweep_every=check_idle_vnpu_interval,
+        dry_run=dry_run,
+        report_offset=report_time_offset,
+        hook_path=hook_path,
+    )
+    run_daemon(ascend_plugin.run, settings, kubeconfig, log_level)
 
 
 def own_library() -> Path | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pumice.cluster.runtime.spec import ContainerSpec, Exit, Runtime, StartFailed
 from pumice.machine.npu_hook import driver_id
-from pumice.machine.npus import open_npus
+from pumice.machine.npus import end_containers, read_npus
 from pumice.wire import variables
 
 log = logging.getLogger("pumice.runtime")
@@ -32,6 +32,7 @@ class AscendRuntime:
 
     def __init__(self, below: Runtime, machine: str) -> None:
         self._below, self._machine = below, machine
+        end_containers(machine, {driver_id(container) for container in below.running()})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._below, name)
@@ -72,8 +73,8 @@ class AscendRuntime:
         return ended
 
     def _has_slice(self, container: str) -> bool:
-        with open_npus(self._machine) as state:
-            return any(s.used and s.container == driver_id(container) for chip in state.chips for s in chip.slices)
+        state = read_npus(self._machine)
+        return any(s.used and s.container == driver_id(container) for chip in state.chips for s in chip.slices)
 
     async def _destroy(self, container: str) -> None:
         if self._has_slice(container):

@@ -14,8 +14,8 @@ import shlex
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ctypes import Structure, c_char, c_int32, c_uint32, c_uint64, sizeof
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from pathlib import Path
 from pumice.machine.document import nearest
 from pumice.machine.native import MachineError, library_dir
 from pumice.model.hardware.npu_driver import DriverChip, Size, driver_chips
+from pumice.ports.vnpus import UNOPENED
 
 MAGIC = 0x315355504E554E50
 VERSION = 1
@@ -95,6 +96,12 @@ class NpuState(Structure):
         ("faults", NpuFault * FAULTS),
         ("chips", NpuChip * CHIPS),
     ]
+
+
+MIRRORED = {
+    "npu_size": NpuSize, "npu_template": NpuTemplate, "npu_slice": NpuSlice, "npu_process": NpuProcess, "npu_chip": NpuChip,
+    "npu_fault": NpuFault, "npu_state": NpuState,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,25 +188,41 @@ def npu_environment(directory: Path | str) -> dict[str, str]:
     return {"PUMICE_MACHINE": str(place), "LD_LIBRARY_PATH": str(library_dir()), "PATH": str(place / "bin")}
 
 
-@contextmanager
-def open_npus(directory: Path | str) -> Iterator[NpuState]:
-    """The shared state, locked against everybody else while the block runs. Raises ``MachineError``."""
-    path = Path(directory, "npus")
+def read_npus(directory: Path | str) -> NpuState:
+    """A copy of the shared state. Raises ``MachineError``."""
     try:
-        file = path.open("r+b")
+        content = Path(directory, "npus").read_bytes()
     except OSError as error:
         raise MachineError(f"{directory}: no emulated NPUs here: {error.strerror}") from None
-    with file:
+    if len(content) < sizeof(NpuState):
+        raise MachineError(f"{directory}: the file `npus` is cut short; make the machine again")
+    state = NpuState.from_buffer_copy(content)
+    if state.magic != MAGIC or state.version != VERSION:
+        raise MachineError(f"{directory}: the file `npus` is not of this version; make the machine again")
+    return state
+
+
+@contextmanager
+def open_npus(directory: Path | str) -> Iterator[NpuState]:
+    """The shared state for changing it, locked against everybody else while the block runs. Raises ``MachineError``."""
+    read_npus(directory)
+    with Path(directory, "npus").open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with mmap.mmap(file.fileno(), sizeof(NpuState)) as memory:
-            state = NpuState.from_buffer(memory)
-            if state.magic != MAGIC or state.version != VERSION:
-                del state
-                raise MachineError(f"{path} is not of this version; make the machine again")
-            try:
-                yield state
-            finally:
-                del state
+        memory = mmap.mmap(file.fileno(), sizeof(NpuState))
+        try:
+            yield NpuState.from_buffer(memory)
+        finally:
+            with suppress(BufferError):  # rows that the caller still holds keep the mapping
+                memory.close()
+
+
+def end_containers(directory: Path | str, running: Collection[int]) -> None:
+    """What the driver sees when a machine comes up again: the containers that had slices are no more, but for these."""
+    with open_npus(directory) as state:
+        for chip in state.chips:
+            for row in chip.slices:
+                if row.used and row.container not in (0, UNOPENED, *running):
+                    row.container = 0
 
 
 def set_health(directory: Path | str, chip: int, health: int, *codes: int) -> None:
@@ -208,14 +231,12 @@ def set_health(directory: Path | str, chip: int, health: int, *codes: int) -> No
         row = state.chips[chip]
         row.health, row.error_count = health, len(codes)
         row.errors[: len(codes)] = codes
-        del row, state
 
 
 def lose_chip(directory: Path | str, chip: int, gone: bool = True) -> None:
     """The chip falls off the bus, or comes back."""
     with open_npus(directory) as state:
         state.chips[chip].gone = gone
-        del state
 
 
 def set_npu_fault(directory: Path | str, fault: NpuFaultModel) -> None:
@@ -224,10 +245,8 @@ def set_npu_fault(directory: Path | str, fault: NpuFaultModel) -> None:
         row = next(row for row in state.faults if not row.used)
         row.function, row.code, row.first, row.count = fault.call.encode(), fault.code, fault.first, fault.count
         row.crash, row.calls, row.used = {"": 0, "before": 1, "after": 2}[fault.crash], 0, 1
-        del row, state
 
 
 def clear_npu_faults(directory: Path | str) -> None:
     with open_npus(directory) as state:
         ctypes.memset(ctypes.addressof(state.faults), 0, sizeof(state.faults))
-        del state

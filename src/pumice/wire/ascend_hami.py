@@ -19,6 +19,8 @@ from pumice.wire import names
 
 SOFT = "hami-core"
 """The value of ``huawei.com/vnpu-mode`` that asks for a share by interception; anything else means a template."""
+SOFT_SHARE_KEYS = "huawei.com/scheduler.softShareDev."
+"""Of a pod: shares as MindCluster's newer plugin keeps them (vCANN-RT), which nothing here does (spec ascend 46)."""
 NODE = "hami.io/vgpu-node"
 TIME = "hami.io/vgpu-time"
 BIND_PHASE = "hami.io/bind-phase"

@@ -47,6 +47,7 @@ GPU_MEMORY_FACTOR: Final = "GPU_MEMORY_FACTOR"
 # Ours
 MACHINE: Final = "PUMICE_MACHINE"
 """Directory of the emulated machine that a program meets."""
+DCMI: Final = "PUMICE_DCMI"
 NVML: Final = "PUMICE_NVML"
 BIND_ADDRESS: Final = "PUMICE_BIND_ADDRESS"
 """Where daemons listen that were told a port and no address."""

@@ -27,20 +27,33 @@ static struct npu_size taken(const struct npu_chip *chip)
     return sum;
 }
 
-static const char *lacking(const struct npu_chip *chip, const struct npu_size *more)
+static _Thread_local char refusal[128];
+
+/* Not DCMI's: why this thread's last slice was refused, as the driver writes it into its log. */
+EXPORT const char *pumice_npu_refusal(void)
+{
+    return refusal;
+}
+
+static bool enough(const struct npu_chip *chip, const char *unit, uint64_t need, uint64_t used, uint64_t total)
+{
+    if (!total || used + need <= total)
+        return true;
+    snprintf(refusal, sizeof refusal, "check %s num failed, phy_id:%u, core_need:%llu, used:%llu, total:%llu", unit,
+             chip->physical, (unsigned long long)need, (unsigned long long)used, (unsigned long long)total);
+    return false;
+}
+
+static bool room_for(const struct npu_chip *chip, const struct npu_size *more)
 {
     static const char *const media[] = {"jpegd", "jpege", "vpc", "vdec", "pngd", "venc"};
     struct npu_size held = taken(chip);
-    if (held.cores + more->cores > chip->size.cores)
-        return "aicore";
-    if (chip->size.cpus && held.cpus + more->cpus > chip->size.cpus)
-        return "aicpu";
-    if (held.memory_mib + more->memory_mib > chip->size.memory_mib)
-        return "memory";
-    for (unsigned u = 0; u < NPU_UNITS; u++)
-        if (chip->size.media[u] && held.media[u] + more->media[u] > chip->size.media[u])
-            return media[u];
-    return NULL;
+    bool room = enough(chip, "aicore", more->cores, held.cores, chip->size.cores) &&
+                enough(chip, "aicpu", more->cpus, held.cpus, chip->size.cpus) &&
+                enough(chip, "memory", more->memory_mib, held.memory_mib, chip->size.memory_mib);
+    for (unsigned u = 0; room && u < NPU_UNITS; u++)
+        room = enough(chip, media[u], more->media[u], held.media[u], chip->size.media[u]);
+    return room;
 }
 
 static int slice_at(const struct npu_chip *chip, uint32_t id)
@@ -89,23 +102,6 @@ static int template_of(const struct npu_chip *chip, const unsigned char name[32]
     return -1;
 }
 
-static _Thread_local char refusal[128];
-
-/* Not DCMI's: why this thread's last slice was refused, as the driver writes it into its log. */
-EXPORT const char *pumice_npu_refusal(void)
-{
-    return refusal;
-}
-
-static int refuse(const struct npu_chip *chip, const char *what, const struct npu_size *need)
-{
-    struct npu_size held = taken(chip);
-    bool cpus = strcmp(what, "aicpu") == 0;
-    snprintf(refusal, sizeof refusal, "check %s num failed, phy_id:%u, core_need:%u, used:%u, total:%u", what, chip->physical,
-             cpus ? need->cpus : need->cores, cpus ? held.cpus : held.cores, cpus ? chip->size.cpus : chip->size.cores);
-    return DCMI_BAD_PARAMETER;
-}
-
 EXPORT int dcmi_create_vdevice(int card, int device, struct create_in *in, struct create_out *out)
 {
     DEVICE(dcmi_create_vdevice, card, device);
@@ -123,9 +119,8 @@ EXPORT int dcmi_create_vdevice(int card, int device, struct create_in *in, struc
     npu_held(chip, 0, &whole);
     if (whole)
         return DCMI_BUSY; /* somebody works on the whole chip */
-    const char *what = lacking(chip, &chip->templates[t].size);
-    if (what)
-        return refuse(chip, what, &chip->templates[t].size);
+    if (!room_for(chip, &chip->templates[t].size))
+        return DCMI_BAD_PARAMETER;
     for (unsigned k = 0; k < chip->slices_most && k < NPU_SLICES; k++) {
         struct npu_slice *s = &chip->slices[k];
         if (s->used || (in->id != NPU_ANY && in->id != first + k))

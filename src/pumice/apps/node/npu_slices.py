@@ -53,7 +53,8 @@ class NpuSlices:
     async def cut(self, wanted: Cut) -> Serve | Conflict:
         """Its claim is on disk before the runtime hears of it."""
         try:
-            await self._call(lambda: self._keeper.claim(wanted.places, wanted.pod.uid))
+            owner_of = containers(self._own.pods)
+            await self._call(lambda: self._keeper.claim(wanted.places, wanted.pod.uid, owner_of))
         except Unavailable as error:
             return Conflict(wanted.pod, str(error))
         return wanted.then({})

@@ -17,11 +17,8 @@ from pumice.node.protocol import Allocator, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
 from pumice.wire import names
-from pumice.wire.ascend_hami import BIND_PHASE, NODE, SOFT, RuntimeNpu, parse_runtime, runtime_key
+from pumice.wire.ascend_hami import BIND_PHASE, NODE, SOFT, SOFT_SHARE_KEYS, RuntimeNpu, parse_runtime, runtime_key
 from pumice.wire.objects import Node
-
-SOFT_SHARE = "huawei.com/scheduler.softShareDev."
-"""Of a pod: shares as MindCluster's newer plugin keeps them (vCANN-RT), which nothing here does (spec ascend 46)."""
 
 
 class NpuAllocator(Allocator):
@@ -75,7 +72,7 @@ class NpuAllocator(Allocator):
 
     def _answer(self, work: Work) -> Serve | Refuse | Cut:
         pod = work.pod
-        if strange := next((key for key in pod.annotations if key.startswith(SOFT_SHARE)), ""):
+        if strange := next((key for key in pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
             return self.refuse(pod, f"{strange} is not served: nothing here shares NPUs as vCANN-RT does")
         key = runtime_key(self._word)
         text = pod.annotations.get(key)

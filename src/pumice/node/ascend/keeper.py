@@ -3,7 +3,7 @@ and its entry goes afterwards: who is killed in between finds no slice and forge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -27,12 +27,14 @@ class Keeper:
     def __init__(self, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
         self._vnpus, self._journal, self._sweeper, self._dry = vnpus, journal, Sweeper(mode), dry
 
-    def claim(self, places: Iterable[Place], owner: str) -> None:
+    def claim(self, places: Sequence[Place], owner: str, owner_of: Mapping[int, str]) -> None:
         """Write down what the runtime may make for this pod from now on. Raises Unavailable."""
         with self._journal.alone():
-            before = entries = self._journal.read()
+            before = self._journal.read()
+            seen = {place.card: self._vnpus.list(place.card) for place in places}
+            entries = look(before, seen, owner_of)
             for place in places:
-                entries = claim(entries, place, owner, self._vnpus.list(place.card))
+                entries = claim(entries, place, owner, seen[place.card])
             if entries != before:
                 self._journal.write(entries)
 

@@ -2,18 +2,14 @@
 
 The container runtime makes a slice when a container starts and destroys it when the container stops. What it leaves behind the
 plugin sweeps up, and nothing else: before the runtime is told of a template, the plugin writes down the claim of the pod to it,
-with the slices that were on the chip then. Afterwards a slice of that template that was not there before is the pod's if
-
-* a container of the pod has it, by the container id in the driver's record; or
-* its container has ended (the record says 0); or
-* no container has opened it, and a claim to that template has none yet: whoever made it was killed before the container began.
-
-A slice of ours that was opened, and is unopened when seen again, is somebody else's at the same id.
+with the slices that were on the chip then. A slice of that template that comes afterwards is the pod's, unless its container had
+one already and has it still, for then the runtime made none; or a container that is not the pod's has opened it. A slice of ours
+that was opened, and has no container or another one when seen again, is a new one at the same id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -48,24 +44,50 @@ def look(entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]], owner_of:
         for slice_ in slices:
             entry = made.get((card, slice_.id))
             if entry is not None and _same(entry, slice_):
-                opened = f"{slice_.container:x}" if slice_.container not in (0, UNOPENED) else entry.uuid
-                kept[card, slice_.id] = replace(entry, uuid=opened or ("0" if not slice_.container else ""))
+                kept[card, slice_.id] = replace(entry, uuid=_opened(slice_, entry.uuid))
             else:
-                unknown.append((slice_, entry is not None))
-        for slice_, replaced in unknown:
-            owner = "" if replaced else _adopter(card, slice_, claims, kept.values(), owner_of)
+                unknown.append(slice_)
+        served = {entry.owner for entry in entries if _still(entry, slices)}
+        for slice_ in unknown:
+            owner = _owner(card, slice_, claims, served, owner_of)
             if owner:
-                opened = "" if slice_.container == UNOPENED else f"{slice_.container:x}"
-                kept[card, slice_.id] = Entry(Place(card, slice_.template, slice_.id), owner, Phase.MADE, opened)
-            elif replaced or slice_.container not in (0, UNOPENED):
+                kept[card, slice_.id] = Entry(Place(card, slice_.template, slice_.id), owner, Phase.MADE, _opened(slice_))
+            elif owner is None:
                 claims = [_knows(entry, card, slice_.id) for entry in claims]
         there = {slice_.id for slice_ in slices}
         claims = [_forgets(entry, card, there) for entry in claims]
     return (*claims, *(kept[key] for key in sorted(kept)))
 
 
+def _opened(slice_: Vnpu, before: str = "") -> str:
+    """The container that has it or had it last, 0 for one that ended unseen, nothing for none."""
+    if slice_.container in (0, UNOPENED):
+        return before or ("0" if not slice_.container else "")
+    return f"{slice_.container:x}"
+
+
+def _still(entry: Entry, slices: Iterable[Vnpu]) -> bool:
+    """Whether the slice was its pod's when looked at last, and the same container has it now."""
+    return entry.uuid not in ("", "0") and any(s.id == entry.place.start and f"{s.container:x}" == entry.uuid for s in slices)
+
+
+def _owner(card: str, slice_: Vnpu, claims: Sequence[Entry], served: Set[str], owner_of: Mapping[int, str]) -> str | None:
+    """The pod whose new slice it is; None: it is somebody else's; empty where that cannot be told yet."""
+    fitting = [c.owner for c in claims if c.place == Place(card, slice_.template, 0) and slice_.id not in _before(c)]
+    waiting = [owner for owner in fitting if owner not in served]
+    if slice_.container in (0, UNOPENED):
+        return waiting[0] if waiting else None
+    if slice_.container in owner_of:
+        owner = owner_of[slice_.container]
+        return owner if owner in fitting else None
+    return "" if waiting else None  # the kubelet tells a container's id a little late
+
+
 def _same(entry: Entry, slice_: Vnpu) -> bool:
-    return entry.place.profile == slice_.template and not (entry.uuid and slice_.container == UNOPENED)
+    """Whether it can be the slice that was seen last: one that was opened stays with its container, and then with none."""
+    if entry.place.profile != slice_.template:
+        return False
+    return not slice_.container or entry.uuid in ("", f"{slice_.container:x}")
 
 
 def _before(entry: Entry) -> set[int]:
@@ -84,21 +106,6 @@ def _forgets(entry: Entry, card: str, there: set[int]) -> Entry:
     if entry.place.card != card or _before(entry) <= there:
         return entry
     return replace(entry, was=" ".join(str(ident) for ident in sorted(_before(entry) & there)))
-
-
-def _adopter(card: str, slice_: Vnpu, claims: Sequence[Entry], made: Iterable[Entry], owner_of: Mapping[int, str]) -> str:
-    """The pod whose slice it is, empty where it is nobody's of ours."""
-    fitting = [c for c in claims if c.place == Place(card, slice_.template, 0) and slice_.id not in _before(c)]
-    if slice_.container not in (0, UNOPENED):
-        owner = owner_of.get(slice_.container, "")
-        return owner if any(entry.owner == owner for entry in fitting) else ""
-    if not slice_.container:
-        return fitting[0].owner if fitting else ""
-    have = [entry.owner for entry in made if entry.place.card == card and entry.place.profile == slice_.template]
-    for entry in fitting:
-        if entry.owner not in have:
-            return entry.owner
-    return ""
 
 
 @dataclass(slots=True)

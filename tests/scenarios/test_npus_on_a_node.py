@@ -1,0 +1,130 @@
+"""The guide's Ascend pod on emulated nodes, from outside (spec ascend 2, 16, 17)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kit.local_cluster import PODS, PUMICE, House, house, phase, vgpu_pod
+from kit.npu_machine import NpuMachine
+
+from pumice.cluster.spec import load
+from pumice.ports.cluster import ApiError, Resource
+
+ROOT = Path(__file__).parents[2]
+CONFIGMAPS = Resource("", "v1", "configmaps")
+NODES = "nodes:\n- {name: n310p, npus: 2, npu: 310P3, cpu: 16}\n- {name: n910b4, npus: 2, npu: 910B4}\n- {name: gpu, cards: 1}\n"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("npus")
+    (folder / "cluster.yaml").write_text(NODES)
+    with house(folder / "d", "--config", str(folder / "cluster.yaml")) as cluster:
+        conf = yaml.safe_load_all((ROOT / "examples/ascend-hami.yaml").read_text())
+        data = next(found["data"] for found in conf if found["kind"] == "ConfigMap")
+        cluster.ask(lambda kube: kube.patch(CONFIGMAPS, "volcano-scheduler-configmap", {"data": data}, "volcano-system"))
+        yield cluster
+
+
+def npu_pod(name: str, word: str, memory: int | None, script: str) -> dict[str, Any]:
+    limits = {f"huawei.com/{word}": "1"} | ({f"huawei.com/{word}-memory": str(memory)} if memory else {})
+    container = {"name": "c", "image": "x", "command": ["sh", "-c", f"({script}) 2>&1; echo over; sleep 1000"],
+                 "resources": {"limits": limits}}  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [container]}}  # fmt: skip
+
+
+def machine(cluster: House, node: str) -> NpuMachine:
+    return NpuMachine(cluster.data.node(node) / "machine")
+
+
+def said(cluster: House, pod: dict[str, Any]) -> str:
+    """What its command printed, once it is over."""
+    name = pod["metadata"]["name"]
+    cluster.ask(lambda kube: kube.create(PODS, pod))
+
+    async def log(kube: Any) -> str:
+        if await phase(kube, name) != "Running":
+            return ""
+        found = list((cluster.data.root / "nodes").glob(f"*/logs/default_{name}_*/c/0.log"))
+        return text if found and "over" in (text := found[0].read_text()) else ""
+
+    return cluster.wait(log)
+
+
+def gone(cluster: House, name: str) -> None:
+    cluster.ask(lambda kube: kube.delete(PODS, name, "default"))
+
+    async def missing(kube: Any) -> bool:
+        try:
+            await kube.get(PODS, name, "default")
+        except ApiError as error:
+            return error.code == 404
+        return False
+
+    cluster.wait(missing)
+
+
+def until_there_are(cluster: House, node: str, slices: list[tuple[int, str]]) -> None:
+    """On the node's two chips, once the runtime has done what it does after a container's end."""
+    found = machine(cluster, node)
+
+    async def there(kube: Any) -> bool:
+        return [*found.slices(0), *found.slices(1)] == slices
+
+    cluster.wait(there)
+
+
+def test_a_pod_of_4096_mb_gets_vir02_and_sees_it_and_gives_it_back(shared: House) -> None:
+    text = said(shared, npu_pod("ascend-pod", "Ascend310P", 4096, "npu-smi info; npu-smi info -t info-vnpu; env | grep ASCEND"))
+    assert "/ 6144 " in text
+    assert "Total number of vnpu: 1" in text
+    assert "vir02" in text
+    assert "ASCEND_RUNTIME_OPTIONS=VIRTUAL" in text
+    assert [template for chip in (0, 1) for _, template in machine(shared, "n310p").slices(chip)] == ["vir02"]
+    gone(shared, "ascend-pod")
+    until_there_are(shared, "n310p", [])
+
+
+def test_a_pod_without_memory_gets_the_whole_card(shared: House) -> None:
+    text = said(shared, npu_pod("whole", "Ascend910B4", None, "npu-smi info; env | grep ASCEND"))
+    assert "/ 32768" in text
+    assert "VIRTUAL" not in text
+    gone(shared, "whole")
+
+
+def test_a_slice_that_somebody_made_by_hand_outlives_every_pod(shared: House) -> None:
+    here = machine(shared, "n910b4")
+    made = here.make("vir05_1c_8g")
+    said(shared, npu_pod("beside", "Ascend910B4", 8192, "npu-smi info"))
+    gone(shared, "beside")
+    until_there_are(shared, "n910b4", [(made, "vir05_1c_8g")])
+    here.smi("set", "-t", "destroy-vnpu", "-i", "0", "-c", "0", "-v", str(made))
+
+
+def test_pods_with_npus_and_with_graphics_cards_share_one_scheduler(shared: House) -> None:
+    shared.ask(lambda kube: kube.create(PODS, vgpu_pod("graphics", 1000)))
+    said(shared, npu_pod("beside-graphics", "Ascend310P", 12288, "true"))
+
+    async def running(kube: Any) -> bool:
+        return await phase(kube, "graphics") == "Running"
+
+    shared.wait(running)
+    gone(shared, "beside-graphics")
+
+
+def test_the_example_cluster_can_be_read() -> None:
+    nodes = load(ROOT / "examples/ascend.yaml").nodes
+    assert {node.npu for node in nodes if node.npus} == {"310P3", "910A", "910B2", "910B3", "910B4", "910B4-1"}
+    assert [node.name for node in nodes if node.has_cards] == ["gpu"]
+
+
+def test_a_model_that_is_not_known_is_told(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("nodes:\n- {npus: 2, npu: 910B5}\n")
+    done = subprocess.run([*PUMICE, "up", "--config", str(tmp_path / "c.yaml")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert """nodes[0].npu: '910B5' is not known; did you mean""" in done.stderr

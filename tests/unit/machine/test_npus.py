@@ -1,0 +1,165 @@
+"""Emulated NPUs: the layout, and what the driver allows, refuses and shows (spec ascend, appendices A to C)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from kit.c_header import compiled
+from kit.npu_machine import NpuMachine, npu_machine
+
+from pumice.adapters.dcmi import structures
+from pumice.machine import MachineError, npus
+from pumice.model.hardware.npu_driver import driver_chips
+
+HEADER = Path(__file__).parents[3] / "native/machine/include/machine/npu.h"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> NpuMachine:
+    return npu_machine(tmp_path / "m", "310P3", "310P3")
+
+
+def test_every_structure_lies_as_the_compiler_lays_it(tmp_path: Path) -> None:
+    asked = [f"sizeof(struct {name})" for name in npus.MIRRORED]
+    asked += [f"offsetof(struct {name}, {field[0]})" for name, mirror in npus.MIRRORED.items() for field in mirror._fields_]
+    laid_out = compiled(HEADER, "machine/npu.h", asked, tmp_path)
+    for name, mirror in npus.MIRRORED.items():
+        for field in mirror._fields_:
+            assert getattr(mirror, field[0]).offset == laid_out[f"offsetof(struct {name}, {field[0]})"], (name, field[0])
+        assert npus.sizeof(mirror) == laid_out[f"sizeof(struct {name})"], name
+
+
+def test_the_mirror_has_the_constants_of_the_header() -> None:
+    text = HEADER.read_text()
+    for name, number in re.findall(r"^#define NPU_(CHIPS|TEMPLATES|SLICES|PROCESSES|ERRORS|FAULTS) (\d+)\b", text, re.M):
+        assert getattr(npus, name) == int(number), name
+    assert f"NPU_MAGIC 0x{npus.MAGIC:x}ull" in text
+    assert f"NPU_VERSION {npus.VERSION}u" in text
+
+
+@pytest.mark.parametrize(
+    ("mirror", "size"),
+    [("ChipInfo", 132), ("CreateIn", 104), ("CreateOut", 52), ("Base", 64), ("Computing", 96), ("Media", 56), ("SliceInfo", 256),
+     ("One", 264), ("Totals", 360), ("Free", 224)],
+)  # fmt: skip
+def test_the_driver_interface_has_the_sizes_that_programs_were_built_with(mirror: str, size: int) -> None:
+    assert npus.sizeof(getattr(structures, mirror)) == size
+
+
+def test_the_emulated_device_fits_every_model_with_its_own_templates(tmp_path: Path) -> None:
+    made = npu_machine(tmp_path / "all", *driver_chips())
+    shown = made.smi("info").stdout
+    for number, chip in enumerate(driver_chips().values()):
+        assert chip.product in shown
+        name = chip.templates[0][0]
+        first = 100 + 16 * number
+        assert made.make(name, number) == first
+        assert made.slices(number) == [(first, name)]
+
+
+def test_slices_are_refused_beyond_the_cores_and_beyond_the_cpus(machine: NpuMachine) -> None:
+    assert [machine.make("vir04"), machine.make("vir02"), machine.make("vir01")] == [100, 101, 102]
+    done = machine.smi("set", "-t", "create-vnpu", "-i", "0", "-c", "0", "-f", "vir01")
+    assert done.returncode == 1
+    assert "check aicpu num failed, phy_id:0, core_need:1, used:7, total:7" in done.stdout
+    machine.make("vir04_3c", 1)
+    done = machine.smi("set", "-t", "create-vnpu", "-i", "1", "-c", "0", "-f", "vir04_4c_dvpp")
+    assert "check jpegd num failed, phy_id:1, core_need:16, used:8, total:16" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("-f", "vir03"), ("-f", "vir16"), ("-f", "vir01", "-g", "4"), ("-f", "vir01", "-v", "99"), ("-f", "vir01", "-v", "108")],
+)
+def test_what_the_hardware_has_not_is_refused(machine: NpuMachine, words: tuple[str, ...]) -> None:
+    done = machine.smi("set", "-t", "create-vnpu", "-i", "0", "-c", "0", *words)
+    assert (done.returncode, machine.slices()) == (1, [])
+    assert "Status : Failed" in done.stdout
+
+
+def test_a_slice_in_use_is_not_destroyed(machine: NpuMachine) -> None:
+    assert machine.hook("make", "0", "vir02", "ab" * 16).stdout.strip() == "100"
+    assert "abababababab" in machine.smi("info", "-t", "info-vnpu").stdout
+    words = ("set", "-t", "destroy-vnpu", "-i", "0", "-c", "0", "-v", "100")
+    assert "busy" in machine.smi(*words).stdout
+    machine.hook("destroy", "ab" * 16)
+    assert machine.slices() == []
+    assert machine.smi(*words).returncode == 1
+
+
+def test_a_container_sees_its_slice_and_no_more(machine: NpuMachine) -> None:
+    machine.make("vir04")
+    ident = machine.make("vir02")
+    inside = {"ASCEND_VISIBLE_DEVICES": str(ident), "ASCEND_RUNTIME_OPTIONS": "VIRTUAL"}
+    assert "/ 6144 " in machine.smi("info", env=inside).stdout
+    listed = machine.smi("info", "-t", "info-vnpu", env=inside).stdout
+    assert "Total number of vnpu: 1" in listed
+    assert "vir02" in listed
+    done = machine.smi("set", "-t", "create-vnpu", "-i", "0", "-c", "0", "-f", "vir01", env=inside)
+    assert "not permitted" in done.stdout
+
+
+@pytest.mark.parametrize(("given", "seen"), [("0,1", 2), ("0-1", 2), ("1", 1), ("", 0), ("7", 0)])
+def test_visible_devices_are_a_list_or_a_range(machine: NpuMachine, given: str, seen: int) -> None:
+    text = machine.smi("info", env={"ASCEND_VISIBLE_DEVICES": given}).stdout
+    assert text.count("310P3") == seen
+
+
+def test_health_and_error_codes_are_shown(machine: NpuMachine) -> None:
+    npus.set_health(machine.directory, 1, 2, 0x80E01801)
+    assert "Alarm" in machine.smi("info").stdout
+    assert "0x80E01801" in machine.smi("info", "-t", "health", "-i", "1").stdout
+
+
+def test_a_chip_that_fell_off_the_bus_is_no_longer_listed(machine: NpuMachine) -> None:
+    npus.lose_chip(machine.directory, 0)
+    assert machine.smi("info").stdout.count("310P3") == 1
+    npus.lose_chip(machine.directory, 0, gone=False)
+    assert machine.smi("info").stdout.count("310P3") == 2
+
+
+def test_soft_sharing_asks_before_it_is_switched(machine: NpuMachine) -> None:
+    words = ("set", "-t", "device-share", "-i", "0", "-c", "0", "-d", "1")
+    assert machine.smi(*words).returncode == 200
+    assert machine.smi(*words, answer="N\n").returncode == 0
+    assert not machine.state.chips[0].share
+    assert machine.smi(*words, answer="Y\n").returncode == 0
+    assert machine.state.chips[0].share
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_is_killed_in_a_call_leaves_a_whole_slice_or_none(machine: NpuMachine, when: str) -> None:
+    npus.set_npu_fault(machine.directory, npus.NpuFaultModel("dcmi_create_vdevice", crash=when))
+    assert machine.smi("set", "-t", "create-vnpu", "-i", "0", "-c", "0", "-f", "vir02").returncode == -9
+    assert machine.slices() == ([] if when == "before" else [(100, "vir02")])
+    npus.clear_npu_faults(machine.directory)
+    assert machine.make("vir02") == (100 if when == "before" else 101)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("info", "-t", "info-vnpus"), 'did you mean "info-vnpu"?'),
+        (("set", "-t", "create-vnpu", "-i", "0", "-c", "0"), "create-vnpu needs -f TEMPLATE"),
+        (("set", "-t", "create-vnpu", "-f", "vir02"), "needs one chip: -i and -c"),
+        (("info", "-i", "9"), "no chip 0 of NPU 9"),
+        (("infos",), "invalid choice"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(machine: NpuMachine, words: tuple[str, ...], told: str) -> None:
+    done = machine.smi(*words)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_machines_that_cannot_be_made_say_why(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"910B5: no such NPU; did you mean"):
+        npus.create_npus(["910B5"], tmp_path / "a")
+    with pytest.raises(MachineError, match=r"1 to 16 NPUs, not 17"):
+        npus.create_npus(["910A"] * 17, tmp_path / "a")
+    npus.create_npus(["910A"], tmp_path / "a")
+    with pytest.raises(MachineError, match="there are emulated NPUs already"):
+        npus.create_npus(["910A"], tmp_path / "a")
