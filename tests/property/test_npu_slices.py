@@ -254,6 +254,7 @@ def test_no_slice_is_lost_and_none_of_somebody_elses_is_touched() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_no_slice_is_lost_in_a_million_operations() -> None:
     print(f"seed {SEED}")
     assert play(OPERATIONS, SEED).kills

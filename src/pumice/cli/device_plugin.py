@@ -14,7 +14,7 @@ import yaml
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
 from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
-from pumice.cli.daemon import Kubeconfig, LogLevel, Verbosity, bind_address, log_at, node_name, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
 from pumice.model.errors import BadInput
 from pumice.node.ascend.ownership import MODES as SWEEPS
 from pumice.node.gpushare.sharing import STRATEGIES as SHARE_STRATEGIES
@@ -191,7 +191,7 @@ def ascend(
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
     soft_share: Annotated[str, typer.Option("--soft-share-dev-config-dir", "--softShareDevConfigDir", hidden=True)] = "",
-    log_level: Verbosity = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Share this node's Ascend NPUs in HAMi's mode: huawei.com/Ascend310P and the other chips."""
     if sweep not in SWEEPS:
@@ -209,7 +209,8 @@ def ascend(
         report_offset=report_time_offset,
         hook_path=hook_path,
     )
-    run_daemon(ascend_plugin.run, settings, kubeconfig, log_level)
+    log_at(log_level)
+    run_daemon(ascend_plugin.run, settings, kubeconfig, "pumice-device-plugin")
 
 
 def own_library() -> Path | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from pumice.apps.service.own_node import OwnNode
+from pumice.apps.node.written_node import WrittenNode
 from pumice.model.errors import Unavailable
 from pumice.node.ascend.keeper import Keeper, Swept
 from pumice.node.cutting.owners import Owners
@@ -28,7 +28,7 @@ class NpuSlices:
     """One node's slices (``allocating.Slicer``). ``held``: whom the kubelet has given devices; ``every``: seconds between
     sweeps."""
 
-    def __init__(self, keeper: Keeper, every: float, own: OwnNode, held: Callable[[], Held | None]) -> None:
+    def __init__(self, keeper: Keeper, every: float, own: WrittenNode, held: Callable[[], Held | None]) -> None:
         self._keeper, self._every, self._own, self._held = keeper, every, own, held
         self._owners = Owners()
         self._thread = ThreadPoolExecutor(1, "vnpus")
