@@ -88,19 +88,19 @@ def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
     trial = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key))
     if not cycle.framework.job_pipelined(job) or not trial.units:
         return False
-    statement = trial.statement
+    steps = list(trial.statement.steps)
     assert (trial.within is not None) is bound
-    assert not bound or {step.choice.row for step in statement.steps if isinstance(step, Place | Promise)} <= {*trial.within}
+    assert not bound or {step.choice.row for step in steps if isinstance(step, Place | Promise)} <= {*trial.within}
+    trial.statement.rollback()
     falling = {unit.job for unit, _ in trial.units if unit.whole}
     for unit, _ in trial.units:
         if not unit.whole and unit.job in falling:
             continue  # nobody of a gang that falls stays behind
-        leaving = {pod.uid for pod in unit.pods}
-        kept = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid not in leaving]
+        cycle.placer.reconsider(task.cls for task in job.tasks.values())
         fewer = cycle.statement()
-        statement.rollback()
-        for step in kept:
-            fewer.evict(step.task, "trial")
+        for step in steps:
+            if isinstance(step, Evict) and step.task not in unit.pods:
+                fewer.evict(step.task, "trial")
         for task in sorted(job.pending.values(), key=cycle.framework.task_key):
             among = cycle.among(task, trial.within)
             if (choice := cycle.placer.choose(task.cls, among=among)) is not None:
@@ -109,8 +109,6 @@ def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
                 fewer.promise(task, future)
         assert not cycle.framework.job_pipelined(job), f"seed {seed}: {sorted(p.name for p in unit.pods)} need not go"
         fewer.rollback()
-        statement = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key)).statement
-    statement.rollback()
     return True
 
 

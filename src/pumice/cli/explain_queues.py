@@ -94,7 +94,7 @@ def _rows(view: QueueView) -> Iterator[tuple[str, ...]]:
     for name in view.resources():
         yield (name, *(_cell(part, name) for part in parts))
     for use in view.cards:
-        used = f"{use.used:g} of {use.total} cards" if use.shares else ""
+        used = f"{round(use.used, 2):g} of {use.total} cards" if use.shares else ""
         waiting = f"{use.waiting} pod{'s' if use.waiting != 1 else ''}" if use.waiting else ""
         yield (use.type, "", "", "", used, "", waiting)
 
