@@ -67,7 +67,8 @@ def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments
     for warning in settings.warnings:
         if warning.startswith("unknown argument") and not warning.startswith("unknown argument pumice."):
             continue  # the parser of the file says so already; what is ours it lets pass
-        key = next((key for key in arguments if key in warning), "")
+        named = (key for key in arguments if key in warning)
+        key = min(named, key=lambda key: (warning.index(key), -len(key)), default="")  # the one that it begins with
         findings.append(at(warning, key))
     findings += [at(text, key) for key, text in _without_effect(settings, arguments)]
     return findings

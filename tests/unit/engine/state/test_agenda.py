@@ -39,7 +39,8 @@ def test_nobody_but_the_agenda_writes_who_wakes_and_who_sleeps() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in SOURCE.rglob("*.py") if path.name != "agenda.py"
-        for line in writes(ast.parse(path.read_text()))
+        if "agenda" in (text := path.read_text())
+        for line in writes(ast.parse(text))
     ]  # fmt: skip
     assert found == []
 

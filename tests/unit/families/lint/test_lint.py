@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -182,19 +183,19 @@ def test_the_command_exits_with_1_on_findings_and_2_on_unreadable_files(
     assert missing.value.code == 2
 
 
-ARGUMENT = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      %s: %s\n'
+ARGUMENT = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n%s\n'
 TEMPLATE = """apiVersion: v1
 kind: Pod
 metadata:
   name: p
   annotations:
-    %s: "spread"
+%s
 spec:
   containers:
   - name: c
     resources:
       limits:
-        %s: 1
+%s
 """
 ANNOTATIONS = (names.VGPU_MODE, names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE, names.USE_GPU_UUID, names.NOUSE_GPU_UUID,
                names.PODGROUP_POLICY, names.NODE_POLICY, names.CARD_POLICY, names.GROUP_NAME, names.GROUP_NAME_VOLCANO,
@@ -212,37 +213,50 @@ def misspelt(word: str) -> list[str]:
     return sorted(made - {word} - set(ANNOTATIONS) - set(RESOURCES) - set(ARGUMENTS) - set(ALIASES) - set(KEYS))
 
 
+def lines(words: Sequence[str], indent: int, value: str) -> str:
+    return "\n".join(f"{' ' * indent}{word}: {value}" for word in words)
+
+
+def by_line(text: str, name: str, first: int, words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each word of a list that begins at that line, and what is found there."""
+    found = lint_files({name: text})
+    return ((word, [str(finding) for finding in found if finding.line == line]) for line, word in enumerate(words, first))
+
+
 @pytest.mark.parametrize("key", ARGUMENTS)
 def test_every_misspelt_argument_is_named_with_its_line(key: str) -> None:
     value = {"bool": "true", "int": "1", "str": "x", "rules": "[{a: b}]"}[ARGUMENTS[key][1]]
-    for word in misspelt(key):
-        found = [str(finding) for finding in lint_files({"f.conf": ARGUMENT % (word, value)}) if finding.line == 6]
+    words = misspelt(key)
+    for word, found in by_line(ARGUMENT % lines(words, 6, value), "f.conf", 6, words):
         assert any(repr(word) in text or f"argument {word}" in text for text in found), word
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_misspelt_key_of_the_device_configmap_is_named_with_its_line(key: str) -> None:
-    for word in misspelt(f".{key}"):
-        found = [str(finding) for finding in lint_files({"d.yaml": f"nvidia:\n  {word[1:]}: 1\n"}) if finding.line == 2]
+    words = [word[1:] for word in misspelt(f".{key}")]
+    for word, found in by_line(f"nvidia:\n{lines(words, 2, '1')}\n", "d.yaml", 2, words):
         assert found, word
         assert "did you mean" in found[0], word
 
 
 @pytest.mark.parametrize("key", ANNOTATIONS)
 def test_every_misspelt_annotation_is_named_with_its_line(key: str) -> None:
-    for word in misspelt(key):
-        found = [str(finding) for finding in lint_files({"p.yaml": TEMPLATE % (word, names.VGPU_NUMBER)}) if finding.line == 6]
+    words = misspelt(key)
+    text = TEMPLATE % (lines(words, 4, '"spread"'), lines([names.VGPU_NUMBER], 8, "1"))
+    for word, found in by_line(text, "p.yaml", 6, words):
         assert any(f"nobody reads the annotation {word}; did you mean" in text for text in found), word
 
 
 @pytest.mark.parametrize("key", RESOURCES)
 def test_every_misspelt_resource_is_named_with_its_line(key: str) -> None:
-    for word in misspelt(key):
-        found = [str(finding) for finding in lint_files({"p.yaml": TEMPLATE % (names.GROUP_NAME, word)}) if finding.line == 12]
+    words = misspelt(key)
+    text = TEMPLATE % (lines([names.GROUP_NAME], 4, '"spread"'), lines(words, 8, "1"))
+    for word, found in by_line(text, "p.yaml", 12, words):
         assert any(f"nobody offers the resource {word}; did you mean" in text for text in found), word
 
 
 @pytest.mark.parametrize("key", [names.GROUP_MIN_MEMBER, "volcano.sh/preemptable", "volcano.sh/task-spec", "example.com/note",
                                  "scheduling.k8s.io/other"])  # fmt: skip
 def test_annotations_that_are_somebody_elses_are_left_alone(key: str) -> None:
-    assert not [finding for finding in lint_files({"p.yaml": TEMPLATE % (key, names.VGPU_NUMBER)}) if finding.line == 6]
+    text = TEMPLATE % (lines([key], 4, '"spread"'), lines([names.VGPU_NUMBER], 8, "1"))
+    assert not [finding for finding in lint_files({"p.yaml": text}) if finding.line == 6]
