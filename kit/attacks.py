@@ -1,0 +1,213 @@
+"""What a tenant may try to get more of a card than was granted, and what comes of it: the table behind docs/reference/attacks.md.
+
+``python -m kit.attacks`` makes the attempts (it runs the tests that show each) and prints what came of them here and now.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kit.tenant_cases import CASES, COVERS, LIFTS, NAMES_CARDS, POWERFUL, REACHES, SEES
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/reference/attacks.md"
+HELD, REFUSED, OPEN = "held", "refused", "open"
+POLICIES = "tests/contract/test_tenant_policies.py::test_the_policies_decide_every_case_as_the_rules_do"
+PAGES = "tests/native/test_vgpu_limits_page.py"
+INSIDE = f"{PAGES}::test_what_the_environment_says_lifts_nothing"
+REGION = f"{PAGES}::test_an_attempt_upon_region_or_page_lifts_nothing"
+FORGED = "tests/unit/node/vgpu/test_forged_assignments.py"
+RESERVED = "tests/contract/test_reserved_annotations.py"
+ROBUST = "tests/native/test_vgpu_robustness.py"
+WITNESS = "tests/native/test_vgpu_witness.py"
+SYMBOLS = "tests/native/test_vgpu_symbols.py"
+
+
+class Attack(NamedTuple):
+    """``outcome`` with everything of ours in place; ``why``: by what, or what to do about it. ``shown``: the test; empty where
+    there can be none."""
+
+    attempt: str
+    outcome: str
+    why: str
+    shown: str = ""
+
+
+WITHOUT = {
+    LIFTS: "without the policy: held by the limits page; `CUDA_DISABLE_CONTROL` leaves the library out",
+    SEES: "without it: cards beyond a share have no memory; a container without a share sees them all",
+    COVERS: "without it: open, the library or its limits are another's",
+    NAMES_CARDS: "without it: open where the runtime takes mounts for cards",
+    REACHES: "without it: open; Pod Security `baseline` refuses host paths, too",
+    POWERFUL: "without it: open; Pod Security `baseline` refuses most of it, too",
+}
+
+BY_API = (
+    Attack("write the annotations of an assignment into a new pod", REFUSED, "`reserved-annotations.yml`",
+           f"{RESERVED}::test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else"),
+    Attack("write them later, by the pod, its status or a Binding", REFUSED, "`reserved-annotations.yml`",
+           f"{RESERVED}::test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else"),
+    Attack("empty them on a running pod, so that its card looks free", REFUSED, "`reserved-annotations.yml`",
+           f"{RESERVED}::test_the_scheduler_and_the_plugin_write_it_and_nobody_else_empties_it"),
+    Attack("the same where the policy is not applied", HELD, "the plugin's books count before annotations",
+           f"{FORGED}::test_cards_that_another_pod_holds_are_not_given_again_not_even_after_a_restart_with_its_annotation_emptied"),
+    Attack("name node and cards in the pod, past the scheduler", REFUSED, "the plugin serves whom a Binding placed",
+           f"{FORGED}::test_a_pod_that_names_its_node_and_cards_itself_was_bound_by_nobody_and_gets_nothing"),
+    Attack("write more memory or cores than the container asks for", REFUSED, "the plugin compares with the request",
+           f"{FORGED}::test_nothing_is_given_beyond_what_the_container_asks_for"),
+    Attack("write any assignment at all", HELD, "limits stay within requests, cards within their sizes",
+           f"{FORGED}::test_whatever_owners_write_limits_stay_within_the_requests_and_cards_within_their_sizes"),
+    Attack("take another pod's turn at the plugin by a mirror pod", HELD, "mirror pods are no candidates",
+           f"{FORGED}::test_a_mirror_pod_takes_nobodys_turn"),
+    Attack("come first by the mark of a half-served pod", HELD, "the plugin's books count",
+           f"{FORGED}::test_a_pod_that_only_says_that_it_is_half_served_does_not_come_first"),
+    Attack("wait beside another pod for as many cards with another share", REFUSED, "nobody is served by chance",
+           f"{FORGED}::test_a_call_that_may_be_for_one_of_two_pods_with_different_shares_is_refused_and_neither_is_marked"),
+    Attack("ask what holds another namespace's pod up", REFUSED, "`/explain` asks the API server who may",
+           "tests/contract/test_explain_guard.py::test_who_may_get_the_pod_may_ask_about_it_and_nobody_else"),
+    Attack("every card, or privilege, by an ephemeral container", REFUSED, "`tenant-limits.yml`",
+           "tests/contract/test_tenant_policies.py::test_a_container_for_looking_into_a_pod_is_held_to_the_same"),
+    Attack("every card by the image's own NVIDIA_VISIBLE_DEVICES, without a share", HELD, "`tenant-void.yml`; without it: open",
+           "tests/contract/test_tenant_policies.py::test_containers_without_cards_are_made_to_see_none"),
+    Attack("every card by envFrom, without a share", HELD, "`tenant-void.yml`, whose variable comes after; without it: open",
+           "tests/contract/test_tenant_policies.py::test_containers_without_cards_are_made_to_see_none"),
+    Attack("lift the limits by envFrom, beside a share", HELD, "the limits page",
+           "tests/scenarios/test_limits_that_hold.py::"
+           "test_a_pod_whose_spec_lifts_its_limits_and_whose_processes_clear_theirs_keeps_to_its_share"),
+    Attack("mount over the preload by a path that is a link in the image", OPEN,
+           "a policy cannot see images; the monitor shows memory that no region tells of"),
+    Attack("privileged, without a share", OPEN, "Pod Security `baseline`"),
+    Attack("a namespace of one's own that the policy leaves out", OPEN,
+           "who may make namespaces is the cluster's rule: the list is in the binding"),
+)  # fmt: skip
+
+FROM_INSIDE = (
+    Attack("clear the environment and start a program", HELD, "the limits page", f"{PAGES}::test_the_page_alone_is_enough"),
+    Attack("set the memory limit to 0, or higher", HELD, "the limits page", INSIDE),
+    Attack("name another region, so that each process has a share of its own", HELD, "the page says where it lies", INSIDE),
+    Attack("CUDA_DISABLE_CONTROL in a process", HELD, "nothing of the library reads it", INSIDE),
+    Attack("PUMICE_VGPU_CARDS, _CONTEXT_BYTES, _RECONCILE_MS", HELD, "not read where there is a page", INSIDE),
+    Attack("CUDA_OVERSUBSCRIBE", HELD, "the page says", INSIDE),
+    Attack("clear LD_PRELOAD", HELD, "/etc/ld.so.preload is the plugin's, read-only", INSIDE),
+    Attack("write, cut, rename or remove the limits page", HELD, "a read-only mount", REGION),
+    Attack("lay a page of one's own into the image, beside another plugin", HELD, "only a read-only mount is a page",
+           f"{PAGES}::test_a_file_that_nobody_mounted_is_no_page"),
+    Attack("damage the page's layout by an old or later plugin", HELD, "it grants nothing then, and says so",
+           f"{PAGES}::test_a_page_that_cannot_be_read_grants_nothing_and_says_so"),
+    Attack("remove or rename the region", HELD, "it is a mount of its own", REGION),
+    Attack("zero the region's limits, or raise them", HELD, "the limits page", REGION),
+    Attack("zero the region's head, so that it is made anew", HELD, "slots of who lives stay", REGION),
+    Attack("cut the region to nothing", HELD,
+           "slots whose owner's lock is held and that are empty: no memory for who comes", REGION),
+    Attack("give the region's cards other names", HELD, "each process asks NVML and the page", REGION),
+    Attack("switch core limits off in the region", HELD, "the switch is on the page", "tests/unit/apps/monitor/test_feedback.py::"
+           "test_a_core_limit_is_lifted_and_set_again_on_the_page_whatever_the_tenant_writes_into_its_region"),
+    Attack("fill the region with processes that are none", HELD,
+           "the dead are swept, and who finds no slot gets nothing", REGION),
+    Attack("use a card that was made visible and not granted", HELD, "it has no memory",
+           f"{PAGES}::test_a_card_that_was_not_granted_has_no_memory"),
+    Attack("make cards visible in another order than granted", HELD, "limits go by UUID",
+           f"{PAGES}::test_limits_follow_the_card_wherever_it_stands_among_those_seen"),
+    Attack("ask for sizes that the driver rounds up", HELD, "what the driver takes is booked",
+           f"{WITNESS}::test_what_the_card_gave_never_exceeds_the_limit_whatever_was_asked_for"),
+    Attack("make contexts instead of blocks", REFUSED, "reserved before they are made",
+           f"{WITNESS}::test_contexts_are_refused_where_they_do_not_fit"),
+    Attack("contexts of many processes at once", REFUSED, "taken by turns",
+           f"{WITNESS}::test_processes_that_only_make_contexts_stay_within_the_limit_together"),
+    Attack("memory nodes of graphs on another card", HELD, "booked where the node is",
+           f"{WITNESS}::test_memory_of_a_graph_counts_where_its_nodes_are"),
+    Attack("more pools than anybody counts", HELD,
+           "every pool counts", f"{WITNESS}::test_every_pool_counts_however_many_there_are"),
+    Attack("end, or be killed, at any moment", HELD, "the kernel tells who lives",
+           f"{ROBUST}::test_kills_at_any_moment_lose_no_byte_and_leave_no_lock"),
+    Attack("fork", HELD, "a child is a process of its own", f"{ROBUST}::test_a_forked_child_does_not_touch_the_parents_slot"),
+    Attack("exec, keeping the pid", HELD,
+           "the slot goes to the new program", f"{ROBUST}::test_an_exec_gives_the_slot_to_the_new_program"),
+    Attack("a PID namespace of one's own", HELD, "liveness is a lock, not a pid",
+           f"{ROBUST}::test_a_process_of_another_pid_namespace_is_not_taken_for_dead"),
+    Attack("the driver's functions by dlsym, cuGetProcAddress, by version or flavour", HELD, "each look-up answers with ours",
+           f"{SYMBOLS}::test_get_proc_address_answers_with_the_version_and_stream_flavour_asked_for"),
+    Attack("dlsym fetched from the C library's own handle", HELD, "that one is ours, too",
+           f"{SYMBOLS}::test_the_look_up_that_the_c_library_hands_out_is_ours"),
+    Attack("make others on the card wait by the region's words", HELD, "cards and priority come from the grant",
+           "tests/unit/apps/monitor/test_feedback.py::test_what_a_tenant_writes_into_its_region_makes_nobody_wait"),
+    Attack("a region that breaks who reads it", HELD, "read with a budget, never mapped",
+           "tests/unit/adapters/region/test_reader.py::test_no_content_at_all_breaks_the_reader"),
+    Attack("links in one's folder to files of the node", HELD, "not followed",
+           "tests/unit/adapters/region/test_reader.py::test_a_link_or_a_pipe_is_not_followed"),
+    Attack("go on although the monitor lets one wait (recent_kernel)", OPEN,
+           "the word is in the region; priority is lost, no memory"),
+    Attack("write smaller figures into siblings' slots of the region", OPEN,
+           "the use is counted in memory that all of a container may write"),
+    Attack("a program linked statically, or of another C library", OPEN, "nothing is preloaded into it"),
+    Attack("read the driver's file and call past every name", OPEN,
+           "a process may run what it likes; no library holds against that"),
+    Attack("ioctls to /dev/nvidia0 without the driver's library", OPEN, "as above; MIG and the driver's own limits hold"),
+    Attack("chroot, or a user namespace with mounts of its own", OPEN,
+           "the preload is another root's; forbid user namespaces and SYS_CHROOT"),
+    Attack("export memory, import it elsewhere and release the original", OPEN, "imports are not charged yet"),
+    Attack("copies and memsets without a break", OPEN, "not limited in time"),
+)  # fmt: skip
+
+
+def by_spec() -> Iterator[Attack]:
+    """Every case of a pod's spec that is refused for what it would get."""
+    for case in CASES:
+        if case.refused in WITHOUT:
+            yield Attack(case.title, REFUSED, WITHOUT[case.refused], POLICIES)
+
+
+def parts() -> list[tuple[str, list[Attack]]]:
+    return [
+        ("By what a pod's spec says", list(by_spec())),
+        ("By the API server and the node's plugin", list(BY_API)),
+        ("From inside a container", list(FROM_INSIDE)),
+    ]
+
+
+def render() -> str:
+    """The page."""
+    every = [attack for _, attacks in parts() for attack in attacks]
+    counts = ", ".join(f"{sum(a.outcome == outcome for a in every)} {outcome}" for outcome in (HELD, REFUSED, OPEN))
+    lines = [
+        "# Attacks", "",
+        "What a tenant may try to get more of a card than was granted, with the policies of [Kubernetes](../how-to/kubernetes.md)",
+        "applied:", "",
+        f"- **{REFUSED}**: said no to, with the reason", f"- **{HELD}**: it goes through and brings nothing",
+        f"- **{OPEN}**: it brings something; what holds against it, or that nothing does, stands beside it", "",
+        f"{len(every)} attempts: {counts}. `python -m kit.attacks` in a source tree makes them and prints what comes of them",
+        "there (the ones on the API server want `KUBEBUILDER_ASSETS`). Nothing of it was tried on a real card.", "",
+    ]  # fmt: skip
+    for title, attacks in parts():
+        lines += [f"## {title}", "", "| attempt | outcome | why |", "|---|---|---|"]
+        lines += [f"| {a.attempt} | {a.outcome} | {a.why} |" for a in attacks]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def tests_of(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def main() -> int:
+    """Each attempt with what its test says here: as written, otherwise, or not tried."""
+    said: dict[str, str] = {}
+    for shown in sorted({attack.shown for _, attacks in parts() for attack in attacks if attack.shown}):
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", shown],
+                              cwd=ROOT, capture_output=True, text=True, check=False)  # fmt: skip
+        last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+        said[shown] = "NOT SO" if done.returncode else "as written" if "passed" in last else "not tried here"
+    for title, attacks in parts():
+        print(f"\n{title}")
+        for attack in attacks:
+            print(f"  {attack.outcome:8}{said.get(attack.shown, 'no test'):15}{attack.attempt}")
+    return 1 if "NOT SO" in said.values() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
