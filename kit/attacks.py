@@ -176,12 +176,12 @@ def render() -> str:
     counts = ", ".join(f"{sum(a.outcome == outcome for a in every)} {outcome}" for outcome in (HELD, REFUSED, OPEN))
     lines = [
         "# Attacks", "",
-        "What a tenant may try to get more of a card than was granted, with the policies of [Kubernetes](../how-to/kubernetes.md)",
-        "applied:", "",
+        "What a tenant may try to get more of a card than was granted, and what comes of it where the policies of",
+        "[Kubernetes](../how-to/kubernetes.md) are applied:", "",
         f"- **{REFUSED}**: said no to, with the reason", f"- **{HELD}**: it goes through and brings nothing",
         f"- **{OPEN}**: it brings something; what holds against it, or that nothing does, stands beside it", "",
-        f"{len(every)} attempts: {counts}. `python -m kit.attacks` in a source tree makes them and prints what comes of them",
-        "there (the ones on the API server want `KUBEBUILDER_ASSETS`). Nothing of it was tried on a real card.", "",
+        f"{len(every)} attempts: {counts}. `python -m kit.attacks` in a source tree makes them and prints what comes of",
+        "them there (the ones on the API server want `KUBEBUILDER_ASSETS`). Nothing of it was tried on a real card.", "",
     ]  # fmt: skip
     for title, attacks in parts():
         lines += [f"## {title}", "", "| attempt | outcome | why |", "|---|---|---|"]
