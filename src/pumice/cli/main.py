@@ -52,6 +52,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "webhook": ("pumice.cli.webhook", "Admission of Jobs, PodGroups and queues"),
         "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
+        "doctor": ("pumice.cli.doctor", "Say what is wrong with a node, and how it is mended"),
     },
     "The project": {
         "bench": ("pumice.cli.bench", "Run the benchmarks"),

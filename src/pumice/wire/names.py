@@ -128,5 +128,6 @@ PARAMS_READ: Final = ("presetVirtualDevice", "useClusterInfoManager", "self-main
 NPU_CONFIGMAP: Final = "hami-scheduler-device"
 """Chips and templates of NPUs, in kube-system (spec ascend 3)."""
 DEVICE_CONFIGMAP: Final = "volcano-vgpu-device-config"
+NODE_CONFIGMAP: Final = "volcano-vgpu-node-config"
 DEVICE_CONFIG_NAMESPACE: Final = "kube-system"
 DEVICE_CONFIG_KEY: Final = "device-config.yaml"

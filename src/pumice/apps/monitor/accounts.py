@@ -51,7 +51,7 @@ class AccountRounds:
         pods = {pod.uid: pod for pod in self._own.pods if not pod.finished}
         owners = await asyncio.to_thread(self._owners.owners, [process.pid for process in look.processes])
         tenants = {key: tenant(seat, snapshot.unit) for key, seat in snapshot.seats.items() if not seat.ended}
-        books = Books(look.processes, owners, tenants, pods, _containers(pods))
+        books = Books(look.processes, owners, tenants, pods, containers_of(pods))
         self.found = books.unaccounted()
         await asyncio.to_thread(self._name, books, snapshot)
         await self._tell(self._sentences(snapshot, pods))
@@ -116,7 +116,7 @@ def tenant(seat: Seat, unit: int) -> Tenant:
     return Tenant(granted, seat.claims)
 
 
-def _containers(pods: Mapping[str, NodePod]) -> dict[str, Key]:
+def containers_of(pods: Mapping[str, NodePod]) -> dict[str, Key]:
     """Name by container id, as the kubelet tells it: ``containerd://<id>``."""
     return {
         status.container_id.rpartition("/")[2]: (uid, status.name)

@@ -1,0 +1,215 @@
+"""Looks at one node, once: driver, runtime, files, kubelet, cluster, regions and processes. Changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+
+from pumice.adapters.kubelet.checkpoint import holders
+from pumice.adapters.native import vgpu_library
+from pumice.adapters.nvml import NvmlCards
+from pumice.adapters.owners import ProcOwners
+from pumice.apps.doctor.runtimes import runtimes
+from pumice.apps.monitor.accounts import containers_of, tenant
+from pumice.apps.monitor.daemon import Settings as MonitorSettings
+from pumice.apps.monitor.driver import DriverWatch
+from pumice.apps.monitor.reader import NodeReader, Seat
+from pumice.apps.node.files import digests
+from pumice.apps.service.device_config import spaces
+from pumice.apps.service.own_node import CONFIG_MAPS, PODS, OwnNode
+from pumice.apps.service.worker import once
+from pumice.model.errors import BadInput
+from pumice.node.accounts import Books
+from pumice.node.vgpu.doctor import ConfigText, Holding, NodeFacts, PluginPod
+from pumice.node.vgpu.doctor.checks import sharing_of
+from pumice.node.vgpu.library import NAMES, digest, files
+from pumice.ports.cards import CardsUnavailable
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire import names
+from pumice.wire.device_config import NvidiaConfig, parse_device_config
+
+T = TypeVar("T")
+
+PATIENCE = 10.0
+"""Seconds for each of those who are asked: a driver or an API server that does not answer is a finding, too."""
+OURS = ("volcano-vgpu", "volcano-device-plugin", "volcano.sh/vgpu", "pumice")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where things lie: ``root`` is the host's, ``metrics`` the monitor's address."""
+
+    name: str
+    hook: Path = Path("/usr/local/vgpu")
+    kubelet: Path = Path("/var/lib/kubelet/device-plugins")
+    root: Path = Path("/")
+    node_config: Path = Path("/config/config.json")
+    nvml: str = ""
+    namespace: str = ""
+    metrics: str = "http://127.0.0.1:9394/metrics"
+    library: Path | None = None
+
+
+async def look(places: Places, cluster: Cluster | None, clock: Clock, why_not: str = "") -> NodeFacts:
+    """What is found there. Without a ``cluster`` (``why_not``) what it would say is unknown."""
+    library = places.library or vgpu_library()
+    facts = NodeFacts(
+        places.name,
+        runtimes=tuple(runtimes(places.root)),
+        api_error=why_not,
+        kubelet=str(places.kubelet),
+        kubelet_listens=_listens(places.kubelet / "kubelet.sock"),
+        hook=str(places.hook),
+        files=digests(places.hook, NAMES),
+        wanted={name: digest(content) for name, (content, _) in files(library.read_bytes()).items()} if library.is_file() else {},
+        page_at=places.metrics,
+    )
+    facts = await _with_driver(facts, places)
+    facts = await _with_page(facts, places)
+    if cluster is None:
+        return facts
+    try:
+        return await _with_cluster(facts, places, cluster, clock)
+    except (ApiError, TimeoutError, OSError) as error:
+        return replace(facts, api_error=f"the API server does not answer: {error or f'nothing came within {PATIENCE:g} s'}")
+
+
+async def _with_driver(facts: NodeFacts, places: Places) -> NodeFacts:
+    def ask() -> NodeFacts:
+        with closing(NvmlCards(places.nvml)) as cards:
+            return replace(facts, driver=cards.driver_version(), cards=cards.facts())
+
+    try:
+        return await _in_time(lambda: once("nvml", ask))
+    except CardsUnavailable as error:
+        return replace(facts, driver_error=str(error))
+    except TimeoutError:
+        return replace(facts, driver_error=f"the driver has not answered for {PATIENCE:g} s: a card is sick (dmesg | grep Xid)")
+
+
+async def _with_page(facts: NodeFacts, places: Places) -> NodeFacts:
+    async def ask() -> NodeFacts:
+        async with aiohttp.ClientSession() as session, session.get(places.metrics) as answer:
+            answer.raise_for_status()
+            return replace(facts, page=await answer.text())
+
+    try:
+        return await _in_time(ask)
+    except (aiohttp.ClientError, ValueError, TimeoutError) as error:
+        return replace(facts, page_error=str(error) or f"nothing came within {PATIENCE:g} s")
+
+
+async def _with_cluster(facts: NodeFacts, places: Places, cluster: Cluster, clock: Clock) -> NodeFacts:
+    device = await _in_time(lambda: _device_config(places, cluster))
+    facts = replace(facts, device_config=device, node_config=await _node_config(places, cluster))
+    facts = replace(facts, plugins=await _in_time(lambda: _plugins(places.name, cluster)))
+    own = OwnNode(cluster, places.name, clock=clock, dice=random.Random(), component="pumice-doctor")
+    watches = [asyncio.create_task(task) for task in own.tasks()]
+    try:
+        for synced in (own.pods_synced, own.node_synced):
+            await _in_time(synced.wait)
+        if own.node is None:
+            return replace(facts, api_error=f"the cluster has no node {places.name}")
+        held = holders(places.kubelet, sharing_of(facts).number)
+        return await _with_holdings(replace(facts, node=own.node, pods=own.pods, held=held), places, own, clock)
+    finally:
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+
+async def _with_holdings(facts: NodeFacts, places: Places, own: OwnNode, clock: Clock) -> NodeFacts:
+    """Regions and processes, by the monitor's own reader and books."""
+    config = NvidiaConfig()
+    if facts.device_config is not None and facts.device_config.text is not None:
+        with suppress(BadInput):
+            config = parse_device_config(facts.device_config.text).nvidia
+    folders = MonitorSettings(places.name, hook_path=places.hook).folders
+    reader = NodeReader(lambda: folders, own, config)
+    driver = DriverWatch(lambda: NvmlCards(places.nvml), None, clock)
+    try:
+        snapshot, seen = await reader.snapshot(), await driver.look()
+    finally:
+        reader.close()
+        driver.close()
+    owners = await asyncio.to_thread(ProcOwners().owners, [process.pid for process in seen.processes])
+    alive = {pod.uid: pod for pod in own.pods if not pod.finished}
+    tenants = {key: tenant(seat, snapshot.unit) for key, seat in snapshot.seats.items() if not seat.ended}
+    books = Books(seen.processes, owners, tenants, alive, containers_of(alive))
+    published = own.node.metadata.annotations.get(names.HANDED_OUT, "") if own.node is not None else ""
+    return replace(
+        facts,
+        handed=dict(line.split(" ", 1) for line in published.splitlines() if " " in line),
+        holdings=tuple(_holding(seat) for seat in snapshot.seats.values()),
+        unaccounted=tuple(books.unaccounted()),
+    )
+
+
+def _holding(seat: Seat) -> Holding:
+    return Holding(seat.pod, seat.container.name, seat.devices, seat.claims, seat.trouble, seat.ended)
+
+
+async def _device_config(places: Places, cluster: Cluster) -> ConfigText:
+    for space in spaces(places.namespace):
+        try:
+            found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
+        except ApiError as error:
+            if error.code in (403, 404):
+                continue
+            raise
+        return ConfigText(f"{space}/{names.DEVICE_CONFIGMAP}", (found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, ""))
+    return ConfigText(f"{spaces(places.namespace)[0]}/{names.DEVICE_CONFIGMAP}", None)
+
+
+async def _node_config(places: Places, cluster: Cluster) -> ConfigText:
+    """As the plugin has it mounted, else as it stands in the cluster."""
+    if places.node_config.is_file():
+        return ConfigText(str(places.node_config), places.node_config.read_text("utf-8", "replace"))
+    where = f"ConfigMap kube-system/{names.NODE_CONFIGMAP}"
+    try:
+        found = await _in_time(lambda: cluster.get(CONFIG_MAPS, names.NODE_CONFIGMAP, "kube-system"))
+    except ApiError:
+        return ConfigText(where, None)
+    return ConfigText(where, (found.get("data") or {}).get(places.node_config.name))
+
+
+async def _plugins(node: str, cluster: Cluster) -> tuple[PluginPod, ...]:
+    listed = await cluster.list(PODS, field_selector=f"spec.nodeName={node}")
+    return tuple(pod for item in listed.get("items", ()) if (pod := _plugin(item)) is not None)
+
+
+def _plugin(pod: dict[str, Any]) -> PluginPod | None:
+    """Whether it has the kubelet's folder of plugins mounted, and whose it seems to be by its own words."""
+    spec, meta = pod.get("spec") or {}, pod["metadata"]
+    paths = [(volume.get("hostPath") or {}).get("path", "") for volume in spec.get("volumes") or ()]
+    if not any(path.rstrip("/").endswith("/kubelet/device-plugins") for path in paths):
+        return None
+    containers = spec.get("containers") or ()
+    images = ", ".join(str(container.get("image", "")) for container in containers)
+    words = [meta["name"], images, *(word for c in containers for word in (*(c.get("command") or ()), *(c.get("args") or ())))]
+    ours = any(mark in str(word) for word in words for mark in OURS)
+    return PluginPod(f"{meta.get('namespace', 'default')}/{meta['name']}", images, ours)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as knock:
+        knock.settimeout(1.0)
+        try:
+            knock.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+async def _in_time(ask: Callable[[], Awaitable[T]]) -> T:
+    async with asyncio.timeout(PATIENCE):
+        return await ask()

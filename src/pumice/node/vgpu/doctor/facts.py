@@ -1,0 +1,105 @@
+"""What a doctor found on a node, and what it says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pumice.node.accounts import Key, Unaccounted
+from pumice.node.pods import Held, NodePod
+from pumice.ports.cards import CardFacts
+from pumice.ports.region import RegionClaims
+from pumice.wire.nvidia_vgpu import PodDevice
+from pumice.wire.objects import Node
+
+
+class State(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    BAD = "bad"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong in one place, and how it is mended; neither where all is well."""
+
+    state: State
+    text: str
+    repair: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A container runtime's configuration: whether it knows NVIDIA's runtime, and which one it takes by default."""
+
+    program: str
+    path: str
+    knows: bool
+    default: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigText:
+    """A configuration as it is written; ``text`` is None where there is none."""
+
+    where: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPod:
+    """A pod of this node that has the kubelet's folder of device plugins mounted, as all of them must. ``vgpu``: its words name
+    Volcano's resource or its plugins, ours among them."""
+
+    key: str
+    image: str
+    vgpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A container that was given cards: by the plugin's word where it has given one, else by the pod's annotation."""
+
+    pod: NodePod
+    container: str
+    devices: tuple[PodDevice, ...]
+    claims: RegionClaims | None = None
+    trouble: str = ""
+    ended: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.pod.uid, self.container
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Everything that was found; each ``…_error`` says why something could not be. ``files``: digests of the library's files in
+    the hook folder, beside those ``wanted``. ``handed``: the plugin's word by pod UID. ``page``: the monitor's."""
+
+    name: str
+    driver: str = ""
+    driver_error: str = ""
+    cards: Sequence[CardFacts] = ()
+    runtimes: Sequence[Runtime] = ()
+    api_error: str = ""
+    device_config: ConfigText | None = None
+    node_config: ConfigText | None = None
+    node: Node | None = None
+    pods: Sequence[NodePod] = ()
+    plugins: Sequence[PluginPod] = ()
+    kubelet: str = ""
+    kubelet_listens: bool = False
+    held: Held | None = None
+    hook: str = ""
+    files: Mapping[str, str] | None = None
+    wanted: Mapping[str, str] | None = None
+    handed: Mapping[str, str] | None = None
+    holdings: Sequence[Holding] = ()
+    unaccounted: Sequence[Unaccounted] = ()
+    page: str = ""
+    page_at: str = ""
+    page_error: str = ""
