@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 PATIENCE = 10.0
 """Seconds for each of those who are asked: a driver or an API server that does not answer is a finding, too."""
-OURS = ("volcano-vgpu", "volcano-device-plugin", "volcano.sh/vgpu", "pumice")
+OURS = ("volcano-vgpu", "volcano-device-plugin", names.VGPU_NUMBER, "pumice")
 
 
 @dataclass(frozen=True, slots=True)
