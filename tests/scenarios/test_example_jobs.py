@@ -14,6 +14,7 @@ from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
 
 EXAMPLES = Path(__file__).parents[2] / "examples/jobs"
+EXPECTED = ("gang", "all-reduce", "mpi", "tensorflow", "quota", "pipeline-report")
 KINDS = {"Job": volcano.JOBS, "CronJob": CRON_JOBS, "JobFlow": volcano.JOB_FLOWS, "JobTemplate": JOB_TEMPLATES,
          "Queue": volcano.QUEUES}  # fmt: skip
 
@@ -32,7 +33,7 @@ def test_every_example_runs_to_its_end(tmp_path: Path) -> None:
             found: list[Json] = (await kube.list(volcano.JOBS, "default"))["items"]
             phases = {job["metadata"]["name"]: job.get("status", {}).get("state", {}).get("phase", "") for job in found}
             nights = [phase for name, phase in phases.items() if name.startswith("nightly-")]
-            through = [phases.get(name) == "Completed" for name in ("gang", "mpi", "tensorflow", "quota", "pipeline-report")]
+            through = [phases.get(name) == "Completed" for name in EXPECTED]
             return phases if all(through) and "Completed" in nights else {}
 
         cluster.ask(submit)
@@ -46,6 +47,9 @@ def test_every_example_runs_to_its_end(tmp_path: Path) -> None:
         assert flow["status"]["state"]["phase"] == "Succeed"
         alive = {pod["metadata"]["name"] for pod in pods["items"] if pod["status"]["phase"] == "Running"}
         assert not {name for name in alive if not name.startswith("nightly")}
+        for rank, name in enumerate(("all-reduce-master-0", "all-reduce-worker-0")):
+            (log,) = cluster.data.root.glob(f"nodes/*/logs/default_{name}_*/process/*.log")
+            assert f"rank {rank} of 2: the sum is 3" in log.read_text()
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)

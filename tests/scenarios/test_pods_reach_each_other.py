@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pumice.cluster.runtime.isolation import probe
 from pumice.ports.cluster import Json
 from pumice.wire import volcano
 
-PORT = 5000
+PORT, SSHD = 5000, "/usr/sbin/sshd"
 LISTEN = f"{sys.executable} -m http.server {PORT}"
 
 
@@ -125,6 +126,21 @@ def test_a_pod_reaches_what_the_machine_reaches(cluster: House) -> None:
             connection.sendall(b"world\n")
     _wait(cluster, "outward")
     assert _log(cluster, "outward") == "world\n"
+
+
+def test_tasks_reach_each_other_by_ssh_with_the_keys_of_the_job(cluster: House, tmp_path: Path) -> None:
+    """All on port 22, as the plugin ssh says, each with a host key of its own."""
+    if not Path(SSHD).exists() or shutil.which("ssh") is None or "sshd:" not in Path("/etc/passwd").read_text():
+        pytest.skip("sshd is not installed")
+    serve = (f"key={tmp_path}/$HOSTNAME; [ -f $key ] || ssh-keygen -q -t ed25519 -N '' -f $key; mkdir -p /run/sshd\n"
+             f"exec {SSHD} -D -e -f /dev/null -h $key -o UsePAM=no -o PidFile=none")
+    ask = "for i in 0 1; do until ssh -o ConnectTimeout=5 keys-worker-$i hostname; do sleep 0.2; done; done"
+    job = _job("keys", ("master", 1, ask), ("worker", 2, serve))
+    job["spec"]["plugins"] = {"ssh": [], "svc": []}
+    cluster.ask(lambda kube: kube.create(volcano.JOBS, job))
+    _wait(cluster, "keys-master-0")
+    said = [line for line in _log(cluster, "keys-master-0").splitlines() if line.startswith("keys-")]
+    assert said == ["keys-worker-0", "keys-worker-1"]
 
 
 def test_host_network_stays_with_the_host(cluster: House) -> None:

@@ -45,6 +45,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "jobflow": ("pumice.cli.jobflow", "Create, list, show, delete JobFlows"),
         "jobtemplate": ("pumice.cli.jobtemplate", "Create, list, show, delete JobTemplates"),
         "pod": ("pumice.cli.pod", "List the pods of Jobs and queues"),
+        "inspect": ("pumice.cli.inspect", "Show the memory of shared cards, node by node"),
     },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
