@@ -1,7 +1,7 @@
 """``kubectl inspect gpushare``: the memory of shared cards, node by node.
 
-Columns, titles and sums as AliyunContainerService/gpushare-device-plugin prints them (cmd/inspect/display.go), so that scripts which
-read its table read this one. Cards shared by vgpu-number and by gpu-memory are counted alike, in MiB.
+Columns, titles and sums as AliyunContainerService/gpushare-device-plugin prints them (cmd/inspect/display.go), so that scripts
+which read its table read this one. Cards shared by vgpu-number and by gpu-memory are counted alike, in MiB.
 """
 
 from __future__ import annotations
