@@ -18,7 +18,6 @@ from pumice.wire.node_config import parse_node_config
 BAD, WARNING, UNKNOWN = State.BAD, State.WARNING, State.UNKNOWN
 OLDEST: Final = 440
 """The driver has to be newer."""
-NVIDIA: Final = "nvidia.com/gpu"
 SEEN: Final = "give this container the cards (NVIDIA_VISIBLE_DEVICES=all and NVIDIA's runtime)"
 OF_REGIONS: Final = ("Device_utilization_desc_of_container{", "hami_container_device_utilization_ratio{")
 """Series that a container has when the monitor has found its region."""
@@ -125,10 +124,10 @@ def _other_plugins(facts: NodeFacts) -> Iterator[Finding]:
         who = ", ".join(f"{pod.key} ({pod.image})" for pod in ours)
         yield Finding(BAD, f"several plugins serve {names.VGPU_NUMBER}: {who}; the kubelet asks whoever registered last",
                       "delete all of them but one")  # fmt: skip
-    offered = str(facts.node.status.allocatable.get(NVIDIA, "0"))
+    offered = str(facts.node.status.allocatable.get(names.WHOLE_GPU, "0"))
     if offered != "0":
         who = ", ".join(pod.key for pod in facts.plugins if not pod.vgpu) or "another plugin"
-        text = f"{who} hands the cards out as {NVIDIA} ({offered}) as well: a card is given away twice"
+        text = f"{who} hands the cards out as {names.WHOLE_GPU} ({offered}) as well: a card is given away twice"
         yield Finding(BAD, text, "keep one of the two off this node, by a node selector of its DaemonSet")
 
 
