@@ -1,4 +1,4 @@
-"""The whole house from outside: time to ready, idle memory, one pod, and 1,000 pods on 100 hollow nodes.
+"""Everything together, from outside: time to ready, idle memory, one pod, and 1,000 pods on 100 hollow nodes.
 
     python -m benchmarks.backbone [--quick] [--save]
 

@@ -25,7 +25,7 @@ def pumice(*arguments: str, seconds: float = 100) -> subprocess.CompletedProcess
     return subprocess.run([*PUMICE, *arguments], capture_output=True, text=True, timeout=seconds)
 
 
-class House:
+class LocalCluster:
     """One cluster and its data dir."""
 
     def __init__(self, directory: Path) -> None:
@@ -76,8 +76,8 @@ class House:
 
 
 @contextlib.contextmanager
-def house(directory: Path, *arguments: str) -> Iterator[House]:
-    built = House(directory)
+def local_cluster(directory: Path, *arguments: str) -> Iterator[LocalCluster]:
+    built = LocalCluster(directory)
     built.up(*arguments)
     try:
         yield built

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kit.auditor import audit
-from kit.local_cluster import NODES, PODS, PUMICE, House, house, phase, pumice, vgpu_pod
+from kit.local_cluster import NODES, PODS, PUMICE, LocalCluster, local_cluster, phase, pumice, vgpu_pod
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path) -> None:
-    with house(tmp_path / "d") as cluster:
+    with local_cluster(tmp_path / "d") as cluster:
 
         async def create(kube):
             for index in range(6):
@@ -42,7 +42,7 @@ def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path
 
 
 def test_started_again_every_object_is_there_and_the_address_is_the_same(tmp_path: Path) -> None:
-    with house(tmp_path / "d") as cluster:
+    with local_cluster(tmp_path / "d") as cluster:
         cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("stays", 1000)))
         cluster.wait(lambda kube: _running(kube, "stays"))
         kubeconfig = cluster.data.kubeconfig.read_text()
@@ -53,7 +53,7 @@ def test_started_again_every_object_is_there_and_the_address_is_the_same(tmp_pat
 
 
 def test_a_card_that_is_full_stays_full_over_a_restart(tmp_path: Path) -> None:
-    with house(tmp_path / "d", "--cards", "1") as cluster:
+    with local_cluster(tmp_path / "d", "--cards", "1") as cluster:
         cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("first", 9000)))
         cluster.wait(lambda kube: _running(kube, "first"))
         cluster.kill()
@@ -66,7 +66,7 @@ def test_a_card_that_is_full_stays_full_over_a_restart(tmp_path: Path) -> None:
 def test_beside_a_node_in_mig_mode_ordinary_pods_run_on_the_other(tmp_path: Path) -> None:
     mixed = tmp_path / "cluster.yaml"
     mixed.write_text("nodes:\n- {name: a-mig, cards: 1, model: A100-SXM4-40GB, mig: true}\n- {name: b, cards: 1}\n")
-    with house(tmp_path / "d", "--config", str(mixed)) as cluster:
+    with local_cluster(tmp_path / "d", "--config", str(mixed)) as cluster:
         cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("ordinary", 3000)))
         cluster.wait(lambda kube: _running(kube, "ordinary"))
         placed = cluster.ask(lambda kube: kube.get(PODS, "ordinary", "default"))
@@ -80,7 +80,7 @@ def test_a_pod_in_mode_mig_gets_the_slice_that_fits_best_and_runs_inside_it(tmp_
     burn = f"{sys.executable} -m pumice.cli.burn --seconds 0.1 --memory"
     script = f"nvidia-smi -L; {burn} 4000; {burn} 5000; echo over; sleep 1000"
     said = []
-    with house(tmp_path / "d", "--config", str(nodes)) as cluster:
+    with local_cluster(tmp_path / "d", "--config", str(nodes)) as cluster:
         for name in ("first", "second"):
             pod = yaml.safe_load((ROOT / "examples/vgpu-user-guide/mig-pod.yaml").read_text())
             pod["metadata"] |= {"name": name, "namespace": "default"}
@@ -105,24 +105,24 @@ def test_a_pod_in_mode_mig_gets_the_slice_that_fits_best_and_runs_inside_it(tmp_
     ],
     ids=lambda value: value if isinstance(value, str) else value["metadata"]["name"],
 )
-def test_a_pod_that_can_never_fit_is_pending_with_the_reason(shared: House, pod: dict, told: str) -> None:
+def test_a_pod_that_can_never_fit_is_pending_with_the_reason(shared: LocalCluster, pod: dict, told: str) -> None:
     shared.ask(lambda kube: kube.create(PODS, pod))
     shared.wait(lambda kube: _told(kube, pod["metadata"]["name"], told))
 
 
-def test_gibibytes_where_mebibytes_are_meant_are_explained(shared: House) -> None:
+def test_gibibytes_where_mebibytes_are_meant_are_explained(shared: LocalCluster) -> None:
     shared.ask(lambda kube: kube.create(PODS, vgpu_pod("gibibytes", 0) | _limits("gibibytes", "3Gi")))
     shared.wait(lambda kube: _told(kube, "gibibytes", "for 3Gi of memory write 3072"))
 
 
-def test_an_unknown_mode_is_pending_with_the_modes_that_are_there(shared: House) -> None:
+def test_an_unknown_mode_is_pending_with_the_modes_that_are_there(shared: LocalCluster) -> None:
     pod = vgpu_pod("odd-mode", 1000)
     pod["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "time-slice"}
     shared.ask(lambda kube: kube.create(PODS, pod))
     shared.wait(lambda kube: _told(kube, "odd-mode", "mode time-slice is not the same as the node mode hami-core"))
 
 
-def test_a_negative_request_is_rejected_by_the_api_server(shared: House) -> None:
+def test_a_negative_request_is_rejected_by_the_api_server(shared: LocalCluster) -> None:
     from pumice.ports.cluster import ApiError
 
     with pytest.raises(ApiError) as refused:
@@ -130,7 +130,7 @@ def test_a_negative_request_is_rejected_by_the_api_server(shared: House) -> None
     assert refused.value.code == 422
 
 
-def test_the_host_stays_as_it_is(shared: House) -> None:
+def test_the_host_stays_as_it_is(shared: LocalCluster) -> None:
     def look() -> list[str]:
         found = []
         for place in ("/etc/ld.so.preload", "/usr/local/vgpu", "/tmp/vgpulock", "/tmp/vgpu"):
@@ -153,7 +153,7 @@ async def _log(kube: KubeClient, name: str, wanted: str) -> str:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory):
-    with house(tmp_path_factory.mktemp("shared") / "d") as cluster:
+    with local_cluster(tmp_path_factory.mktemp("shared") / "d") as cluster:
         yield cluster
 
 
@@ -184,7 +184,7 @@ def test_an_unwritable_data_dir_is_one_line(tmp_path: Path) -> None:
     assert "Not a directory" in said
 
 
-def test_the_data_dir_of_a_running_cluster_is_one_line(shared: House) -> None:
+def test_the_data_dir_of_a_running_cluster_is_one_line(shared: LocalCluster) -> None:
     said = one_line(pumice("up", "--emulated", "--data-dir", str(shared.data.root)))
     assert f"belongs to a running cluster (pid {shared.pid})" in said
 
@@ -233,4 +233,4 @@ def test_ctrl_c_stops_the_foreground_cleanly_and_says_what_is_emulated(tmp_path:
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert "so the cards are emulated" in said or "real cards" in said
-    assert not House(tmp_path / "d").data.running()
+    assert not LocalCluster(tmp_path / "d").data.running()

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from pathlib import Path
 
-from kit.local_cluster import PODS, house, vgpu_pod
+from kit.local_cluster import PODS, local_cluster, vgpu_pod
 from kit.manifests import manifest, resource_of
 
 
@@ -20,7 +20,7 @@ def test_the_manifests_bring_up_scheduler_controller_and_node_daemons_that_serve
 
 
 def bring_up(tmp_path: Path) -> None:
-    with house(tmp_path / "d", "--bare") as cluster:
+    with local_cluster(tmp_path / "d", "--bare") as cluster:
 
         async def deploy(kube):
             for obj in [*manifest("volcano.yml"), *manifest("volcano-vgpu-device-plugin.yml")]:

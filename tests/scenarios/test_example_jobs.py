@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.local_cluster import PODS, house
+from kit.local_cluster import PODS, local_cluster
 
 from pumice.ports.cluster import Json
 from pumice.wire import volcano
@@ -21,7 +21,7 @@ KINDS = {"Job": volcano.JOBS, "CronJob": CRON_JOBS, "JobFlow": volcano.JOB_FLOWS
 
 def test_every_example_runs_to_its_end(tmp_path: Path) -> None:
     objects = [obj for path in sorted(EXAMPLES.glob("*.yaml")) for obj in yaml.safe_load_all(path.read_text())]
-    with house(tmp_path / "d") as cluster:
+    with local_cluster(tmp_path / "d") as cluster:
 
         async def submit(kube: Any) -> None:
             for obj in objects:

@@ -156,7 +156,7 @@ def test_without_the_plugin_a_queues_groups_are_not_heeded_and_that_is_said() ->
     made.add(node("n1"), team(Affinity={REQUIRED: ["b"]}), pod("p", cpu="1", queue="team"))
     made.settle()
     assert made.node_of("p") == "n1"
-    assert made.engine.state.problems["Queue team"].startswith("spec.affinity is not heeded")
+    assert made.engine.state.problems["Queue team"].startswith("spec.affinity is ignored")
     made.add(queue("team"))
     made.settle()
     assert "Queue team" not in made.engine.state.problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kit.local_cluster import PODS, house, vgpu_pod
+from kit.local_cluster import PODS, local_cluster, vgpu_pod
 from kit.vgpu_kit import CHILDREN
 from tests.scenarios.test_a_cluster_of_this_machine import _log
 
@@ -26,7 +26,7 @@ def test_a_pod_whose_spec_lifts_its_limits_and_whose_processes_clear_theirs_keep
     container = pod["spec"]["containers"][0]
     container["command"] = ["sh", "-c", f"{script}; sleep 1000"]
     container["env"] = [{"name": name, "value": value} for name, value in LIFTS.items()]
-    with house(tmp_path / "d") as cluster:
+    with local_cluster(tmp_path / "d") as cluster:
         cluster.ask(lambda kube: kube.create(PODS, pod))
         said = cluster.wait(lambda kube: _log(kube, "lifter", "over"))
     counts = [int(line.rpartition(",")[2].strip("] ")) for line in said.splitlines() if line.startswith("[")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.local_cluster import PODS, PUMICE, House, house, phase, vgpu_pod
+from kit.local_cluster import PODS, PUMICE, LocalCluster, local_cluster, phase, vgpu_pod
 from kit.npu_machine import NpuMachine
 
 from pumice.cluster.spec import load
@@ -23,7 +23,7 @@ NODES = "nodes:\n- {name: n310p, npus: 2, npu: 310P3, cpu: 16}\n- {name: n910b4,
 def shared(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("npus")
     (folder / "cluster.yaml").write_text(NODES)
-    with house(folder / "d", "--config", str(folder / "cluster.yaml")) as cluster:
+    with local_cluster(folder / "d", "--config", str(folder / "cluster.yaml")) as cluster:
         conf = yaml.safe_load_all((ROOT / "examples/ascend-hami.yaml").read_text())
         data = next(found["data"] for found in conf if found["kind"] == "ConfigMap")
         cluster.ask(lambda kube: kube.patch(CONFIGMAPS, "volcano-scheduler-configmap", {"data": data}, "volcano-system"))
@@ -38,11 +38,11 @@ def npu_pod(name: str, word: str, memory: int | None, script: str) -> dict[str, 
             "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [container]}}  # fmt: skip
 
 
-def machine(cluster: House, node: str) -> NpuMachine:
+def machine(cluster: LocalCluster, node: str) -> NpuMachine:
     return NpuMachine(cluster.data.node(node) / "machine")
 
 
-def said(cluster: House, pod: dict[str, Any]) -> str:
+def said(cluster: LocalCluster, pod: dict[str, Any]) -> str:
     """What its command printed, once it is over."""
     name = pod["metadata"]["name"]
     cluster.ask(lambda kube: kube.create(PODS, pod))
@@ -56,7 +56,7 @@ def said(cluster: House, pod: dict[str, Any]) -> str:
     return cluster.wait(log)
 
 
-def gone(cluster: House, name: str) -> None:
+def gone(cluster: LocalCluster, name: str) -> None:
     cluster.ask(lambda kube: kube.delete(PODS, name, "default"))
 
     async def missing(kube: Any) -> bool:
@@ -69,7 +69,7 @@ def gone(cluster: House, name: str) -> None:
     cluster.wait(missing)
 
 
-def until_there_are(cluster: House, node: str, slices: list[tuple[int, str]]) -> None:
+def until_there_are(cluster: LocalCluster, node: str, slices: list[tuple[int, str]]) -> None:
     """On the node's two chips, once the runtime has done what it does after a container's end."""
     found = machine(cluster, node)
 
@@ -79,7 +79,7 @@ def until_there_are(cluster: House, node: str, slices: list[tuple[int, str]]) ->
     cluster.wait(there)
 
 
-def test_a_pod_of_4096_mb_gets_vir02_and_sees_it_and_gives_it_back(shared: House) -> None:
+def test_a_pod_of_4096_mb_gets_vir02_and_sees_it_and_gives_it_back(shared: LocalCluster) -> None:
     text = said(shared, npu_pod("ascend-pod", "Ascend310P", 4096, "npu-smi info; npu-smi info -t info-vnpu; env | grep ASCEND"))
     assert "/ 6144 " in text
     assert "Total number of vnpu: 1" in text
@@ -90,14 +90,14 @@ def test_a_pod_of_4096_mb_gets_vir02_and_sees_it_and_gives_it_back(shared: House
     until_there_are(shared, "n310p", [])
 
 
-def test_a_pod_without_memory_gets_the_whole_card(shared: House) -> None:
+def test_a_pod_without_memory_gets_the_whole_card(shared: LocalCluster) -> None:
     text = said(shared, npu_pod("whole", "Ascend910B4", None, "npu-smi info; env | grep ASCEND"))
     assert "/ 32768" in text
     assert "VIRTUAL" not in text
     gone(shared, "whole")
 
 
-def test_a_slice_that_somebody_made_by_hand_outlives_every_pod(shared: House) -> None:
+def test_a_slice_that_somebody_made_by_hand_outlives_every_pod(shared: LocalCluster) -> None:
     here = machine(shared, "n910b4")
     made = here.make("vir05_1c_8g")
     said(shared, npu_pod("beside", "Ascend910B4", 8192, "npu-smi info"))
@@ -106,7 +106,7 @@ def test_a_slice_that_somebody_made_by_hand_outlives_every_pod(shared: House) ->
     here.smi("set", "-t", "destroy-vnpu", "-i", "0", "-c", "0", "-v", str(made))
 
 
-def test_pods_with_npus_and_with_graphics_cards_share_one_scheduler(shared: House) -> None:
+def test_pods_with_npus_and_with_graphics_cards_share_one_scheduler(shared: LocalCluster) -> None:
     shared.ask(lambda kube: kube.create(PODS, vgpu_pod("graphics", 1000)))
     said(shared, npu_pod("beside-graphics", "Ascend310P", 12288, "true"))
 

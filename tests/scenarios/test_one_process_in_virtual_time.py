@@ -35,7 +35,7 @@ PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced
 Daemon = Callable[[asyncio.Event, asyncio.Event], Awaitable[None]]
 
 
-class House:
+class OneProcess:
     """Every daemon by name; each can be killed (cancelled where it stands) and started again."""
 
     def __init__(
@@ -99,15 +99,15 @@ def share(name: str, memory: int, cores: int, seconds: int) -> Json:
             "spec": {"schedulerName": "volcano", "restartPolicy": "Never", "containers": [container]}}
 
 
-def in_a_house(work: Callable[[House], Awaitable[None]], seed: int = 0) -> None:
+def in_one_process(work: Callable[[OneProcess], Awaitable[None]], seed: int = 0) -> None:
     async def main(directory: Path, cards: NvmlCards) -> None:
         clock = VirtualClock()
-        house = House(await memory_cluster(clock), clock, directory, cards, seed)
+        one = OneProcess(await memory_cluster(clock), clock, directory, cards, seed)
         try:
-            await house.start_all()
-            await work(house)
+            await one.start_all()
+            await work(one)
         finally:
-            await house.end()
+            await one.end()
 
     folder = tempfile.TemporaryDirectory(prefix="pumice")  # a socket path has at most 107 bytes
     with folder as directory, cards_of("2xA100-SXM4-40GB") as (_, cards):
@@ -115,41 +115,41 @@ def in_a_house(work: Callable[[House], Awaitable[None]], seed: int = 0) -> None:
 
 
 def test_a_pod_gets_its_share_from_create_to_env_in_virtual_time() -> None:
-    async def work(house: House) -> None:
-        await house.kube.create(PODS, share("p", 3000, 50, 600))
-        await house.clock.sleep(5)
-        (pod,) = await house.pods()
+    async def work(one: OneProcess) -> None:
+        await one.kube.create(PODS, share("p", 3000, 50, 600))
+        await one.clock.sleep(5)
+        (pod,) = await one.pods()
         assert pod["status"]["phase"] == "Running"
-        (spec,) = house.runtime.started
+        (spec,) = one.runtime.started
         assert (spec.env["CUDA_DEVICE_MEMORY_LIMIT_0"], spec.env["CUDA_DEVICE_SM_LIMIT"]) == ("3000m", "50")
         assert "/etc/ld.so.preload" in {mount.target for mount in spec.mounts}
-        await house.clock.sleep(600)
-        assert (await house.pods())[0]["status"]["phase"] == "Succeeded"
+        await one.clock.sleep(600)
+        assert (await one.pods())[0]["status"]["phase"] == "Succeeded"
 
-    in_a_house(work)
+    in_one_process(work)
 
 
 def test_kills_of_every_daemon_lose_nothing_and_book_nothing_twice() -> None:
-    async def work(house: House) -> None:
+    async def work(one: OneProcess) -> None:
         dice, wanted = random.Random(5), 24
         for number in range(wanted):
             pod = share(f"p{number}", dice.choice((2000, 9000, 20000)), dice.choice((10, 30, 60)), dice.randrange(10, 200))
-            await house.kube.create(PODS, pod)
-            await house.clock.sleep(dice.uniform(0, 12))
+            await one.kube.create(PODS, pod)
+            await one.clock.sleep(dice.uniform(0, 12))
             if number % 4 == 3:
                 victim = dice.choice(("scheduler", "groups", "plugin", "controllers", "kubelet"))
-                await house.kill(victim)
-                await house.clock.sleep(dice.uniform(0, 5))
-                await house.start(victim)
-                await house.clock.sleep(3)  # until the node shows its devices again
-            assert await house.violations() == []
+                await one.kill(victim)
+                await one.clock.sleep(dice.uniform(0, 5))
+                await one.start(victim)
+                await one.clock.sleep(3)  # until the node shows its devices again
+            assert await one.violations() == []
         for _ in range(60):
-            if all(pod["status"].get("phase") == "Succeeded" for pod in await house.pods()):
+            if all(pod["status"].get("phase") == "Succeeded" for pod in await one.pods()):
                 break
-            await house.clock.sleep(60)
-            assert await house.violations() == []
-        ends = {pod["metadata"]["name"]: (pod["status"].get("phase"), pod["status"].get("reason")) for pod in await house.pods()}
+            await one.clock.sleep(60)
+            assert await one.violations() == []
+        ends = {pod["metadata"]["name"]: (pod["status"].get("phase"), pod["status"].get("reason")) for pod in await one.pods()}
         assert {name: end for name, end in ends.items() if end[0] != "Succeeded"} == {}
         assert len(ends) == wanted
 
-    in_a_house(work)
+    in_one_process(work)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.local_cluster import PODS, House, house, pumice
+from kit.local_cluster import PODS, LocalCluster, local_cluster, pumice
 
 from pumice.cluster.runtime.isolation import probe
 from pumice.ports.cluster import Json
@@ -38,12 +38,12 @@ def _pod(name: str, script: str, **spec: Any) -> Json:
             "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container], **spec}}
 
 
-def _log(cluster: House, name: str) -> str:
+def _log(cluster: LocalCluster, name: str) -> str:
     files = list(cluster.data.root.glob(f"nodes/*/logs/default_{name}_*/c/*.log"))
     return "".join(line.split(" ", 3)[3] for file in files for line in file.read_text().splitlines(keepends=True))
 
 
-def _wait(cluster: House, name: str, *, phase: str = "Succeeded") -> Json:
+def _wait(cluster: LocalCluster, name: str, *, phase: str = "Succeeded") -> Json:
     async def there(kube: Any) -> Json | None:
         found: list[Json] = (await kube.list(PODS, "default"))["items"]
         pods = [p for p in found if p["metadata"]["name"] == name]
@@ -59,17 +59,17 @@ def _interfaces() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     if os.geteuid() != 0:
         pytest.skip("a network for pods needs root")
-    with house(tmp_path_factory.mktemp("network") / "d", "--nodes", "2", "--cards", "0") as built:
+    with local_cluster(tmp_path_factory.mktemp("network") / "d", "--nodes", "2", "--cards", "0") as built:
         told = str((built.data.facts() or {})["pod_network"])
         if "share" in told:
             pytest.skip(told)
         yield built
 
 
-def test_tasks_on_one_port_reach_each_other_by_every_name(cluster: House) -> None:
+def test_tasks_on_one_port_reach_each_other_by_every_name(cluster: LocalCluster) -> None:
     names = ["server-%s.{}", "server-%s.{}.default", "server-%s.{}.default.svc", "server-%s.{}.default.svc.cluster.local", "{}"]
     ask = "\n".join(f"until curl -sf --max-time 5 -o /dev/null http://{name.replace('server-%s', 'web-server-$i').format('web')}"
                     f":{PORT}/; do sleep 0.1; done" for name in names)
@@ -82,7 +82,7 @@ def test_tasks_on_one_port_reach_each_other_by_every_name(cluster: House) -> Non
     assert len(addresses) == 2
 
 
-def test_a_pod_has_its_own_loopback_and_shares_it_among_its_containers(cluster: House) -> None:
+def test_a_pod_has_its_own_loopback_and_shares_it_among_its_containers(cluster: LocalCluster) -> None:
     ask = f"until curl -sf -o /dev/null http://127.0.0.1:{PORT}/; do sleep 0.1; done; hostname -I 2>/dev/null; echo done"
     second = {"name": "server", "image": "any", "command": ["bash", "-c", f"{LISTEN} & sleep 1000"]}
     pod = _pod("shares", ask)
@@ -98,7 +98,7 @@ def test_a_pod_has_its_own_loopback_and_shares_it_among_its_containers(cluster: 
         socket.create_connection(("127.0.0.1", PORT), 1)
 
 
-def test_a_pod_reaches_the_api_server_where_kubernetes_has_it(cluster: House) -> None:
+def test_a_pod_reaches_the_api_server_where_kubernetes_has_it(cluster: LocalCluster) -> None:
     script = ("curl -sfk https://kubernetes.default.svc/readyz && curl -sfk "
               "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/readyz")
     cluster.ask(lambda kube: kube.create(PODS, _pod("asks", script)))
@@ -106,7 +106,7 @@ def test_a_pod_reaches_the_api_server_where_kubernetes_has_it(cluster: House) ->
     assert _log(cluster, "asks").strip() == "okok"
 
 
-def test_a_pod_reaches_what_the_machine_reaches(cluster: House) -> None:
+def test_a_pod_reaches_what_the_machine_reaches(cluster: LocalCluster) -> None:
     """By TCP, whatever the machine's firewall says of forwarding: a server on the machine's own address stands for the world."""
     if "leads out" in str((cluster.data.facts() or {})["pod_network"]):
         pytest.skip("iptables is not installed")
@@ -128,7 +128,7 @@ def test_a_pod_reaches_what_the_machine_reaches(cluster: House) -> None:
     assert _log(cluster, "outward") == "world\n"
 
 
-def test_tasks_reach_each_other_by_ssh_with_the_keys_of_the_job(cluster: House, tmp_path: Path) -> None:
+def test_tasks_reach_each_other_by_ssh_with_the_keys_of_the_job(cluster: LocalCluster, tmp_path: Path) -> None:
     """All on port 22, as the plugin ssh says, each with a host key of its own."""
     if not Path(SSHD).exists() or shutil.which("ssh") is None or "sshd:" not in Path("/etc/passwd").read_text():
         pytest.skip("sshd is not installed")
@@ -143,7 +143,7 @@ def test_tasks_reach_each_other_by_ssh_with_the_keys_of_the_job(cluster: House, 
     assert said == ["keys-worker-0", "keys-worker-1"]
 
 
-def test_host_network_stays_with_the_host(cluster: House) -> None:
+def test_host_network_stays_with_the_host(cluster: LocalCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as here:
         script = f"exec 3<>/dev/tcp/127.0.0.1/{here.getsockname()[1]}"
         cluster.ask(lambda kube: kube.create(PODS, _pod("at-home", script, hostNetwork=True)))
@@ -151,7 +151,7 @@ def test_host_network_stays_with_the_host(cluster: House) -> None:
     assert pod["status"]["podIP"] == pod["status"]["hostIP"]
 
 
-def test_a_probe_reaches_the_pods_own_address(cluster: House) -> None:
+def test_a_probe_reaches_the_pods_own_address(cluster: LocalCluster) -> None:
     probes = {"readinessProbe": {"httpGet": {"port": "web"}, "periodSeconds": 1},
               "livenessProbe": {"tcpSocket": {"port": PORT}, "initialDelaySeconds": 2, "periodSeconds": 1},
               "ports": [{"name": "web", "containerPort": PORT}]}  # fmt: skip
@@ -170,7 +170,7 @@ def test_after_any_end_nothing_is_left_on_the_machine(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a network for pods needs root")
     before = _interfaces()
-    with house(tmp_path / "d", "--cards", "0") as built:
+    with local_cluster(tmp_path / "d", "--cards", "0") as built:
         if not _interfaces() - before:
             pytest.skip(str((built.data.facts() or {})["pod_network"]))
         built.ask(lambda kube: kube.create(PODS, _pod("p", "sleep 1000")))
@@ -188,7 +188,7 @@ def test_without_a_network_of_their_own_pods_have_names_all_the_same(tmp_path: P
         pytest.skip("mount namespaces are refused on this machine, so no pod has an /etc/hosts of its own")
     serve = f"{LISTEN} --bind $(hostname).pair"
     ask = f"until curl -sf -o /dev/null http://pair-server-1.pair.default.svc.cluster.local:{PORT}/; do sleep 0.1; done"
-    with house(tmp_path / "d", "--nodes", "2", "--cards", "0", "--pod-network", "none") as built:
+    with local_cluster(tmp_path / "d", "--nodes", "2", "--cards", "0", "--pod-network", "none") as built:
         assert "share this machine's network" in str((built.data.facts() or {})["pod_network"])
         built.ask(lambda kube: kube.create(volcano.JOBS, _job("pair", ("server", 2, serve), ("client", 1, ask))))
         _wait(built, "pair-client-0")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kit.local_cluster import PODS, House, house, pumice
+from kit.local_cluster import PODS, LocalCluster, local_cluster, pumice
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Resource
@@ -18,7 +18,7 @@ KINDS = {"ConfigMap": volcano.CONFIGMAPS, "Queue": volcano.QUEUES, "ReplicaSet":
 MEMORY = "volcano.sh/vgpu-memory"
 
 
-def apply(cluster: House, name: str) -> None:
+def apply(cluster: LocalCluster, name: str) -> None:
     async def each(kube: KubeClient) -> None:
         for obj in yaml.safe_load_all((EXAMPLE / name).read_text()):
             resource = KINDS[obj["kind"]]
@@ -40,14 +40,14 @@ def running(team: str, count: int) -> Any:
     return are
 
 
-def shown(cluster: House) -> dict[str, dict[str, Any]]:
+def shown(cluster: LocalCluster) -> dict[str, dict[str, Any]]:
     done = pumice("top", "--tab", "queues", "-o", "json", "--data-dir", str(cluster.data.root))
     assert done.returncode == 0, done.stderr
     return {queue["name"]: queue for queue in json.loads(done.stdout)["queues"]}
 
 
 def test_a_team_borrows_what_is_idle_and_gives_it_back_to_the_gang_that_deserves_it(tmp_path: Path) -> None:
-    with house(tmp_path / "d", "--cards", "4") as cluster:
+    with local_cluster(tmp_path / "d", "--cards", "4") as cluster:
         apply(cluster, "scheduler-config.yaml")
         apply(cluster, "queues.yaml")
         apply(cluster, "vision.yaml")

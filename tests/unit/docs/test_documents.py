@@ -1,4 +1,4 @@
-"""What the documents say of the house is so: rooms, the flow of imports, files, links and commands."""
+"""What the documents say of the code is so: rooms, the flow of imports, files, links and commands."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Unserved(Filters):
 
     def open(self, session: Session) -> None:
         if "nodegroup" not in self.plugins:
-            text = "spec.affinity is not heeded: the plugin nodegroup is not configured"
+            text = "spec.affinity is ignored: the plugin nodegroup is not configured"
             queues = session.state.queues
             session.state.groups.remark(self.name, {name: text for name, queue in queues.items() if queue.node_groups.chosen})
 

@@ -32,8 +32,8 @@ def running(name: str, where: str = "n1", **more: Any) -> dict[str, Any]:
 def test_of_a_placed_pod_the_annotations_that_tell_of_cards_are_kept_and_its_containers_are_shared() -> None:
     world = World()
     world.add(node("n1", cards=1, mib=8000), running("a"), running("b"))
-    evidence = world.engine.state.bookings.assignments
-    a, b = (evidence.pod(world.pods[f"default/{name}"]["metadata"]["uid"], "n1") for name in "ab")
+    assignments = world.engine.state.bookings.assignments
+    a, b = (assignments.pod(world.pods[f"default/{name}"]["metadata"]["uid"], "n1") for name in "ab")
     assert a is not None
     assert b is not None
     assert set(a.metadata.annotations) == {"volcano.sh/vgpu-node", "volcano.sh/vgpu-ids-new"}
