@@ -151,7 +151,7 @@ def test_what_a_queue_may_hold_in_each_group_is_limited_and_the_rest_overflows()
     assert made.node_of(waiting) == "node-b"
 
 
-def test_without_the_plugin_a_queues_groups_are_not_heeded_and_that_is_said() -> None:
+def test_without_the_plugin_a_queues_groups_are_ignored_and_that_is_said() -> None:
     made = World(conf("gang", "predicates"))
     made.add(node("n1"), team(Affinity={REQUIRED: ["b"]}), pod("p", cpu="1", queue="team"))
     made.settle()

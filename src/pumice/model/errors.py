@@ -6,8 +6,9 @@
     │   └── Refused                 a share that cannot be given (local)
     ├── Unavailable             something outside did not answer; later may help
     │   ├── CardsUnavailable        the cards' driver (ports)
-    │   └── CutRefused              the driver cuts no slices now (ports)
-    │       └── NoRights                it never will for this process (ports)
+    │   ├── CutRefused              the driver cuts no slices now (ports)
+    │   │   └── NoRights                it never will for this process (ports)
+    │   └── NpuRefused              the NPU's driver neither makes nor destroys a slice now (ports)
     ├── ApiError                the API server refused, or did not answer (ports)
     ├── BadAnswer               what a server sent is no HTTP/1.1 (adapters)
     ├── BadRegion               a shared region that is none (ports)
