@@ -65,6 +65,7 @@ class Load:
     kernel_ns: int
     streams: int
     seconds: float | None
+    npu: bool = False
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ def burn(load: Load, library: str = "libcuda.so.1", taken: Callable[[Got], None]
     """
     got = Got(load.device, wanted_bytes=load.memory, kernel_ns=load.kernel_ns)
     try:
-        driver = Driver(library)
+        driver = _driver(load, library)
         device = driver.device(load.device)
         got.name, got.total_bytes = driver.name(device), driver.total(device)
         driver.use(device)
@@ -137,6 +138,14 @@ def burn(load: Load, library: str = "libcuda.so.1", taken: Callable[[Got], None]
     except CudaError as error:
         got.error = {"call": error.call, "name": error.name, "code": error.code}
     return got
+
+
+def _driver(load: Load, library: str) -> Driver:
+    if not load.npu:
+        return Driver(library)
+    from pumice.adapters.ascendcl import AclDriver
+
+    return AclDriver(library)
 
 
 def _take(driver: Driver, load: Load, stream: ctypes.c_void_p, got: Got) -> None:
@@ -165,7 +174,7 @@ def _keep_busy(driver: Driver, load: Load, streams: Sequence[ctypes.c_void_p], c
             left -= LOOK_NS
         return
     spin = driver.kernel(SPIN, "pumice_spin_ns")
-    rounds = 1 if clock.emulated else _rounds(driver, spin, streams[0], load.kernel_ns)
+    rounds = 1 if clock.emulated or driver.timed else _rounds(driver, spin, streams[0], load.kernel_ns)
     parameters = _parameters(load.kernel_ns, rounds)
     batch = max(1, BATCH_NS // max(load.kernel_ns, 1000))
     started = clock.now()
@@ -248,6 +257,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seconds", type=_duration, metavar="S", help="stop after S seconds, or hold the memory")
     found.add_argument("--streams", type=_positive, default=1, metavar="N", help="streams to use in turn (1)")
     found.add_argument("--device", type=_natural, default=0, metavar="I", help="CUDA's number of the card (0)")
+    found.add_argument("--npu", action="store_true", help="load an emulated Ascend NPU instead of a graphics card")
     found.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return found
 
@@ -269,6 +279,7 @@ def _load(arguments: Sequence[str]) -> tuple[Load, bool]:
         kernel_ns=int(kernel_us * 1000),
         streams=given.streams,
         seconds=given.seconds,
+        npu=given.npu,
     )
     return load, given.output == "json"
 
@@ -322,21 +333,22 @@ def _tell_done(got: Got) -> None:
         print(f"refused: {got.error['name']} ({got.error['code']}) by {got.error['call']}")
 
 
-def _library() -> str:
+def _library(name: str) -> str:
     """The emulated machine's driver when PUMICE_MACHINE names one and LD_LIBRARY_PATH does not lead there already."""
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    if variables.MACHINE in os.environ and not any(os.path.exists(f"{folder}/libcuda.so.1") for folder in folders):
+    if variables.MACHINE in os.environ and not any(os.path.exists(f"{folder}/{name}") for folder in folders):
         from pumice.machine.native import library_dir
 
-        return str(library_dir() / "libcuda.so.1")
-    return "libcuda.so.1"
+        return str(library_dir() / name)
+    return name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the load; 0, or 1 when the driver refused something, or 2 when there is no driver to ask."""
     try:
         load, as_json = _load(sys.argv[1:] if arguments is None else arguments)
-        got = burn(load, _library(), (lambda got: None) if as_json else _tell_taken)
+        library = _library("libascendcl.so" if load.npu else "libcuda.so.1")
+        got = burn(load, library, (lambda got: None) if as_json else _tell_taken)
     except OSError as error:
         print(f"pumice burn: no CUDA driver on this machine ({error}); without a card: pumice run --emulated -- pumice burn",
               file=sys.stderr)  # fmt: skip

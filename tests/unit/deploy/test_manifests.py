@@ -17,10 +17,14 @@ from pumice.model.hardware import preset, preset_names
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig, parse_device_config
 from pumice.wire.node_config import parse_node_config
+from pumice.wire.npu_node_config import parse_npu_node_config
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 FOLDER = Path(str(files("pumice"))) / "manifests"
 FILES = sorted(path.name for path in FOLDER.glob("*.yml"))
+
+PRIVILEGED = {"ascend-device-plugin.yml"}
+"""Ascend's driver lets nobody else destroy a slice."""
 
 
 def the(name: str, kind: str, called: str) -> dict[str, Any]:
@@ -41,8 +45,11 @@ def workloads() -> list[Any]:
 @pytest.mark.parametrize(("name", "spec", "container"), workloads())
 def test_every_container_is_ours_and_its_flags_exist(name, spec, container):
     assert re.fullmatch(r"pumice/pumice:\d+\.\d+\.\d+", container["image"])
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    if name in PRIVILEGED:
+        assert container["securityContext"] == {"privileged": True}
+    else:
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert {probe["httpGet"]["port"] for probe in (container["readinessProbe"], container["livenessProbe"])} <= {
         port["name"] for port in container["ports"]}  # fmt: skip
     assert container["resources"]["requests"]
@@ -81,6 +88,16 @@ def test_the_device_configuration_is_understood_without_a_warning():
     assert config.nvidia == plain, "the published values are the defaults"
     node = the("volcano-vgpu-device-plugin.yml", "ConfigMap", "volcano-vgpu-node-config")["data"]["config.json"]
     assert parse_node_config(node).warnings == ()
+
+
+def test_npus_are_served_on_labelled_nodes_and_what_single_nodes_do_otherwise_is_read():
+    spec = the("ascend-device-plugin.yml", "DaemonSet", "hami-ascend-device-plugin")["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"ascend": "on"}
+    (container,) = spec["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert f"--node_config_file={mounts['node-config']}/node-config.yaml" in container["args"]
+    text = the("ascend-device-plugin.yml", "ConfigMap", "hami-device-node-config")["data"]["node-config.yaml"]
+    assert parse_npu_node_config(text, "any") == (None, ())
 
 
 @pytest.mark.parametrize("key", [key for key in preset_names() if preset(key).mig])

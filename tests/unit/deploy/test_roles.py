@@ -56,6 +56,7 @@ HELD_IN_VARIABLES = {
         + [CRON_JOBS, JOB_TEMPLATES]
         + [row.resource for row in rows(What.KIND).values() if row.resource],
     ("apps.service.watches", "watch", "volcano-device-plugin"): [volcano.NODES, volcano.PODS],
+    ("apps.service.watches", "watch", "hami-ascend"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [volcano.NODES, volcano.PODS],
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
@@ -74,6 +75,7 @@ DAEMONS = [
     ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.vgpu_plugin"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["apps.monitor.daemon"]),
     ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
+    ("ascend-device-plugin.yml", "hami-ascend", ["apps.node.ascend_plugin"]),
 ]
 """Manifest, service account, modules."""
 
@@ -156,6 +158,8 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
     if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
         used |= {("batch.volcano.sh", "jobs/finalizers", "update"), ("batch.volcano.sh", "cronjobs/finalizers", "update"),
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
+    if account == "hami-ascend":  # the kubelet alone writes a node's NPUs into its status
+        used -= {("", "nodes/status", "patch")}
     assert used - allowed == set(), "the API server would refuse these"
     assert allowed - used == set(), "nobody asks for these"
 

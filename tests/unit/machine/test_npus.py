@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.c_header import compiled
@@ -163,3 +166,49 @@ def test_machines_that_cannot_be_made_say_why(tmp_path: Path) -> None:
     npus.create_npus(["910A"], tmp_path / "a")
     with pytest.raises(MachineError, match="there are emulated NPUs already"):
         npus.create_npus(["910A"], tmp_path / "a")
+
+
+def burn(machine: NpuMachine, *words: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    done = machine.run([sys.executable, "-m", "pumice.cli.burn", "--npu", *words, "-o", "json"], env)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_load_gets_its_slice_and_no_more(machine: NpuMachine) -> None:
+    ident = machine.make("vir01")
+    inside = {"ASCEND_VISIBLE_DEVICES": str(ident), "ASCEND_RUNTIME_OPTIONS": "VIRTUAL"}
+    got = burn(machine, "--memory", "3072", "--kernels", "5", "--kernel-ms", "1", env=inside)
+    assert (got["granted_bytes"], got["kernels"], got["error"], got["name"]) == (3072 << 20, 5, None, "Ascend310P3")
+    assert got["total_bytes"] == 3072 << 20
+    assert 0 < got["busy_share"] <= 1
+    assert machine.state.chips[0].slices[0].busy_ns == 5_000_000
+    got = burn(machine, "--memory", "3073", env=inside)
+    assert got["error"] == {"call": "aclrtMalloc", "name": "ACL_ERROR_RT_MEMORY_ALLOCATION", "code": 207001}
+    assert "0    / 3072" in machine.smi("info", env=inside).stdout, "it was given back"
+
+
+def test_a_chip_that_is_cut_is_not_used_whole_and_one_in_use_is_not_cut(machine: NpuMachine) -> None:
+    machine.make("vir01")
+    assert burn(machine, "--memory", "1")["error"]["name"] == "ACL_ERROR_RT_INVALID_DEVICEID"
+    assert burn(machine, "--memory", "1", "--device", "1")["error"] is None
+    words = [sys.executable, "-m", "pumice.machine.npu_smi", "set", "-t", "create-vnpu", "-i", "1", "-c", "0", "-f", "vir01"]
+    held = "import ctypes, subprocess; a = ctypes.CDLL('libascendcl.so'); a.aclInit(None); a.aclrtSetDevice(1)\n"
+    done = machine.run([sys.executable, "-c", held + f"subprocess.run({words!r})"])
+    assert "the resource is busy" in done.stdout
+    assert machine.make("vir01", 1) == 116, "the program that held it is no more"
+
+
+def test_two_processes_of_one_slice_share_its_memory_and_its_time(machine: NpuMachine) -> None:
+    ident = machine.make("vir01")
+    inside = {"ASCEND_VISIBLE_DEVICES": str(ident), "ASCEND_RUNTIME_OPTIONS": "VIRTUAL"}
+    program = f"""
+import ctypes, json, subprocess, sys
+a = ctypes.CDLL("libascendcl.so")
+a.aclInit(None); a.aclrtSetDevice(0)
+p = ctypes.c_void_p()
+first = a.aclrtMalloc(ctypes.byref(p), ctypes.c_size_t(2048 << 20), 0)
+other = subprocess.run([{sys.executable!r}, "-m", "pumice.cli.burn", "--npu", "--memory", "2048", "-o", "json"],
+                       capture_output=True, text=True)
+print(json.dumps([first, json.loads(other.stdout)["granted_bytes"] >> 20]))
+"""
+    assert machine.python(program, inside) == [0, 1024]

@@ -29,6 +29,9 @@ class Driver:
     Raises ``OSError`` when the library cannot be loaded and ``CudaError`` when the driver will not start.
     """
 
+    timed = False
+    """Whether a kernel lasts as long as its first parameter says, without being measured."""
+
     def __init__(self, library: str = "libcuda.so.1") -> None:
         self._cuda = ctypes.CDLL(library)
         self.check("cuInit", c_uint(0))

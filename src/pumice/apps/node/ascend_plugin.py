@@ -23,6 +23,7 @@ from pumice.node.ascend.allocator import NpuAllocator
 from pumice.node.ascend.answer import SoftPlaces
 from pumice.node.ascend.inventory import NpuSharing
 from pumice.node.ascend.keeper import Keeper
+from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.vnpus import Vnpus
@@ -70,15 +71,15 @@ async def run(
     await run_plugins(settings, *brands, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 
-def ascend(settings: Settings, sharing: NpuSharing, vnpus: Vnpus | None = None) -> Brand:
-    """The chips of one type as the plugin server takes them."""
+def ascend(settings: Settings, sharing: NpuSharing, cards: Cards | None = None, vnpus: Vnpus | None = None) -> Brand:
+    """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given."""
 
     async def allocator() -> NpuAllocator:
         return NpuAllocator(settings.node_name, sharing, SoftPlaces(hook=str(settings.hook_path)), settings.report_offset)
 
     journal = FileJournal(settings.hook_path / f"{sharing.chip.word}.json")
     keeper = Keeper(vnpus or DcmiVnpus(settings.dcmi), journal, settings.sweep, dry=settings.dry_run)
-    return Brand("pumice-ascend-plugin", allocator, partial(DcmiCards, settings.dcmi, sharing.chip.name),
+    return Brand("pumice-ascend-plugin", allocator, partial(DcmiCards, settings.dcmi, sharing.chip.name), cards,
                  slicer=partial(NpuSlices, keeper, settings.sweep_every))  # fmt: skip
 
 
