@@ -176,6 +176,7 @@ def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for
         ("configmaps", "patch", f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}"),
         ("configmaps", "get", names.DEVICE_CONFIGMAP),
         ("configmaps", "create"),
+        ("configmaps", "get", names.NPU_CONFIGMAP, names.DEVICE_CONFIGMAP),
         ("leases", "get", "update", names.SCHEDULER_NAME),
         ("leases", "get", "update", "vc-controller-manager"),
         ("leases", "create"),
