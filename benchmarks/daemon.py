@@ -63,19 +63,24 @@ class Server:
                 return dict(said)
 
     async def start_scheduler(self) -> Daemon:
+        return await self._start("scheduler", "--scheduler-conf", str(self.folder / "conf"))
+
+    async def start_controller(self) -> Daemon:
+        return await self._start("controller")
+
+    async def _start(self, *words: str) -> Daemon:
         began = time.time()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pumice", "scheduler", "--kubeconfig", str(self.folder / "kubeconfig"),
-            "--scheduler-conf", str(self.folder / "conf"), "--listen-address", "127.0.0.1:0",
-            stderr=(self.folder / "log").open("w"),
+            sys.executable, "-m", "pumice", *words, "--kubeconfig", str(self.folder / "kubeconfig"),
+            "--listen-address", "127.0.0.1:0", stderr=(self.folder / "log").open("w"),
         )  # fmt: skip
         return Daemon(process, began)
 
 
 @contextlib.asynccontextmanager
-async def static_server(nodes: int, pods: int, *, pending: int = 1, lives: int = 0) -> AsyncIterator[Server]:
+async def static_server(nodes: int, pods: int, *, pending: int = 1, lives: int = 0, jobs: int = 0) -> AsyncIterator[Server]:
     """The server as a process of its own, with a kubeconfig that leads to it."""
-    sizes = {"nodes": nodes, "pods": pods, "pending": pending, "lives": lives}
+    sizes = {"nodes": nodes, "pods": pods, "pending": pending, "lives": lives, "jobs": jobs}
     words = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.static_server", *words, stdout=asyncio.subprocess.PIPE

@@ -1,11 +1,12 @@
 """The static list server of BS5 and BS6: an API server's lists and watches from bytes that were made before.
 
-    python -m benchmarks.static_server --nodes 5000 --pods 50000 [--pending 1] [--lives 0]
+    python -m benchmarks.static_server --nodes 5000 --pods 50000 [--pending 1] [--lives 0] [--jobs 0]
 
 A process of its own on loopback, plain HTTP/1.1. It is no API server and the results say so: it keeps no objects but the
 pending pods, which it binds, runs and deletes. It tells its parent what happens as JSON lines: the first request, the last page
 of the pods, each Binding. ``--lives`` lets that many pods come through the watch, a few hundred at a time: each is deleted after
-its Binding and the next one created. Every Binding is checked: a pod twice or a card over its memory ends the server.
+its Binding and the next one created. Every Binding is checked: a pod twice or a card over its memory ends the server. ``--jobs``:
+the bound pods belong to that many running Jobs, of which the last lacks a pod; every write is told.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ import time
 from typing import Any
 
 from kit.objects import node, pod, queue
+
+from pumice.controllers.job import group as groups
+from pumice.controllers.job.defaults import completed
+from pumice.controllers.job.pods import body as pod_body
+from pumice.wire.batch import Job
+from pumice.wire.objects import decode
 
 MIB, SHARES, CARDS = 81920, 10, 8
 IN_FLIGHT = 300
@@ -37,6 +44,30 @@ def bound_pod(index: int, node_index: int, card: int) -> dict[str, Any]:
         f"f:field-{n}": {"f:inner": {}, "f:other": {}} for n in range(40)}}]  # fmt: skip
     obj["status"] = {"phase": "Running", "conditions": [{"type": t, "status": "True"} for t in ("Ready", "PodScheduled")]}
     return obj
+
+
+def running_job(number: int, size: int, *, lacks: int = 0) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """A Job with its PodGroup and its pods as its controller has left them, and as many pods fewer as it ``lacks``."""
+    name, uid = f"job-{number}", f"{number:08x}-bbbb-4bbb-8ccc-{number:012x}"
+    template = {"spec": {"containers": pod("x", mib=8000, cores=10, cards=1, cpu="500m", memory="1Gi")["spec"]["containers"]}}
+    there = size - lacks
+    state = {"phase": "Running", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    obj = {
+        "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "uid": uid, "generation": 1, "resourceVersion": str(number + 10),
+                     "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"minAvailable": size, "queue": "default", "schedulerName": "volcano", "maxRetry": 3,
+                 "tasks": [{"name": "main", "replicas": size, "minAvailable": size, "template": template}]},
+        "status": {"state": state, "running": there, "minAvailable": size,
+                   "taskStatusCount": {"main": {"phase": {"Running": there}}},
+                   "conditions": [{"status": "Running", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+    }  # fmt: skip
+    job = completed(decode(Job, json.dumps(obj).encode()))
+    group = groups.body(job, groups.spec(job, {}))
+    group["metadata"] |= {"uid": f"{number:08x}-cccc-4bbb-8ccc-{number:012x}", "resourceVersion": str(number + 10)}
+    group["status"] = {"phase": "Running"}
+    pods = [pod_body(job, job.spec.tasks[0], index, group["metadata"]["name"]) for index in range(there)]
+    return obj, group, pods
 
 
 def newcomer(number: int, *, mib: int = 8000) -> dict[str, Any]:
@@ -60,7 +91,8 @@ def say(**what: Any) -> None:
 class Store:
     """Lists as ready bytes, and the few pods that change."""
 
-    def __init__(self, nodes: int, pods: int, pending: int, lives: int) -> None:
+    def __init__(self, nodes: int, pods: int, pending: int, lives: int, jobs: int = 0) -> None:
+        self.jobs = jobs
         self.version = 1_000_000
         node_objects = [node(f"n{i:05d}", cards=CARDS, mib=MIB, cpu="192", memory="1536Gi") for i in range(nodes)]
         for number, obj in enumerate(node_objects):
@@ -72,6 +104,8 @@ class Store:
             "pods": [json.dumps(bound_pod(i, *places[i // SHARES])).encode() for i in range(pods)],
             "queues": [json.dumps(queue(name)).encode() for name in ("default", "root")],
         }
+        if jobs:
+            self.ready |= self.belonging(jobs, pods // jobs)
         self.beats = [beat(number) for number in range(nodes)]
         self.cards: dict[str, int] = {}
         for i in range(pods):
@@ -85,6 +119,24 @@ class Store:
         self.listeners: dict[str, set[Connection]] = {"nodes": set(), "pods": set()}
         for _ in range(pending):
             self.create(8000)
+
+    def belonging(self, jobs: int, size: int) -> dict[str, list[bytes]]:
+        """The pods as those of Jobs, with the Jobs and their groups."""
+        queues = [queue(name) | {"status": {"state": "Open"}} for name in ("default", "root")]
+        queues[0]["spec"] = {**queues[0]["spec"], "parent": "root"}
+        tables: dict[str, list[bytes]] = {"jobs": [], "podgroups": [], "pods": [],
+                                          "queues": [json.dumps(obj).encode() for obj in queues]}  # fmt: skip
+        for number in range(jobs):
+            job, group, pods = running_job(number, size, lacks=int(number == jobs - 1))
+            tables["jobs"].append(json.dumps(job).encode())
+            tables["podgroups"].append(json.dumps(group).encode())
+            for index, made in enumerate(pods):
+                plain = json.loads(self.ready["pods"][number * size + index])
+                for key in ("labels", "annotations"):
+                    plain["metadata"][key] = {**plain["metadata"].get(key, {}), **made["metadata"][key]}
+                plain["metadata"] |= {key: made["metadata"][key] for key in ("name", "ownerReferences")}
+                tables["pods"].append(json.dumps(plain).encode())
+        return tables
 
     def stamp(self, obj: dict[str, Any]) -> None:
         self.version += 1
@@ -179,12 +231,17 @@ class Connection(asyncio.Protocol):
             say(first_request=True)
         if verb == "POST" and path.endswith("/binding"):
             self.send(self.store.bind(path.split("/")[-2], json.loads(body)), b'{"kind":"Status","status":"Success"}')
+        elif verb != "GET" and self.store.jobs:
+            say(write=f"{verb} {path}", name=json.loads(body or b"{}").get("metadata", {}).get("name", ""))
+            self.send(201 if verb == "POST" else 200, body)
         elif verb != "GET":
             self.send(201 if verb == "POST" else 200, b'{"metadata":{}}')
         elif "watch" in words:
             self.watch(path.rsplit("/", 1)[1], int(words.get("resourceVersion") or 0))
         else:
-            self.list(path.rsplit("/", 1)[1], int(words.get("limit", "500")), int(words.get("continue", "0")))
+            of_none = words.get("labelSelector", "").startswith(("!", "%21"))
+            table = "" if of_none and self.store.jobs else path.rsplit("/", 1)[1]
+            self.list(table, int(words.get("limit", "500")), int(words.get("continue", "0")))
 
     def list(self, table: str, limit: int, start: int) -> None:
         objects = self.store.ready.get(table, [])
@@ -234,11 +291,11 @@ async def serve(store: Store, beats: float) -> None:
 
 def run_server() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in (("nodes", 5000), ("pods", 50_000), ("pending", 1), ("lives", 0)):
+    for name, value in (("nodes", 5000), ("pods", 50_000), ("pending", 1), ("lives", 0), ("jobs", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--beats", type=float, default=50, help="node heartbeats per second")
     given = parser.parse_args()
-    asyncio.run(serve(Store(given.nodes, given.pods, given.pending, given.lives), given.beats))
+    asyncio.run(serve(Store(given.nodes, given.pods, given.pending, given.lives, given.jobs), given.beats))
 
 
 if __name__ == "__main__":

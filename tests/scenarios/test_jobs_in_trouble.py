@@ -310,3 +310,18 @@ def test_an_answer_that_is_lost_after_the_watch_told_of_the_write_takes_nothing_
             assert await world.phase("j") == "Completed"
 
     run_virtually(story())
+
+
+def test_a_pod_that_bears_the_label_of_a_job_and_is_of_none_gets_a_group_of_its_own() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main")))
+            copied = {"metadata": {"name": "copy", "labels": {"volcano.sh/job-name": "j"}},
+                      "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}  # fmt: skip
+            await world.hands.create(volcano.PODS, copied, "default")
+            await world.start()
+            found = (await world.pods())["copy"]
+            assert found["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == f"podgroup-{found['metadata']['uid']}"
+            assert (await world.status("j"))["running"] == 1, "the Job counts its own pod alone"
+
+    run_virtually(story())

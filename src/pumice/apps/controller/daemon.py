@@ -108,8 +108,11 @@ class Controller:
                 ("podgroups", volcano.POD_GROUPS, self._on_group),
                 (KIND, volcano.COMMANDS, self.commands.on_event),
             ]
+            pods: list[tuple[str, Callable[[WatchEvent], None], str]] = []
+            if self.settings.jobs:  # what bears the label of Jobs is listed once, and looked at by both where it is of none
+                pods.append(("pods of jobs", self._on_job_pod, JOB_NAME))
             if self.settings.bare_pod_groups:
-                watches.append(("pods", volcano.PODS, self._on_pod))
+                pods.append(("pods", self._on_pod, f"!{JOB_NAME}" if self.settings.jobs else ""))
                 watches += [(kind.plural, kind, self._on_owner(kind)) for kind in podgroup.SCALED_KINDS]
             if self.settings.jobs:
                 watches.append(("jobs", volcano.JOBS, self._on_job))
@@ -117,11 +120,9 @@ class Controller:
                 watches.append(("cronjobs", CRON_JOBS, self.makers.on(CRON)))
                 watches.append(("jobflows", volcano.JOB_FLOWS, self.makers.on(FLOW)))
                 watches.append(("priorityclasses", volcano.PRIORITY_CLASSES, self.jobs.on_priority_class))
-            self._unsynced = {name for name, _, _ in watches}
+            self._unsynced = {name for name, *_ in (*watches, *pods)}
             watching: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
-            if self.settings.jobs:
-                self._unsynced.add("pods of jobs")
-                watching.append(self._watch("pods of jobs", volcano.PODS, self.jobs.store.on_pod, label_selector=JOB_NAME))
+            watching += [self._watch(name, volcano.PODS, handle, label_selector=labels) for name, handle, labels in pods]
             watching += [self._watch_unserved(row, row.resource) for row in rows(What.KIND).values() if row.resource]
             await run_until(self.stop, *watching, *self.topology.watches(), self._work())
         if self._election is not None and not self._lost_lease:
@@ -311,6 +312,10 @@ class Controller:
             self.work.add("pod", pod.metadata.uid)
         elif not known:
             self.work.add_later("pod", pod.metadata.uid, BEHIND)
+
+    def _on_job_pod(self, event: WatchEvent) -> None:
+        if not self.jobs.store.on_pod(event) and self.settings.bare_pod_groups:
+            self._on_pod(event)
 
     def _on_job(self, event: WatchEvent) -> None:
         self.jobs.on_job(event)

@@ -128,39 +128,41 @@ class JobStore:
                 known.told.clear()
             known.job, known.written = completed(msgspec.structs.replace(job, status=decided)), job.status
 
-    def on_pod(self, event: WatchEvent) -> None:
+    def on_pod(self, event: WatchEvent) -> bool:
+        """Whether it is of a Job."""
         pod = decode(JobPod, event.raw)
         meta, gone = pod.metadata, event.type == "DELETED"
         owner = _owning_job(meta)
         if not owner and gone:  # a list that is told as a difference tells of names only
             owner = next((job for job, pods in self._pods.items() if _is_among(meta, pods)), "")
         if not owner:
-            return
+            return False
         before = self._pods.get(owner, {}).get(meta.name)
         if before is not None and before.metadata.uid != meta.uid:
             if gone:
-                return
+                return True
             before = None
         if before is not None and not gone and _older(meta, before.metadata):
-            return
+            return True
         key = self._keys.get(owner, "")
         known = self.jobs.get(key)
         if gone:
             if self._making:
                 self._gone_pods.add(meta.uid)
             if before is None:
-                return
+                return True
             self._pods[owner].pop(meta.name)
         else:
             self._pods.setdefault(owner, {})[meta.name] = pod
         if known is None:
-            return
+            return True
         if known.looked_at:
             mine = self._pods[owner].values()
             last = pod if gone and meta.annotations else before
             known.requests.extend(events(known.job, last if gone else before, None if gone else pod, mine))
         crowd = len(self._pods[owner])
         self.changed(key, min(LONGEST, crowd * PER_POD) if crowd > CROWD else 0.0)
+        return True
 
     def on_group(self, group: PodGroup, *, gone: bool) -> None:
         """A PodGroup, of whomever it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -79,17 +80,23 @@ def change(group: PodGroup, wanted: Json) -> Json:
 def min_resources(job: Job, priorities: Priorities) -> dict[str, str]:
     """The usage of the pods that must stand, the important ones first."""
     tasks = sorted(job.spec.tasks, key=lambda task: -priorities.get(_priority_class(job, task), 0))
-    left, total = job.spec.min_available, dict[str, Fraction]()
+    left = job.spec.min_available
     if left < sum(minimum(task) for task in tasks):
         counts = list(_first(left, [task.replicas for task in tasks]))
     else:
         least = [min(minimum(task), task.replicas) for task in tasks]
         rest = _first(left - sum(least), [task.replicas - few for task, few in zip(tasks, least, strict=True)])
         counts = [few + more for few, more in zip(least, rest, strict=True)]
-    for task, count in zip(tasks, counts, strict=True):
-        if count:
-            for name, value in usage(task).items():
-                total[name] = total.get(name, Fraction(0)) + value * count
+    return dict(_total(tuple((bytes(task.template), count) for task, count in zip(tasks, counts, strict=True) if count)))
+
+
+@lru_cache(1024)
+def _total(pods: tuple[tuple[bytes, int], ...]) -> Mapping[str, str]:
+    """What so many pods of each template use."""
+    total: dict[str, Fraction] = {}
+    for written, count in pods:
+        for name, value in _usage(written).items():
+            total[name] = total.get(name, Fraction(0)) + value * count
     return as_quantities(total)
 
 
@@ -101,14 +108,24 @@ def _first(count: int, of: list[int]) -> Iterator[int]:
         yield taken
 
 
-def usage(task: Task) -> dict[str, Fraction]:
+def usage(task: Task) -> Mapping[str, Fraction]:
     """What one pod of a task uses, in the names of a quota. Raises ValidationError where its template is none."""
-    return quota_usage(msgspec.convert({"spec": template(task).get("spec") or {}}, Pod, strict=False))
+    return _usage(bytes(task.template))
+
+
+@lru_cache(1024)
+def _usage(written: bytes) -> Mapping[str, Fraction]:
+    """Thousands of Jobs are of one template."""
+    return quota_usage(msgspec.convert({"spec": _template(written).get("spec") or {}}, Pod, strict=False))
 
 
 def template(task: Task) -> Json:
     """A fresh copy of a task's pod template."""
-    found = msgspec.json.decode(task.template)
+    return _template(task.template)
+
+
+def _template(written: bytes | msgspec.Raw) -> Json:
+    found = msgspec.json.decode(written)
     return found if isinstance(found, dict) else {}
 
 
