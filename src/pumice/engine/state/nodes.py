@@ -20,6 +20,7 @@ from pumice.wire.names import HANDED_OUT
 from pumice.wire.objects import Meta, Node, NodeSpec, NodeStatus, Quantities, Taint
 
 Rows = NDArray[np.intp]
+Sums = NDArray[np.int64]
 
 PLAIN: Final = 2**50
 """Amounts up to here are added as they are: a thousand of them stay inside 63 bits."""
@@ -197,13 +198,13 @@ class NodeTable:
             if amount <= PLAIN:
                 used[column] += sign * amount
             else:
-                self._sum_apart("used", row, column, sign * amount)
+                self._sum_apart(self.used, "used", row, column, sign * amount)
         if sign < 0:
             self.reliefs += 1
         self.touch(row, gain=gain)
 
     def set_releasing(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
-        self._sum("releasing", row, items, sign)
+        self._sum(self.releasing, "releasing", row, items, sign)
         count = self.releasing_rows.get(row, 0) + sign
         if count > 0:
             self.releasing_rows[row] = count
@@ -212,24 +213,24 @@ class NodeTable:
         self.touch(row, gain=False)
 
     def set_pipelined(self, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
-        self._sum("pipelined", row, items, sign)
+        self._sum(self.pipelined, "pipelined", row, items, sign)
         self.touch(row, gain=False)
 
-    def _sum(self, which: str, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
-        sums: NDArray[np.int64] = getattr(self, which)[row]
+    def _sum(self, sums: Sums, what: str, row: int, items: Iterable[tuple[int, int]], sign: int) -> None:
+        of_row = sums[row]
         for column, amount in items:
             if amount <= PLAIN:
-                sums[column] += sign * amount
+                of_row[column] += sign * amount
             else:
-                self._sum_apart(which, row, column, sign * amount)
+                self._sum_apart(sums, what, row, column, sign * amount)
 
-    def _sum_apart(self, which: str, row: int, column: int, amount: int) -> None:
+    def _sum_apart(self, sums: Sums, what: str, row: int, column: int, amount: int) -> None:
         """Very large amounts count as ``HUGE`` together: dozens of absurd ones would else run over and look like room."""
-        before = self._beyond.pop((which, row, column), 0)
+        before = self._beyond.pop((what, row, column), 0)
         after = before + amount
-        getattr(self, which)[row, column] += min(after, HUGE) - min(before, HUGE)
+        sums[row, column] += min(after, HUGE) - min(before, HUGE)
         if after:
-            self._beyond[which, row, column] = after
+            self._beyond[what, row, column] = after
 
     def live_rows(self) -> Rows:
         return np.flatnonzero(self.live)
