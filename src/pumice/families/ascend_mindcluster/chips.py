@@ -8,6 +8,7 @@ The part beyond cores and CPUs is one number, the same for one chip and for arra
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
@@ -37,6 +38,8 @@ def in_the_making(grant: Grant) -> bool:
 
 def chip_state(usage: Usage, kind: SliceKind, *, listed: bool) -> int:
     """``listed``: whether it may be used although no pod of ours is on it."""
+    if not usage.holders:
+        return 0 if listed else _SHUT
     slots = [piece.slot for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
     taken = {kind.templates[slot.profile].dvpp for slot in slots}
     dvpp = Dvpp.NO if Dvpp.YES in taken else Dvpp.SHARE if Dvpp.SHARE in taken else Dvpp.YES
@@ -45,13 +48,15 @@ def chip_state(usage: Usage, kind: SliceKind, *, listed: bool) -> int:
     for slot in slots:
         if slot.number == IN_THE_MAKING:
             state |= _UNSTABLE | made_bit(kind, slot.profile)
-    return state if listed or usage.holders else state | _SHUT
+    return state
 
 
+@cache
 def made_bit(kind: SliceKind, template: str) -> int:
     return 1 << _MADE_SHIFT + list(kind.templates).index(template)
 
 
+@cache
 def others_made(kind: SliceKind, template: SliceTemplate) -> int:
     """The bits of all other templates: no slice of another one may be in the making on the node, for the kubelet tells the plugin
     how many cores are wanted and not for whom (spec ascend 34)."""
