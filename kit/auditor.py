@@ -12,7 +12,7 @@ from typing import Any
 
 from kit.card_rules import HELD, cards_of, charge, wants
 from kit.kube_rules import done, key_of, quantity, requests
-from kit.npu_rules import npu_cards, says_how_much
+from kit.npu_rules import npu_cards, npu_chips, says_how_much
 
 Json = Mapping[str, Any]
 
@@ -28,6 +28,7 @@ def audit(nodes: Iterable[Json], pods: Iterable[Json], groups: Iterable[Json] = 
         *_vgpu_cards(nodes, placed),
         *_legacy_cards(nodes, placed),
         *npu_cards(nodes, placed),
+        *npu_chips(nodes, placed),
         *_gangs(pods, groups),
     ]
 

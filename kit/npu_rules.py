@@ -1,4 +1,4 @@
-"""What holds for NPUs in HAMi's form, read from API objects alone: nothing of Pumice is imported here on purpose."""
+"""What holds for NPUs in HAMi's form and for chips cut on demand, read from API objects alone: nothing of Pumice is imported."""
 
 from __future__ import annotations
 
@@ -42,4 +42,30 @@ def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
         if memory[uuid] > card.get("devmem", 0) or shares[uuid] > card.get("count", 0) or cores[uuid] > 100:
             found.append(f"NPU {uuid}: {memory[uuid]} MB of {card.get('devmem')}, {shares[uuid]} pods of {card.get('count')}, "
                          f"{cores[uuid]} % of its cores")  # fmt: skip
+    return found
+
+
+# -- chips that are cut on demand (spec ascend 27, 31, 34) ----------------------------------------------------------------
+
+DECIDED = "huawei.com/npu-core"
+TEMPLATES = {"vir01": (1, 1), "vir02": (2, 2), "vir02_1c": (2, 1), "vir04": (4, 4), "vir04_3c": (4, 3), "vir04_3c_ndvpp": (4, 3),
+             "vir04_4c_dvpp": (4, 4)}  # fmt: skip
+
+
+def npu_chips(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
+    """Chips over their AI cores or AI CPUs, whole ones that are not, and media units that are given twice."""
+    held: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for pod in placed:
+        text = pod["metadata"].get("annotations", {}).get(DECIDED, "")
+        chip, dash, template = text.partition("-")
+        for number in [chip] if dash else text.split(",") if text else []:
+            held.setdefault((pod["spec"]["nodeName"], number), []).append((pod["metadata"]["name"], template))
+    known = {node["metadata"]["name"] for node in nodes}
+    found = []
+    for (node, chip), slices in held.items():
+        names = [template for _, template in slices]
+        cores, cpus = (sum(TEMPLATES.get(name, (8, 7))[at] for name in names) for at in (0, 1))
+        media = "vir04_4c_dvpp" in names and set(names) - {"vir04_4c_dvpp", "vir04_3c_ndvpp"}
+        if node in known and (cores > 8 or cpus > 7 or media or names.count("vir04_4c_dvpp") > 1):
+            found.append(f"chip {chip} of {node}: {cores} AI cores of 8, {cpus} AI CPUs of 7, {slices}")
     return found

@@ -1,0 +1,159 @@
+"""Random lives on nodes whose Ascend chips are cut on demand: slices made late, reports that change, pods that go slowly.
+
+The audit looks at the API objects after every cycle; a scheduler that comes up later knows what the first one knows; nobody who
+fits is left waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from kit.engine_world import World
+from kit.npu_core_world import LABELS, chips, core_node_object, core_pod_object, gathered
+
+from pumice.families.protocol import Fit
+from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.wire.device_reports import device_info, node_info, render_gathered_hosts
+from pumice.wire.mindcluster import RealSlice, parse_assignment, render_real_slice
+
+CONF = """\
+actions: "%s"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+  - name: predicates
+  - name: deviceshare
+    arguments: {deviceshare.AscendMindClusterVNPUEnable: true, pumice.NpuPolicy: %s}
+"""
+KIND = slice_kinds()["Ascend310P"]
+COUNTS = {"n1": 1, "n2": 2, "n3": 3}
+STEPS = 60
+
+
+class Life:
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        actions = self.dice.choice(("enqueue, allocate, backfill", "enqueue, allocate, preempt, backfill"))
+        self.world = World(CONF % (actions, self.dice.choice(("listed", "expected"))), seed=seed)
+        self.world.grace = self.dice.random() < 0.5
+        self.sick: dict[str, set[int]] = {name: set() for name in COUNTS}
+        self.next = 0
+        for name, count in COUNTS.items():
+            self.world.add(core_node_object(name, count))
+        self.report()
+
+    def report(self) -> None:
+        self.world.add(gathered({
+            name: device_info(chips(*(set(range(count)) - self.sick[name])), chips(*self.sick[name]), self.dice.randint(1, 9))
+            for name, count in COUNTS.items()
+        }))  # fmt: skip
+
+    def step(self) -> None:
+        world, dice = self.world, self.dice
+        kinds = ("pod", "make", "pod", "make", "pod", "make", "end", "slow end", "gone", "sick", "host", "labels", "time")
+        match dice.choice(kinds):
+            case "pod":
+                self.next += 1
+                cores, priority = dice.choice((1, 2, 2, 4, 4, 8, 16)), dice.choice((0, 0, 10))
+                dvpp = dice.choice(("null", "null", "yes", "no")) if cores == 4 else "null"
+                world.add(core_pod_object(f"p{self.next}", cores, dice.choice(("low", "high")), dvpp, priority=priority))
+            case "make":
+                self.make()
+            case "end" if placed := self.placed():
+                world.delete_pod(dice.choice(placed))
+            case "slow end" if placed := self.placed():
+                world.terminate(dice.choice(placed))
+            case "gone":
+                for name in self.going():
+                    world.delete_pod(name)
+            case "sick":
+                name = dice.choice(sorted(COUNTS))
+                self.sick[name] ^= {dice.randrange(COUNTS[name])}
+                self.report()
+            case "host":
+                world.add(render_gathered_hosts({"n3": node_info("PreSeparate")} if dice.random() < 0.5 else {}))
+            case "labels":
+                node = world.nodes["n2"]
+                node["metadata"]["labels"] = dict(LABELS) if dice.random() < 0.6 else {"accelerator": "huawei-Ascend310P"}
+                world.add(node)
+            case "time":
+                world.now += 5
+        world.settle(1.0)
+
+    def placed(self) -> list[str]:
+        return sorted(pod["metadata"]["name"] for pod in self.world.pods.values() if pod["spec"].get("nodeName"))
+
+    def going(self) -> list[str]:
+        return sorted(p["metadata"]["name"] for p in self.world.pods.values() if p["metadata"].get("deletionTimestamp"))
+
+    def make(self) -> None:
+        """The node's plugin says what it made for the pod whose decision is the oldest."""
+        for name in self.placed():
+            pod = self.world.pods[f"default/{name}"]
+            notes = pod["metadata"]["annotations"]
+            decided = parse_assignment(notes.get("huawei.com/npu-core", ""))
+            if decided is None or "huawei.com/AscendReal" in notes:
+                continue
+            if decided.template:
+                beside = {text.rpartition("_")[2] for text in self.real_on(pod["spec"]["nodeName"], decided.chips[0])}
+                group = next((number for number in range(4) if str(number) not in beside), 3)
+                word = KIND.templates[decided.template].word
+                made = render_real_slice(RealSlice(word, 100 + 16 * decided.chips[0], decided.chips[0], group))
+            else:
+                made = ",".join(chips(*decided.chips))
+            notes["huawei.com/AscendReal"] = made
+            self.world.add(pod)
+            return
+
+    def real_on(self, node: str, chip: int) -> list[str]:
+        found = [p["metadata"]["annotations"].get("huawei.com/AscendReal", "") for p in self.world.pods.values()
+                 if p["spec"].get("nodeName") == node]  # fmt: skip
+        return [text for text in found if f"-{chip}_" in text]
+
+    def check(self) -> None:
+        engine, again = self.world.engine, self.world.restarted()
+        assert again.state.ledger.fingerprint() == engine.state.ledger.fingerprint()
+
+    def calm(self) -> None:
+        """All slices are made and all who go are gone: whoever waits then fits nowhere."""
+        for name in self.going():
+            self.world.delete_pod(name)
+        for _ in range(200):
+            self.make()
+            self.world.settle(1.0)
+            for name in self.going():
+                self.world.delete_pod(name)
+        self.world.settle(90.0)
+        engine = self.world.engine
+        (family,) = engine.families
+        book = engine.state.ledger.books[family.name]
+        for task in engine.state.tasks.values():
+            if not task.node:
+                takers = [name for name in book.nodes if isinstance(family.fit(task.cls.asks[0], book.view(name)), Fit)]
+                assert takers == [], (task.name, takers)
+
+
+def play(seed: int) -> None:
+    life = Life(seed)
+    for step in range(STEPS):
+        life.step()
+        if step % 10 == 0:
+            life.check()
+    life.calm()
+    life.check()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_chip_is_given_twice_and_whoever_fits_gets_one(seed: int) -> None:
+    play(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(36000)
+def test_the_same_over_many_lives() -> None:
+    for seed in range(1000, 1000 + int(os.environ.get("PUMICE_SOAK_NPUS", "2000"))):
+        play(seed)
