@@ -113,8 +113,10 @@ def main(argv: list[str] | None = None) -> int:
     for mode, world in (("cut on demand", cut_on_demand), ("by memory", by_memory)):
         measure(*world(50, random.Random(1)), 5)  # warm-up
         result[mode] = measure(*world(1000, random.Random(7)), following)
-    values = {f"{mode}: {what} decision of a class": result[mode][f"{what}_ms"]["median"]
-              for mode in result for what in ("first", "next")}  # fmt: skip
+    values: dict[str, float] = {}
+    for mode, found in result.items():
+        values[f"{mode}: first decision of a class"] = found["first_ms"]["median"]
+        values[f"{mode}: next decision of a class"] = found["next_ms"]["median"]
     return conclude("npu_decide", result, goals_of("npu_decide", values), keep=options.save)
 
 
