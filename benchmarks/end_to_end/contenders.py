@@ -1,6 +1,7 @@
 """The schedulers that are compared, each a process of its own on the same server; CPU and memory are its own.
 
-``Ours`` is ``pumice scheduler``; ``OursWhole`` has ``pumice controller`` beside it, which writes a PodGroup for every bare pod.
+``Ours`` is ``pumice scheduler``; ``OursGrouped`` finds a PodGroup there; ``OursWhole`` has ``pumice controller`` beside it, which
+writes a PodGroup for every bare pod.
 ``KubeScheduler`` is the real one of ``make kube``: it counts the extended resources on the nodes' allocatable and chooses no
 cards; its client limits are raised to QPS 5000 and burst 5000 (the default of 50 would throttle it), all else is its default.
 ``NullBinder`` only sends Bindings with annotations.
@@ -33,6 +34,8 @@ class Contender:
     schedules = "volcano"
     agents: tuple[str, ...] = ("pumice-scheduler",)
     chooses_cards = True
+    grouped = False
+    """Whether its pods are in a PodGroup that is there before them."""
     ready_sign = ""
 
     def __init__(self, server: Server, kubeconfig: Path | None = None) -> None:
@@ -100,6 +103,12 @@ class OursBare(Ours):
     """What the null binder writes and no more."""
 
     flags = BARE
+
+
+class OursGrouped(Ours):
+    """All pods in one PodGroup, with conditions and events."""
+
+    grouped = True
 
 
 class OursWhole(Ours):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.end_to_end.contenders import Contender
-from benchmarks.end_to_end.load import check, clean, create_pods, make_pod
+from benchmarks.end_to_end.load import check, clean, create_groups, create_pods, make_pod
 from benchmarks.end_to_end.server import Server
 
 Figures = dict[str, float]
@@ -42,7 +42,10 @@ async def settled(server: Server, quiet: float = 0.7, seconds: float = 90) -> No
 
 async def one_burst(server: Server, contender: Contender, name: str, count: int, seconds: float = 180) -> set[str]:
     """``name`` must be new to the server's log, or nothing is waited for."""
-    pods = [make_pod(f"{name}-{i}", i, scheduler=contender.schedules) for i in range(count)]
+    gang = f"{name}-group" if contender.grouped else None
+    if gang is not None:
+        await create_groups(server.kube, [gang], 1)
+    pods = [make_pod(f"{name}-{i}", i, scheduler=contender.schedules, gang=gang) for i in range(count)]
     assert not any(obj["metadata"]["name"] in server.log.bound for obj in pods), f"{name} was used before"
     names = await create_pods(server.kube, pods)
     await server.log.until_bound(names, seconds)
