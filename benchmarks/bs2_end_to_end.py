@@ -6,9 +6,9 @@ All contenders run on one server in one run, one after another and in turn, so t
 (5,000 on 1,000 nodes of 8 cards) are created at once, 32 requests at a time; a rate goes from the first create received to the
 last Binding answered by the server's clock. ``ours`` runs with PodGroups and events off (the null binder writes neither),
 ``ours_grouped`` with both on and all pods in one PodGroup, ``ours_whole`` with both on and the controller beside it, which makes
-a PodGroup for each pod; these two in three of the repeats. Nothing is pinned to a core: kube-apiserver, etcd, the load and the
-scheduler share what the machine has. The real kube-scheduler is there when KUBEBUILDER_ASSETS names its binaries and the server is
-the real one.
+a PodGroup for each pod; these two in three of the repeats. Nothing is pinned to a core: kube-apiserver, etcd, the load and
+the scheduler share what the machine has. The real kube-scheduler is there when KUBEBUILDER_ASSETS names its binaries and the
+server is the real one.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
     """They hold on the real server; figures on the embedded one do not stand in for it."""
     ours, slow = result["bursts"]["ours"], result["latency_20_per_s"]["ours_whole"]
     values = {
-        "rate of ours to the null binder's": result["ratios"]["ours_to_null_binder"],
+        "bare pods: rate to the null binder's": result["ratios"]["ours_to_null_binder"],
         "one PodGroup with events: rate to the null binder's": result["ratios"]["ours_grouped_to_null_binder"],
         "one PodGroup with events: CPU to the null binder's": result["ratios"]["cpu_of_ours_grouped_to_null_binder"],
         "PodGroups by our controller: rate to the null binder's": result["ratios"]["ours_whole_to_null_binder"],
@@ -113,7 +113,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
         "created to bound p99 at 20 pods/s": slow["p99_ms"]["median"],
     }  # fmt: skip
     if "ours_to_kube_scheduler" in result["ratios"]:
-        values["rate of ours to kube-scheduler's"] = result["ratios"]["ours_to_kube_scheduler"]
+        values["bare pods: rate to kube-scheduler's"] = result["ratios"]["ours_to_kube_scheduler"]
     return goals_of("bs2_end_to_end", values)
 
 
