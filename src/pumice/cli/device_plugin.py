@@ -14,7 +14,9 @@ import yaml
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
 from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
+from pumice.cli import nvidia_flags
 from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
+from pumice.cli.upstream_flags import UpstreamCommand
 from pumice.model.errors import BadInput
 from pumice.node.ascend.ownership import MODES as SWEEPS
 from pumice.node.gpushare.sharing import STRATEGIES as SHARE_STRATEGIES
@@ -60,7 +62,7 @@ FailOnInit = Annotated[
 HealthAddress = Annotated[str, typer.Option(help="ADDRESS:PORT of /healthz and /readyz; empty: none.")]
 
 
-@app.command("nvidia", epilog="Example: pumice device-plugin nvidia --node-name n1 --device-split-count 4")
+@app.command("nvidia", epilog="Example: pumice device-plugin nvidia --node-name n1 --device-split-count 4", cls=UpstreamCommand)
 def nvidia(
     node: Annotated[str, typer.Option("--node-name", envvar="NODE_NAME", help="This node's name.")] = "",
     kubeconfig: Kubeconfig = None,
@@ -91,7 +93,9 @@ def nvidia(
         IdStrategy, typer.Option(envvar="DEVICE_ID_STRATEGY", help="Name cards by UUID or index.")
     ] = IdStrategy.UUID,
     pass_device_specs: Annotated[bool, typer.Option(envvar="PASS_DEVICE_SPECS", help="Answer /dev/nvidia* too.")] = False,
-    dev_root: Annotated[str, typer.Option("--nvidia-dev-root", "--dev-root", envvar=variables.DEV_ROOT)] = "/",
+    dev_root: Annotated[
+        str, typer.Option("--nvidia-dev-root", "--dev-root", envvar=variables.DEV_ROOT, help="Root of the device files.")
+    ] = "",
     gdrcopy_enabled: Annotated[bool, typer.Option(envvar="GDRCOPY_ENABLED", help="NVIDIA_GDRCOPY=enabled.")] = False,
     gds_enabled: Annotated[bool, typer.Option(envvar="GDS_ENABLED", help="NVIDIA_GDS=enabled.")] = False,
     mofed_enabled: Annotated[bool, typer.Option(envvar="MOFED_ENABLED", help="NVIDIA_MOFED=enabled.")] = False,
@@ -101,6 +105,16 @@ def nvidia(
     mig_strategy: Annotated[
         str, typer.Option(envvar="MIG_STRATEGY", help="none: cards in MIG mode are cut on demand; mixed: as they are cut.")
     ] = "none",
+    config_file: nvidia_flags.ConfigFile = None,
+    driver_root: nvidia_flags.DriverRoot = "/",
+    device_discovery_strategy: nvidia_flags.Discovery = "auto",
+    imex_channel_ids: nvidia_flags.ImexIds = "",
+    imex_required: nvidia_flags.ImexRequired = False,
+    mps_root: nvidia_flags.MpsRoot = "",
+    cdi_annotation_prefix: nvidia_flags.CdiPrefix = "",
+    nvidia_cdi_hook_path: nvidia_flags.CdiHook = "",
+    cdi_feature_flags: nvidia_flags.CdiFeatures = "",
+    driver_root_ctr_path: nvidia_flags.RootInside = "",
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
     log_level: LogLevel = "info",
@@ -111,6 +125,11 @@ def nvidia(
                        "slices are resources of their own")  # fmt: skip
     if mig_strategy not in ("none", "mixed"):
         raise BadInput(f"--mig-strategy {mig_strategy!r}: use none or mixed")
+    nvidia_flags.check(
+        device_discovery_strategy, imex_channel_ids, imex_required,
+        mps_root=mps_root, cdi_annotation_prefix=cdi_annotation_prefix, cdi_feature_flags=cdi_feature_flags,
+        nvidia_cdi_hook_path=nvidia_cdi_hook_path, driver_root_ctr_path=driver_root_ctr_path,
+    )  # fmt: skip
     settings = vgpu_plugin.Settings(
         **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
         hook_path=hook_path,
@@ -126,7 +145,7 @@ def nvidia(
             strategies=_strategies(device_list_strategy),
             by_index=device_id_strategy is IdStrategy.INDEX,
             device_specs=pass_device_specs,
-            dev_root="" if dev_root == "/" else dev_root,
+            dev_root=(dev_root or driver_root).rstrip("/"),
             gdrcopy=gdrcopy_enabled,
             gds=gds_enabled,
             mofed=mofed_enabled,
@@ -239,6 +258,8 @@ def _common(node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool
 
 
 def _plugin_dir(socket: Path) -> Path:
+    if not socket.name:
+        raise BadInput("--kubelet-socket is empty: nothing would be registered, and nothing handed out")
     if socket.name != "kubelet.sock":
         raise BadInput(f"--kubelet-socket {socket}: the kubelet's socket is called kubelet.sock")
     return socket.parent

@@ -7,7 +7,7 @@ promise is not kept are warned of with the consequence (wire/without_effect.py),
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
@@ -43,7 +43,8 @@ class UpstreamCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
-        switches = {option for param in self.params if getattr(param, "is_flag", False) for option in param.opts}
+        flags = [param for param in self.params if getattr(param, "is_flag", False)]
+        switches = {option: (*param.secondary_opts, "")[0] for param in flags for option in param.opts}
         rewritten, ignored = rewrite(args, known, switches)
         warnings = [text for flag, value in ignored for text in unkept(flag.lstrip("-"), value)]
         if warnings and "--strict" in rewritten:
@@ -71,8 +72,11 @@ def unkept(flag: str, value: str) -> list[str]:
     return found
 
 
-def rewrite(args: Iterable[str], known: set[str], switches: set[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """(arguments for click, flags that were left out with their values)."""
+def rewrite(
+    args: Iterable[str], known: set[str], switches: Mapping[str, str]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """(arguments for click, flags that were left out with their values). ``switches``: how each is switched off; empty
+    where leaving it out does."""
     kept: list[str] = []
     ignored: list[tuple[str, str]] = []
     rest = list(args)
@@ -88,7 +92,7 @@ def rewrite(args: Iterable[str], known: set[str], switches: set[str]) -> tuple[l
         elif equals and flag in switches and value in TRUE:
             kept.append(flag)
         elif equals and flag in switches and value in FALSE:
-            kept.append(f"--no-{flag[2:]}")
+            kept += [switches[flag]] if switches[flag] else []
         elif flag == "-v" and equals:
             kept += ["-v", value]
         else:

@@ -24,6 +24,12 @@ SHARE = ["device-plugin", "gpushare", "--node-name", "n1"]
         ([*NVIDIA, "--health-bind-address", "9395"], "--health-bind-address '9395': write ADDRESS:PORT"),
         ([*NVIDIA, "--kubeconfig", "/nowhere/config"], "kubeconfig /nowhere/config: No such file or directory"),
         ([*NVIDIA, "--kubeconfig", "/nowhere/config", "--log-level", "loud"], "--log-level 'loud': use debug, info"),
+        ([*NVIDIA, "--kubelet-socket="], "--kubelet-socket is empty: nothing would be registered"),
+        ([*NVIDIA, "--device-discovery-strategy", "tegra"], "cards of Tegra boards are not served"),
+        ([*NVIDIA, "--device-discovery-strategy=wmi"], "--device-discovery-strategy 'wmi': use auto or nvml"),
+        ([*NVIDIA, "--imex-channel-ids=[0]"], "no IMEX channels are handed out"),
+        ([*NVIDIA, "--imex-required=true"], "no IMEX channels are handed out"),
+        ([*NVIDIA, "--config-file", "/nowhere.yaml"], "/nowhere.yaml: No such file or directory"),
         ([*SHARE, "--gpu-strategy", "memory"], "--gpu-strategy 'memory': use share or number"),
         ([*SHARE, "--config-file", "/nowhere.yaml"], "/nowhere.yaml: No such file or directory"),
         (["monitor", "--node-name", "n1", "--metrics-bind-address", "x"], "--metrics-bind-address 'x': write ADDRESS"),
@@ -40,6 +46,76 @@ def test_a_mistake_is_one_line_that_says_what_would_be_right(words, said, capsys
     assert said in error
     assert error.startswith("pumice: ")
     assert error.count("\n") == 1
+
+
+EVERY_FLAG = [  # of NVIDIA's plugin and of Volcano's, as a manifest writes it (spec nvidia-device-plugin 2.2, 2.3)
+    "--mig-strategy=none", "--fail-on-init-error=false", "--nvidia-driver-root=/run/nvidia/driver", "--driver-root=/",
+    "--dev-root=/", "--nvidia-dev-root=/", "--pass-device-specs=true", "--device-list-strategy=envvar",
+    "--device-id-strategy=uuid",
+    "--gdrcopy-enabled=true", "--gds-enabled=false", "--mofed-enabled=false", "--cdi-annotation-prefix=cdi.k8s.io/",
+    "--nvidia-cdi-hook-path=/usr/bin/nvidia-ctk", "--nvidia-ctk-path=/usr/bin/nvidia-ctk", "--driver-root-ctr-path=/driver-root",
+    "--container-driver-root=/driver-root", "--mps-root=/run/nvidia/mps", "--device-discovery-strategy=nvml",
+    "--imex-channel-ids=[]", "--imex-required=false", "--kubelet-socket=/var/lib/kubelet/device-plugins/kubelet.sock",
+    "--cdi-feature-flags=",
+    "--device-split-count=4", "--gpu-memory-factor=2", "--device-cores-scaling=1.5", "--device-config-namespace=kube-system",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", EVERY_FLAG)
+def test_every_flag_of_upstreams_plugins_is_understood_as_a_manifest_writes_it(flag, capsys):
+    with pytest.raises(SystemExit):
+        main([*NVIDIA, flag, "--kubeconfig", "/nowhere/config"])
+    assert "kubeconfig /nowhere/config: No such file or directory" in capsys.readouterr().err  # as far as it could begin
+
+
+def test_flag_then_variable_then_file_then_default(tmp_path, monkeypatch, caplog):
+    started = []
+    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: started.append(settings))
+    file = tmp_path / "config.yaml"
+    file.write_text("""
+version: v1
+flags:
+  failOnInitError: false
+  nvidiaDriverRoot: /run/nvidia/driver
+  gdsEnabled: true
+  gdrcopyEnabled: true
+  mofedEnabled: true
+  plugin: {passDeviceSpecs: true, deviceListStrategy: volume-mounts, deviceIDStrategy: index}
+resources: {gpus: []}
+""")
+    monkeypatch.setenv("GDS_ENABLED", "false")
+    with pytest.raises(SystemExit):
+        main([*NVIDIA, "--config-file", str(file), "--gdrcopy-enabled=false"])
+    (settings,) = started
+    options = settings.response_options
+    assert settings.wait_for_driver
+    assert (options.gdrcopy, options.gds, options.mofed) == (False, False, True)
+    assert (options.strategies, options.by_index, options.device_specs) == (("volume-mounts",), True, True)
+    assert options.dev_root == "/run/nvidia/driver"
+    assert "resources: has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version: v3\n", "expected `version: v1`"),
+        ("a: [b\n", "not YAML"),
+        ("version: v1\nflags: 3\n", "flags: expected a mapping"),
+        ("version: v1\nflags: {migStrategy: [a]}\n", "flags.migStrategy: expected one value"),
+        ("version: v1\nsharing: {timeSlicing: {resources: [{name: g, replicas: 4}]}}\n", "sharing.timeSlicing is not served"),
+        ("version: v1\nsharing: {mps: {resources: [{name: g, replicas: 4}]}}\n", "sharing.mps is not served"),
+        ("version: v1\nimex: {channelIDs: [0], required: true}\n", "no IMEX channels are handed out"),
+        ("version: v1\nflags: {deviceDiscoveryStrategy: tegra}\n", "Tegra"),
+        ("version: v1\nflags: {plugin: {deviceListStrategy: [cdi-cri]}}\n", "cdi-cri"),
+    ],
+)
+def test_a_configuration_file_that_asks_for_what_is_not_served_is_refused(text, said, tmp_path, capsys):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main([*NVIDIA, "--config-file", str(file)])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["version: v3\n", "- a\n", "a: [b\n"])

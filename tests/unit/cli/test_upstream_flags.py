@@ -7,7 +7,7 @@ from pumice.cli.upstream_flags import rewrite
 from pumice.model.errors import BadInput
 
 KNOWN = {"--leader-elect", "--no-leader-elect", "--scheduler-conf", "--schedule-period", "-v"}
-SWITCHES = {"--leader-elect"}
+SWITCHES = {"--leader-elect": "--no-leader-elect"}
 
 
 def test_the_charts_arguments_are_understood() -> None:
