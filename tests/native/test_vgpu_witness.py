@@ -12,6 +12,7 @@ from kit.vgpu_kit import MIB, Container, build, python, read_region
 from kit.vgpu_talk import Holder
 
 from pumice import machine
+from pumice.machine.model import FaultModel
 
 LIMIT = 2000 * MIB
 OUT_OF_MEMORY = 2
@@ -121,3 +122,13 @@ def test_a_stranger_with_the_same_pid_in_its_own_namespace_is_nobody_of_ours(car
     assert slot.used[0] == (414 * MIB, 0, 0, 0, 414 * MIB)
     for process in (ours, stranger):
         process.communicate("exit\n", timeout=60)
+
+
+def test_code_that_is_loaded_while_another_thread_allocates_is_booked_at_once(card: Path, tmp_path: Path) -> None:
+    """What is booked and not yet taken made NVML's figure look as if no code were there: the limit was exceeded by its block."""
+    with machine.open_machine(card) as emulated:
+        emulated.set_fault(FaultModel("cuMemAlloc", 0, 1, 1, 1_000_000_000))
+    quiet = {"CUDA_DEVICE_MEMORY_LIMIT": str(LIMIT), "PUMICE_VGPU_RECONCILE_MS": "0"}
+    ran = Container(card, tmp_path, quiet).child("late_code.py")
+    assert ran.json() > 700
+    assert machine.open_machine(card).peak(0) <= LIMIT

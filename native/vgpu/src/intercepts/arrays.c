@@ -1,6 +1,7 @@
 /* Arrays and mipmapped arrays: an estimate of their bytes is booked. */
 #include "services/array_bytes.h"
 #include "services/guest.h"
+#include "services/underway.h"
 
 static struct array3d_descriptor flat(size_t width, size_t height, int format, unsigned channels)
 {
@@ -21,10 +22,14 @@ static int booking(const struct real *real, const void *out, const struct array3
     int device = booking(real, out, descriptor3d, levels, &bytes); \
     if (device < 0) \
         return INSIDE(call); \
-    if (!guest_reserve(device, bytes)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
-    CUresult rc = INSIDE(call); \
-    return guest_settle(rc, RECORD_ARRAY, (uint64_t)(uintptr_t)*(out), device, bytes)
+    underway_begin(device); \
+    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY; \
+    if (guest_reserve(device, bytes)) { \
+        rc = INSIDE(call); \
+        guest_settle(rc, RECORD_ARRAY, (uint64_t)(uintptr_t)*(out), device, bytes); \
+    } \
+    underway_end(device); \
+    return rc
 
 CUresult cuArrayCreate(CUarray *array, const struct array_descriptor_v1 *descriptor)
 {

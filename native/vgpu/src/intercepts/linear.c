@@ -2,6 +2,7 @@
 #include "core/log.h"
 #include "services/blocks.h"
 #include "services/guest.h"
+#include "services/underway.h"
 
 #define PITCH_GRAIN 512ull
 
@@ -34,10 +35,12 @@ static CUresult allocate_beyond(const struct real *real, CUdeviceptr *pointer, s
 /* The driver gave it, but from a block that is not booked and for which there is no room: none of the program's business. */
 static CUresult settled(const struct real *real, const struct block_request *request, CUresult rc, CUdeviceptr pointer)
 {
-    if (blocks_settle(request, rc, pointer))
-        return rc;
-    INSIDE(real->cuMemFree_v2(pointer));
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!blocks_settle(request, rc, pointer)) {
+        INSIDE(real->cuMemFree_v2(pointer));
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    underway_end(request->device);
+    return rc;
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)

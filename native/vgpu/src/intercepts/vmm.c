@@ -3,6 +3,7 @@
  * properties name and never on that of the current context, and given back when it is neither referred to nor mapped.
  */
 #include "services/guest.h"
+#include "services/underway.h"
 
 CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *prop, uint64_t flags)
 {
@@ -11,10 +12,14 @@ CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *p
     int device = handle != NULL && on_device && bytes != 0 && guest_serves() ? guest_device(prop->location.id) : -1;
     if (device < 0)
         return INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
-    if (!guest_reserve(device, bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult rc = INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
-    return guest_settle(rc, RECORD_HANDLE, *handle, device, bytes);
+    underway_begin(device);
+    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+    if (guest_reserve(device, bytes)) {
+        rc = INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
+        guest_settle(rc, RECORD_HANDLE, *handle, device, bytes);
+    }
+    underway_end(device);
+    return rc;
 }
 
 static void give_back(const struct record *ended)

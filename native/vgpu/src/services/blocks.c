@@ -1,6 +1,7 @@
 #include "services/blocks.h"
 
 #include "services/guest.h"
+#include "services/underway.h"
 
 #include <string.h>
 
@@ -42,11 +43,13 @@ static void more_room(int device, int class, int64_t by)
 bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, bool shares)
 {
     *request = (struct block_request){device, bytes, blocks_bytes(bytes), shares && bytes <= BLOCK / 2};
+    underway_begin(device);
     if (guest_reserve_silently(device, request->booked))
         return true;
     request->booked = 0;
     if (request->shares && __atomic_load_n(&room[device][class_of(bytes)], __ATOMIC_RELAXED) > 0)
         return true;
+    underway_end(device);
     guest_tell_refusal(device, bytes);
     return false;
 }

@@ -17,13 +17,13 @@ struct block_request {
     bool shares;     /* it may lie in a block with others */
 };
 
-/* False when the limit has no room for what the driver would take. */
+/* False when the limit has no room for what the driver would take. What was reserved is under way until it is settled (underway.h). */
 bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, bool shares);
 
 /* What the request came to is known by now; false when that does not fit. */
 bool blocks_resize(struct block_request *request, uint64_t bytes);
 
-/* After the driver's answer: records on success, the booking back on failure. False: it lies where nothing was booked, and has to go. */
+/* After the driver's answer, before underway_end: records on success, the booking back on failure. False: it lies where nothing was booked, and has to go. */
 bool blocks_settle(const struct block_request *request, CUresult rc, CUdeviceptr pointer);
 
 /* One that shared a block is free again. */

@@ -10,6 +10,7 @@
 #include "services/launching.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
+#include "services/underway.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -48,6 +49,7 @@ static void forget_parent(void)
     slots_after_fork();
     records_after_fork();
     blocks_after_fork();
+    underway_after_fork();
     pools_after_fork();
     contexts_after_fork();
     reconcile_after_fork(true);
@@ -158,6 +160,8 @@ struct parting guest_part(enum record_kind kind, uint64_t key)
     struct parting parting = {.record = {.key = key, .kind = (uint8_t)kind}};
     /* Before the driver frees it: afterwards another thread may be given the same address at once. */
     parting.known = records_remove(kind, key, &parting.record);
+    if (parting.known && kind != RECORD_MODULE) /* what modules take is what is looked for */
+        underway_begin(parting.record.device);
     return parting;
 }
 
@@ -174,5 +178,6 @@ CUresult guest_parted(CUresult rc, const struct parting *parting)
         guest_release(parting->record.device, parting->record.bytes);
     else
         records_insert(&parting->record);
+    underway_end(parting->record.device);
     return rc;
 }

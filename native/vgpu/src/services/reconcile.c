@@ -1,16 +1,19 @@
 #include "services/reconcile.h"
 
 #include "core/log.h"
+#include "core/quiet.h"
 #include "core/waits.h"
 #include "services/guest.h"
 #include "services/listed.h"
 #include "services/pools.h"
+#include "services/underway.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
-enum { LOOKS = 4 };
+enum { LOOKS = 4, PATIENT_LOOKS = 20 };
+#define PAUSE_NS 100000l
 
 /* Both parts are in the slot's module_size. */
 static struct {
@@ -61,34 +64,41 @@ static uint64_t booked_otherwise(const struct device_memory *used)
 /*
  * NVML's figure beyond contexts and data. Bookings go on meanwhile: allocations are booked before they happen and frees after, so
  * the larger of the sums before and after can only make the difference too small, unless something came and went in between.
- * Then it is looked at again, and the smallest of the differences counts: nothing is ever booked twice.
+ * Then it is looked at again, and the smallest of the differences counts: nothing is ever booked twice. It is exact where nobody was
+ * between books and driver all the while; else what is there may be more.
  */
-static bool difference(int device, struct region_slot *own, uint64_t *beyond)
+static bool difference(int device, struct region_slot *own, int looks, uint64_t *beyond, bool *exact)
 {
     struct device_memory *used = &own->used[device];
     uint64_t least = UINT64_MAX;
-    for (int look = 0; look < LOOKS; look++) {
+    *exact = false;
+    for (int look = 0; look < looks; look++) {
+        bool quiet = underway_nobody_else(device);
         uint64_t stamp = shared_get(&own->seqlock), before = booked_otherwise(used), measured = listed_bytes(device);
         if (measured == 0)
             return false;
         uint64_t after = booked_otherwise(used), booked = after > before ? after : before;
         uint64_t more = measured > booked ? measured - booked : 0;
-        least = more < least ? more : least;
+        *exact = quiet && underway_nobody_else(device) && shared_get(&own->seqlock) == stamp;
+        least = more < least || *exact ? more : least;
+        shared_set(&unbooked[device].settled, *exact ? stamp : UINT64_MAX); /* what was not exact is looked at again */
         shared_set(&own->monitorused[device], measured);
-        shared_set(&unbooked[device].settled, stamp);
-        if (shared_get(&own->seqlock) == stamp)
+        if (*exact || (looks == LOOKS && shared_get(&own->seqlock) == stamp))
             break;
+        if (looks > LOOKS)
+            quiet_sleep(PAUSE_NS);
     }
     *beyond = least;
     return true;
 }
 
 /* Under the lock, and with no pool between the growth of its reserve and its booking. False: nobody tells. */
-static bool look(int device, struct region_slot *own, uint64_t *beyond)
+static bool look(int device, struct region_slot *own, int looks, uint64_t *beyond, bool *exact)
 {
+    *exact = false;
     if (!pools_pause())
         return false;
-    bool told = difference(device, own, beyond);
+    bool told = difference(device, own, looks, beyond, exact);
     pools_go_on();
     return told;
 }
@@ -114,28 +124,41 @@ static void set_residue(int device, struct region_slot *own, uint64_t residue)
     changed(device, own, stamp);
 }
 
+static uint64_t above(uint64_t bytes, uint64_t known)
+{
+    return bytes > known ? bytes - known : 0;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 void reconcile_settle(int device, bool forced)
 {
     struct region_slot *own = own_slot();
     uint64_t beyond;
+    bool exact;
     if (own == NULL || (!forced && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
-    if (look(device, own, &beyond))
-        set_residue(device, own, beyond > unbooked[device].modules ? beyond - unbooked[device].modules : 0);
+    if (look(device, own, LOOKS, &beyond, &exact)) {
+        uint64_t residue = above(beyond, unbooked[device].modules);
+        set_residue(device, own, exact ? residue : larger(residue, unbooked[device].residue));
+    }
     reconcile_unlock();
 }
 
 void reconcile_changed(int device, int64_t by)
 {
     struct region_slot *own = own_slot();
-    uint64_t beyond, residue;
+    uint64_t beyond = 0, residue = 0;
+    bool exact;
     if (own == NULL || !reconcile_lock())
         return;
-    if (look(device, own, &beyond))
-        residue = beyond > unbooked[device].modules ? beyond - unbooked[device].modules : 0;
-    else
+    bool told = look(device, own, PATIENT_LOOKS, &beyond, &exact);
+    if (!exact) /* each of the two figures can only be too small while others are under way */
         residue = by >= 0 || unbooked[device].residue > (uint64_t)-by ? unbooked[device].residue + (uint64_t)by : 0;
-    set_residue(device, own, residue);
+    set_residue(device, own, told ? larger(residue, above(beyond, unbooked[device].modules)) : residue);
     reconcile_unlock();
 }
 
@@ -173,14 +196,15 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *by
 {
     struct region_slot *own = own_slot();
     uint64_t beyond, stamp, known;
+    bool exact;
     *bytes = 0;
     if (own == NULL || !reconcile_lock()) {
         reconcile_expected(device, expected); /* it becomes residue at the next settling */
         return true;
     }
     known = unbooked[device].modules + unbooked[device].residue;
-    if (look(device, own, &beyond))
-        taken = beyond > known ? beyond - known : 0;
+    if (look(device, own, PATIENT_LOOKS, &beyond, &exact))
+        taken = exact ? above(beyond, known) : larger(taken, above(beyond, known));
     stamp = shared_get(&own->seqlock);
     bool fits = adjust(device, expected, taken);
     if (fits) {
