@@ -1,4 +1,4 @@
-"""A function is loaded while another thread is between its booking and the driver: late_code.py. Then all memory there is is taken.
+"""A function is loaded while another thread is between its booking and the driver: late_code.py. Then all memory is taken.
 
 Says how many blocks of 2 MiB, and holds them until its input ends. The driver is to be slow about the first allocation.
 """
