@@ -14,6 +14,7 @@ from pumice.cli import vcctl
 from pumice.cluster.first_objects import volcano_kinds
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces"
+VIEW_WHICH = "job name (specified by --name or -N) is mandatory to view a particular job"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 
@@ -73,7 +74,9 @@ def test_a_job_is_run_listed_viewed_and_deleted(api: Api, ctl: Vcctl, namespace:
     assert "  Min Available:\t2\n" in told
     assert "Events:     \t<none>" in told
     assert json.loads(ctl("job", "list", "-n", namespace, "-o", "json"))["items"][0]["metadata"]["name"] == "train"
-    assert ctl("-n", namespace, "-q", "other", called="vjobs") == "No resources found\n"
+    assert ctl("job", "list", "-n", namespace, "-q", "other") == "No resources found\n"
+    assert ctl("-N", namespace, "-S", "other", called="vjobs") == "No resources found\n"
+    assert ctl("-N", namespace, "-n", "train", called="vjobs").startswith("Name:       \ttrain\n")
     assert ctl("--all-namespaces", called="vjobs").startswith("Namespace")
     assert ctl("job", "delete", "-N", "train", "-n", namespace) == "delete job train successfully\n"
 
@@ -83,14 +86,28 @@ def test_a_job_of_a_file_is_run_as_it_is_written(api: Api, ctl: Vcctl, namespace
             "spec": {"tasks": [{"name": "a", "replicas": 1, "template": {"spec": {"containers": []}}}]}}  # fmt: skip
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(body))
-    assert ctl("-f", str(path), "-n", namespace, called="vsub") == "run job filed successfully\n"
+    assert ctl("job", "run", "-f", str(path), "-n", namespace) == "run job filed successfully\n"
     assert api.get(f"{JOBS}/{namespace}/jobs/filed")["spec"]["tasks"][0]["name"] == "a"
+
+
+def test_the_short_forms_take_the_name_as_n_and_defaults_from_the_environment(
+    api: Api, ctl: Vcctl, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOLCANO_DEFAULT_JOB_NAMESPACE", namespace)
+    monkeypatch.setenv("VOLCANO_DEFAULT_IMAGE", "pytorch")
+    monkeypatch.setenv("VOLCANO_SCHEDULER_NAME", "mine")
+    assert ctl("-n", "short", "-c", "python 'my train.py'", "-m", "2", "-r", "2", called="vsub") == "run job short successfully\n"
+    spec = api.get(f"{JOBS}/{namespace}/jobs/short")["spec"]
+    (container,) = spec["tasks"][0]["template"]["spec"]["containers"]
+    assert (container["image"], container["command"]) == ("pytorch", ["python", "my train.py"])
+    assert (spec["schedulerName"], spec["minAvailable"]) == ("mine", 2)
+    assert ctl("-n", "short", "-N", namespace, called="vcancel") == "cancel job short successfully\n"
 
 
 def test_suspend_and_resume_are_commands_that_the_job_owns(api: Api, ctl: Vcctl, namespace: str) -> None:
     ctl("job", "run", "-N", "train", "-n", namespace)
     assert ctl("job", "suspend", "-N", "train", "-n", namespace) == ""
-    assert ctl("-N", "train", "-n", namespace, called="vresume") == ""
+    assert ctl("-n", "train", "-N", namespace, called="vresume") == ""
     found = api.get(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands")["items"]
     assert sorted(each["action"] for each in found) == ["AbortJob", "ResumeJob"]
     uid = api.get(f"{JOBS}/{namespace}/jobs/train")["metadata"]["uid"]
@@ -106,6 +123,7 @@ def test_queues_are_made_shown_operated_and_deleted(api: Api, ctl: Vcctl) -> Non
     assert lines[0] == "Name                     Weight  State   Parent  Inqueue Pending Running Unknown Completed"
     assert lines[1].split() == ["team", "7", "0", "0", "0", "0", "0"]
     assert any(line.startswith("team ") for line in ctl(called="vqueues").splitlines())
+    assert ctl("-n", "team", called="vqueues").splitlines()[1].startswith("team ")
     assert ctl("queue", "operate", "-n", "team", "-a", "close") == ""
     commands = api.get("/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands")["items"]
     assert [each["action"] for each in commands if each["target"]["name"] == "team"] == ["CloseQueue"]
@@ -115,32 +133,57 @@ def test_queues_are_made_shown_operated_and_deleted(api: Api, ctl: Vcctl) -> Non
 def test_flows_and_their_templates_are_created_from_a_file_shown_and_deleted(ctl: Vcctl, namespace: str) -> None:
     example = Path(__file__).parents[2] / "examples/jobs/flow.yaml"
     assert ctl("jobtemplate", "create", "-f", str(example), "-n", namespace).splitlines() == [
-        f"create jobtemplate {name} successfully" for name in ("data", "train", "report")]  # fmt: skip
-    assert ctl("jobflow", "create", "-f", str(example), "-n", namespace) == "create jobflow pipeline successfully\n"
+        f"Created JobTemplate: {namespace}/{name}" for name in ("data", "train", "report")]  # fmt: skip
+    assert ctl("jobflow", "create", "-f", str(example), "-n", namespace) == f"Created JobFlow: {namespace}/pipeline\n"
     lines = [line.split() for line in ctl("jobflow", "list", "-n", namespace).splitlines()]
-    assert (lines[0], lines[1][:3]) == (["Namespace", "Name", "Phase", "Age"], [namespace, "pipeline", "-"])
-    assert ctl("jobflow", "get", "-N", "pipeline", "-n", namespace).splitlines()[1].startswith(namespace)
-    assert "  Job Retain Policy:\tretain" in ctl("jobflow", "describe", "-N", "pipeline", "-n", namespace)
-    assert ctl("jobflow", "delete", "-N", "pipeline", "-n", namespace) == "delete jobflow pipeline successfully\n"
+    assert (lines[0], lines[1][:2]) == (["Name", "Namespace", "Phase", "Age"], ["pipeline", namespace])
+    assert ctl("jobflow", "get", "-N", "pipeline", "-n", namespace).splitlines()[1].startswith("pipeline")
+    written = ctl("jobflow", "describe", "-N", "pipeline", "-n", namespace)
+    assert yaml.safe_load(written)["spec"]["jobRetainPolicy"] == "retain"
+    assert json.loads(ctl("jobflow", "describe", "-N", "pipeline", "-n", namespace, "-o", "json")) == yaml.safe_load(written)
+    every = ctl("jobtemplate", "describe", "-n", namespace).split("---------------------------------\n")
+    assert [yaml.safe_load(each)["metadata"]["name"] for each in every] == ["data", "report", "train"]
+    assert ctl("jobflow", "delete", "-N", "pipeline", "-n", namespace) == f"Deleted JobFlow: {namespace}/pipeline\n"
     assert ctl("jobflow", "list", "-n", namespace) == "No resources found\n"
+    assert len(ctl("jobtemplate", "delete", "-f", str(example), "-n", namespace).splitlines()) == 3
+    assert ctl("jobtemplate", "list", "-n", namespace) == "No resources found\n"
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (("job", "run"), "job name cannot be left blank"), (("job", "view"), "job name is mandatory to view a particular job"),
+    (("job", "run"), "job name cannot be left blank"), (("job", "view"), VIEW_WHICH),
     (("job", "suspend"), "job name is mandatory to suspend a particular job"),
     (("job", "delete"), "job name is mandatory to delete a particular job"),
-    (("queue", "get"), "queue name must be specified"), (("queue", "operate", "-n", "q"), "action can not be null"),
+    (("queue", "get"), "name is mandatory to get the particular queue details"),
+    (("queue", "delete"), "queue name must be specified"), (("queue", "operate", "-n", "q"), "action can not be null"),
     (("queue", "operate", "-n", "q", "-a", "burn"), "action burn invalid, valid actions are open, close and update"),
-    (("jobtemplate", "delete"), "jobtemplate name is mandatory to delete a particular jobtemplate"),
+    (("jobtemplate", "delete"), "job template name must be specified"), (("jobflow", "delete"), "jobflow name must be specified"),
+    (("jobtemplate", "get"), "name is mandatory to get the particular job template details"),
+    (("jobflow", "get"), "name is mandatory to get the particular jobflow details"),
     (("job", "view", "-N", "nobody"), 'jobs.batch.volcano.sh "nobody" not found'),
 ])  # fmt: skip
 def test_a_mistake_is_one_line_and_an_exit_code(ctl: Vcctl, words: tuple[str, ...], told: str) -> None:
     assert ctl(*words, code=2) == f"vcctl: {told}\n"
 
 
+def test_a_short_form_says_its_own_name(ctl: Vcctl) -> None:
+    assert ctl(called="vcancel", code=2) == "vcancel: job name is mandatory to cancel a particular job\n"
+    assert ctl("-c", "'", "-n", "x", called="vsub", code=2).startswith("vsub: --command")
+
+
 def test_pods_are_listed_by_job_and_queue(api: Api, ctl: Vcctl, namespace: str) -> None:
-    for name, labels in (("mine", {"volcano.sh/job-name": "train"}), ("other", {})):
-        body = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    job, queue = {"volcano.sh/job-name": "train", "volcano.sh/queue-name": "team"}, {"scheduling.volcano.sh/queue-name": "team"}
+    for name, labels, noted in (("mine", job, {}), ("bare", {}, queue), ("other", {}, {})):
+        body = {"metadata": {"name": name, "labels": labels, "annotations": noted},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}  # fmt: skip
         api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+
+    def names(*words: str) -> list[str]:
+        return [line.split()[0] for line in ctl("pod", "list", "-n", namespace, *words).splitlines()[1:]]
+
     lines = ctl("pod", "list", "-n", namespace, "-j", "train").splitlines()
     assert [line.split()[:4] for line in lines] == [["Name", "Ready", "Status", "Restart"], ["mine", "0/1", "Pending", "0"]]
+    assert names() == ["mine"], "those of Jobs"
+    assert names("-q", "team") == ["bare", "mine"]
+    assert names("-q", "team", "-j", "train") == ["mine"]
+    told = ctl("pod", "list", "-n", namespace, "-q", "else", "-j", "train", code=2)
+    assert told == "vcctl: the input vcjob train does not match the queue else\n"

@@ -60,14 +60,14 @@ HOW = {
 @app.command(epilog="Example: source <(pumice completion bash)")
 def completion(shell: Annotated[Shell, typer.Argument(help="Whose words to print.")]) -> None:
     """Print what makes a shell complete the words of pumice: commands, options, and their values."""
-    print(script(shell, "pumice", {}), end="")
+    print(script(shell, "pumice", ()), end="")
 
 
-def script(shell: Shell, program: str, short: Mapping[str, Sequence[str]]) -> str:
-    """``short``: further names, and the words that each stands for."""
+def script(shell: Shell, program: str, short: Sequence[str]) -> str:
+    """``short``: further programs, about which ``program`` is asked as if they were commands of its own."""
     parts = [HOW[shell].format(program=program) + "\n"]
-    for called, words in {program: (), **short}.items():
-        asked = " ".join(["command", program, ASK_FOR_WORDS, *words])
+    for called in (program, *short):
+        asked = " ".join(["command", program, ASK_FOR_WORDS, *([called] if called != program else [])])
         parts.append(SCRIPTS[shell].format(called=called, function=f"{called}_words", asked=asked))
     return "".join(parts)
 
@@ -75,7 +75,8 @@ def script(shell: Shell, program: str, short: Mapping[str, Sequence[str]]) -> st
 def answer(words: Sequence[str], commands: Mapping[str, tuple[str, str]]) -> None:
     """Print what may stand in the place of the last of ``words``, a line each: the word, a tab, what it means.
 
-    ``commands``: for each name that may come first its module (none: it takes no words) and what it does.
+    ``commands``: for each name that may come first where its command is, as ``module`` or ``module:app`` (empty: it takes no
+    words), and what it does.
     """
     for word, meaning in _offered(list(words) or [""], commands):
         print(f"{word}\t{meaning}" if meaning else word)
@@ -86,10 +87,10 @@ def _offered(words: list[str], commands: Mapping[str, tuple[str, str]]) -> list[
     if not before:
         return [(name, text) for name, (_, text) in sorted(commands.items()) if name.startswith(begun)]
     name, *given = before
-    module = commands.get(name, ("", ""))[0]
-    if not module or "--" in given:
+    place = commands.get(name, ("", ""))[0]
+    if not place or "--" in given:
         return []
-    level = _Level.of(importlib.import_module(module))
+    level = _Level.of(place)
     if given[-1:] == ["="] or begun == "=":  # bash takes --output=json for three words
         given, begun = (given[:-1], begun) if begun != "=" else (given, "")
     level, owed = level.after(given)
@@ -113,10 +114,12 @@ class _Level:
         self._below: Mapping[str, Any] = {}
 
     @classmethod
-    def of(cls, module: Any) -> _Level:
+    def of(cls, place: str) -> _Level:
+        path, _, name = place.partition(":")
+        module = importlib.import_module(path)
         if getattr(module, "PLAIN", False):
             return cls._of_argparse(module.parser())
-        return cls._of_framework(typer.main.get_command(module.app))
+        return cls._of_framework(typer.main.get_command(getattr(module, name or "app")))
 
     @classmethod
     def _of_framework(cls, command: Any) -> _Level:

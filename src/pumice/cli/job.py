@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -54,15 +55,25 @@ def run(
     if filename is not None:
         body = _of_file(filename)
         namespace = body["metadata"].get("namespace") or namespace
-    elif not name:
-        raise BadInput("job name cannot be left blank")
     else:
-        container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent",
-                     "resources": {"requests": quantities(requests), "limits": quantities(limits)}}  # fmt: skip
-        template = {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}}
-        spec = {"schedulerName": scheduler, "minAvailable": minimum, "tasks": [{"replicas": replicas, "template": template}]}
-        body = {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+        body = job_of(name, namespace, image, minimum, replicas, requests, limits, scheduler)
+    submit(body, namespace, kubeconfig, master)
 
+
+def job_of(name: str, namespace: str, image: str, minimum: int, replicas: int, requests: str, limits: str, scheduler: str,
+           command: Sequence[str] = ()) -> Json:
+    """A Job of equal pods. Raises BadInput."""
+    if not name:
+        raise BadInput("job name cannot be left blank")
+    container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent",
+                 "resources": {"requests": quantities(requests), "limits": quantities(limits)},
+                 **({"command": list(command)} if command else {})}  # fmt: skip
+    template = {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"schedulerName": scheduler, "minAvailable": minimum, "tasks": [{"replicas": replicas, "template": template}]}
+    return {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def submit(body: Json, namespace: str, kubeconfig: Path | None, master: str) -> None:
     async def question(kube: Cluster) -> Json:
         return await kube.create(volcano.JOBS, body, namespace)
 
@@ -97,7 +108,8 @@ def view(
     master: Master = "",
 ) -> None:  # fmt: skip
     """Describe a Job and what happened to it."""
-    _named(name, "view")
+    if not name:
+        raise BadInput("job name (specified by --name or -N) is mandatory to view a particular job")
 
     async def question(kube: Cluster) -> tuple[Json, list[Json]]:
         job = await kube.get(volcano.JOBS, name, namespace)
@@ -124,13 +136,18 @@ def resume(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeco
 @app.command("delete", epilog="Example: vcctl job delete -N train")
 def delete(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
     """Delete a Job and its pods."""
-    _named(name, "delete")
+    remove(name, namespace, kubeconfig, master, "delete")
+
+
+def remove(name: str, namespace: str, kubeconfig: Path | None, master: str, verb: str) -> None:
+    """``verb``: what it is called."""
+    _named(name, verb)
 
     async def question(kube: Cluster) -> Json:
         return await kube.delete(volcano.JOBS, name, namespace)
 
     ask(kubeconfig, master, question)
-    print(f"delete job {name} successfully")
+    print(f"{verb} job {name} successfully")
 
 
 def _command(name: str, namespace: str, kubeconfig: Path | None, master: str, verb: str, action: str) -> None:

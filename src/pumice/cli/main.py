@@ -123,28 +123,42 @@ def _main(arguments: list[str]) -> None:
 
 def run_command(name: str, rest: list[str], program: str = "pumice") -> None:
     """One command with its arguments. What a person can mend is one line."""
-    from pumice.model.errors import PumiceError
 
-    try:
+    def run() -> None:
         module = _module(name)
         if getattr(module, "PLAIN", False):  # parses its own arguments, because the framework takes longer to import than it runs
             raise SystemExit(module.main(rest))
-        _framework(name, with_bare_options(rest, getattr(module, "BARE", ())), program)
+        _framework(load(name), f"{program} {name}", with_bare_options(rest, getattr(module, "BARE", ())))
+
+    _told_in_a_line(program, run)
+
+
+def run_app(app: typer.Typer, program: str, arguments: list[str]) -> None:
+    """A program that is one command."""
+    app.rich_markup_mode = None
+    _told_in_a_line(program, lambda: _framework(app, program, arguments))
+
+
+def _told_in_a_line(program: str, run: Callable[[], None]) -> None:
+    from pumice.model.errors import PumiceError
+
+    try:
+        run()
     except PumiceError as error:
         print(f"{program}: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
-def _framework(name: str, arguments: list[str], program: str) -> None:
-    """Run a command of the framework. What it says of wrong usage becomes one line."""
+def _framework(app: typer.Typer, called: str, arguments: list[str]) -> None:
+    """Run a command of the framework, ``called`` by these words. What it says of wrong usage becomes one line."""
     import typer
 
     usage_error: type[Exception] = typer.BadParameter.__bases__[0]  # of which all of them are; it has no name of its own there
-    command = typer.main.get_command(load(name))
+    command = typer.main.get_command(app)
     command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
     try:
         # Its own main() would hide signals and closed pipes.
-        with command.make_context(f"{program} {name}", arguments) as context:
+        with command.make_context(called, arguments) as context:
             command.invoke(context)
     except usage_error as error:
         said = str(error.format_message())  # type: ignore[attr-defined]
@@ -152,7 +166,7 @@ def _framework(name: str, arguments: list[str], program: str) -> None:
             print(said, file=sys.stderr)
         else:
             said = said.replace("Value error, ", "").rstrip(".")
-            print(f"{program} {name}: {said[:1].lower()}{said[1:]}; see `{program} {name} --help`", file=sys.stderr)
+            print(f"{called}: {said[:1].lower()}{said[1:]}; see `{called} --help`", file=sys.stderr)
         raise SystemExit(2) from error
     except typer.Exit as ended:  # after help
         raise SystemExit(ended.exit_code) from None

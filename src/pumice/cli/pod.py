@@ -9,9 +9,10 @@ import typer
 
 from pumice.cli import volcano_tables as tables
 from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Namespace, Output, OutputOption, ask, show
+from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
-from pumice.wire.names import JOB_NAME, JOB_QUEUE
+from pumice.wire.names import JOB_NAME, JOB_QUEUE, QUEUE_NAME
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="List the pods of Jobs and queues.",
                   epilog="Example: pumice pod list -j train")  # fmt: skip
@@ -33,11 +34,20 @@ def list_(
     master: Master = "",
 ) -> None:
     """List pods."""
-    chosen = ",".join(f"{label}={value}" for label, value in ((JOB_NAME, job), (JOB_QUEUE, queue)) if value)
+    chosen = f"{JOB_NAME}={job}" if job else "" if queue else JOB_NAME  # bare pods, too, stand in a queue
 
     async def question(kube: Cluster) -> Json:
         return await kube.list(volcano.PODS, "" if all_namespaces else namespace, label_selector=chosen)
 
     found = ask(kubeconfig, master, question)
-    if not show(found, output):
-        print(tables.pods(found["items"], namespaces=all_namespaces or output is Output.WIDE, now=time.time()))
+    items = [pod for pod in found["items"] if queue in ("", *_queues(pod))]
+    if job and found["items"] and not items:
+        raise BadInput(f"the input vcjob {job} does not match the queue {queue}")
+    if not show({**found, "items": items}, output):
+        print(tables.pods(items, namespaces=all_namespaces or output is Output.WIDE, now=time.time()))
+
+
+def _queues(pod: Json) -> tuple[str, ...]:
+    """The queue that a pod of a Job says, and the one that a bare pod does."""
+    meta = pod["metadata"]
+    return (meta.get("labels") or {}).get(JOB_QUEUE, ""), (meta.get("annotations") or {}).get(QUEUE_NAME, "")

@@ -80,7 +80,8 @@ def operate(
 @app.command("get", epilog="Example: vcctl queue get -n team")
 def get(name: Name = "", output: OutputOption = Output.TEXT, kubeconfig: Kubeconfig = None, master: Master = "") -> None:
     """Show one queue."""
-    _named(name)
+    if not name:
+        raise BadInput("name is mandatory to get the particular queue details")
 
     async def question(kube: Cluster) -> tuple[Json, Json]:
         return await kube.get(volcano.QUEUES, name), await kube.list(volcano.POD_GROUPS)

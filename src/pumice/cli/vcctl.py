@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import PurePath
 
 from pumice import __version__
 from pumice.cli.asking import ASK_FOR_WORDS
-from pumice.cli.main import COMMANDS, run_command, run_safely
+from pumice.cli.main import COMMANDS, run_app, run_command, run_safely
 
 GROUPS = {"job": "Jobs", "queue": "Queues", "jobflow": "JobFlows", "jobtemplate": "JobTemplates",
           "pod": "Pods of Jobs and queues"}  # fmt: skip
-SHORT = {
-    "vsub": ("job", "run"), "vjobs": ("job", "list"), "vcancel": ("job", "delete"), "vsuspend": ("job", "suspend"),
-    "vresume": ("job", "resume"), "vqueues": ("queue", "list"),
-}  # fmt: skip
+SHORT = ("vsub", "vjobs", "vcancel", "vsuspend", "vresume", "vqueues")
 COMPLETION, VERSION = "Words of vcctl and its short forms for bash, zsh and fish", "Which version this is"
+UNKNOWN = "Not provided."
 API_VERSION = "v1alpha1"
 
 
@@ -23,7 +22,16 @@ def main(argv: list[str] | None = None, called: str = "") -> None:
     """Entry point of vcctl and of each short form, which is told by the name it was called by."""
     called = called or PurePath(sys.argv[0]).name
     arguments = sys.argv[1:] if argv is None else argv
-    run_safely("vcctl", lambda: _main([*SHORT.get(called, ()), *arguments]))
+    if called in SHORT:
+        run_safely(called, lambda: _short(called, arguments))
+    else:
+        run_safely("vcctl", lambda: _main(arguments))
+
+
+def _short(called: str, arguments: list[str]) -> None:
+    from pumice.cli.short_forms import APPS
+
+    run_app(APPS[called], called, arguments)
 
 
 def _main(arguments: list[str]) -> None:
@@ -33,12 +41,16 @@ def _main(arguments: list[str]) -> None:
         print("Usage: vcctl COMMAND ...\n\n" + "\n".join(f"  {name:<{width}}  {text}" for name, text in known.items())
               + f"\n\nShort forms: {', '.join(SHORT)}.\n`vcctl COMMAND --help` explains each.")  # fmt: skip
     elif arguments[0] == "version":
-        print(f"API Version: {API_VERSION}\nVersion: {__version__}\nGit SHA: -\nBuilt At: -")
+        print(f"API Version: {API_VERSION}\nVersion: {__version__}\nGit SHA: {UNKNOWN}\nBuilt At: {UNKNOWN}\n"
+              f"Python Version: {platform.python_version()}\nOS/Arch: {platform.system().lower()}/{platform.machine()}")
     elif arguments[0] == ASK_FOR_WORDS:
         from pumice.cli.completion import answer
 
         own = {name: (COMMANDS[name][0], text) for name, text in GROUPS.items()}
-        answer(arguments[1:], {**own, "completion": ("pumice.cli.completion", COMPLETION), "version": ("", VERSION)})
+        own |= {"completion": ("pumice.cli.completion", COMPLETION), "version": ("", VERSION)}
+        if arguments[1:2] and arguments[1] in SHORT:
+            own = {arguments[1]: (f"pumice.cli.short_forms:{arguments[1]}", "")}
+        answer(arguments[1:], own)
     elif arguments[0] == "completion":
         _completion(arguments[1:])
     elif arguments[0] in GROUPS:

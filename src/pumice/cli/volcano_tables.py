@@ -19,8 +19,8 @@ JOB_COLUMNS = ("Creation", "Phase", "JobType", "Replicas", "Min", "Pending", "Ru
 JOB_WIDTHS = (15, 12, 12, 12, 6, 10, 10, 12, 10, 12, 10)
 QUEUE_COLUMNS = ("Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed")
 QUEUE_NAME, QUEUE_CELL = 25, 8
-FLOW_COLUMNS, FLOW_WIDTHS = ("Phase", "Age"), (12, 12)
-POD_COLUMNS, POD_WIDTHS = ("Ready", "Status", "Restart", "Age"), (12, 12, 12, 12)
+FLOW_COLUMNS, TEMPLATE_COLUMNS, FLOW_GAP = ("Name", "Namespace", "Phase", "Age"), ("Name", "Namespace"), 4
+POD_COLUMNS, POD_GAP, POD_TITLE_GAP = ("Name", "Ready", "Status", "Restart", "Age"), 8, 2
 
 
 def jobs(found: Sequence[Json], *, namespaces: bool) -> str:
@@ -29,15 +29,27 @@ def jobs(found: Sequence[Json], *, namespaces: bool) -> str:
 
 
 def pods(found: Sequence[Json], *, namespaces: bool, now: float) -> str:
-    rows = [(pod["metadata"], [str(cell) for cell in (*cells(pod, now)[1:4], age(pod["metadata"], now))]) for pod in found]
-    return _table(rows, POD_COLUMNS, POD_WIDTHS, namespaces=namespaces)
+    rows = [[*([meta.get("namespace", "")] if namespaces else []), *map(str, cells(pod, now)[:4]), age(meta, now)]
+            for pod in found for meta in [pod["metadata"]]]  # fmt: skip
+    return _fitted((*(["Namespace"] if namespaces else []), *POD_COLUMNS), rows, POD_GAP, POD_TITLE_GAP)
 
 
-def flows(found: Sequence[Json], now: float) -> str:
-    """JobFlows and JobTemplates."""
-    phases = [((obj.get("status") or {}).get("state") or {}).get("phase") or "-" for obj in found]
-    rows = [(obj["metadata"], [str(phase), age(obj["metadata"], now)]) for obj, phase in zip(found, phases, strict=True)]
-    return _table(rows, FLOW_COLUMNS, FLOW_WIDTHS, namespaces=True)
+def flows(found: Sequence[Json], now: float, *, phased: bool) -> str:
+    """JobFlows; and JobTemplates, which have no phase."""
+    rows = []
+    for obj in found:
+        meta, state = obj["metadata"], (obj.get("status") or {}).get("state") or {}
+        row = [meta["name"], meta.get("namespace", ""), str(state.get("phase") or ""), age(meta, now)]
+        rows.append(row if phased else row[:2])
+    return _fitted(FLOW_COLUMNS if phased else TEMPLATE_COLUMNS, rows, FLOW_GAP, FLOW_GAP)
+
+
+def _fitted(titles: Sequence[str], rows: Sequence[Sequence[str]], gap: int, title_gap: int) -> str:
+    """Each column as wide as its widest cell and a gap."""
+    if not rows:
+        return NOTHING
+    widths = [max(len(title) + title_gap, *(len(row[at]) + gap for row in rows)) for at, title in enumerate(titles)]
+    return "\n".join("".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in (titles, *rows))
 
 
 def queues(found: Iterable[Json], groups: Iterable[Json]) -> str:
@@ -62,7 +74,8 @@ def _job_cells(job: Json) -> list[str]:
     counts = (status.get(phase, 0) for phase in ("pending", "running", "succeeded", "failed", "unknown", "retryCount"))
     return [
         str(meta.get("creationTimestamp", ""))[:10], str((status.get("state") or {}).get("phase", "")),
-        (meta.get("labels") or {}).get(JOB_TYPE, "Batch"), str(replicas), str(spec.get("minAvailable", 0)), *map(str, counts),
+        (meta.get("labels") or {}).get(JOB_TYPE, "Batch"), str(replicas),
+        str(status.get("minAvailable", spec.get("minAvailable", 0))), *map(str, counts),
     ]  # fmt: skip
 
 

@@ -1,0 +1,108 @@
+"""vsub, vjobs, vqueues, vcancel, vsuspend and vresume: vcctl's commands for people who type them all day.
+
+As upstream's stand-alone programs have it (pkg/cli/vsub and its neighbours), here ``-n`` is the Job's name and ``-N`` the
+namespace, the other way round than in vcctl.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from pumice.cli import job, queue
+from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Output, OutputOption
+from pumice.model.errors import BadInput
+from pumice.wire.names import SCHEDULER_NAME
+
+Name = Annotated[str, typer.Option("-n", "--name", help="Name of the Job.", show_default=False)]
+Namespace = Annotated[str, typer.Option("-N", "--namespace", help="Namespace.")]
+
+
+def _app(example: str) -> typer.Typer:
+    return typer.Typer(add_completion=False, epilog=f"Example: {example}")
+
+
+vsub, vjobs, vqueues = _app("vsub -n train -c 'python train.py'"), _app("vjobs -n train"), _app("vqueues")
+vcancel, vsuspend, vresume = _app("vcancel -n train"), _app("vsuspend -n train"), _app("vresume -n train")
+APPS = {"vsub": vsub, "vjobs": vjobs, "vqueues": vqueues, "vcancel": vcancel, "vsuspend": vsuspend, "vresume": vresume}
+
+
+@vsub.command()
+def submit(
+    name: Name = "",
+    namespace: Annotated[
+        str, typer.Option("-N", "--namespace", envvar="VOLCANO_DEFAULT_JOB_NAMESPACE", help="Namespace.")
+    ] = "default",
+    image: Annotated[
+        str, typer.Option("-i", "--image", envvar="VOLCANO_DEFAULT_IMAGE", help="Image of its container.")
+    ] = "busybox",
+    command: Annotated[str, typer.Option("-c", "--command", help="What the container runs.", show_default=False)] = "",
+    minimum: Annotated[int, typer.Option("-m", "--min", help="Pods that start together or not at all.")] = 1,
+    replicas: Annotated[int, typer.Option("-r", "--replicas", help="Pods.")] = 1,
+    requests: Annotated[str, typer.Option("-R", "--requests", help="What each requests.")] = job.ASKED,
+    limits: Annotated[str, typer.Option("-L", "--limits", help="What each may use.")] = job.ASKED,
+    scheduler: Annotated[
+        str, typer.Option("-S", "--scheduler", envvar="VOLCANO_SCHEDULER_NAME", help="Who schedules it.")
+    ] = SCHEDULER_NAME,
+    kubeconfig: Kubeconfig = None,
+    master: Master = "",
+) -> None:
+    """Run a Job of equal pods."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadInput(f"--command {command!r}: {str(error).lower()}") from error
+    body = job.job_of(name, namespace, image, minimum, replicas, requests, limits, scheduler, words)
+    job.submit(body, namespace, kubeconfig, master)
+
+
+@vjobs.command()
+def jobs(
+    name: Name = "",
+    namespace: Namespace = "default",
+    scheduler: Annotated[str, typer.Option("-S", "--scheduler", help="Only this scheduler's.", show_default=False)] = "",
+    all_namespaces: AllNamespaces = False,
+    selector: Annotated[str, typer.Option("--selector", help="Only names with this in them.", show_default=False)] = "",
+    output: OutputOption = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    master: Master = "",
+) -> None:
+    """List Jobs, or describe one."""
+    if name:
+        job.view(name, namespace, output, kubeconfig, master)
+    else:
+        job.list_(namespace, "", scheduler, all_namespaces, selector, output, kubeconfig, master)
+
+
+@vqueues.command()
+def queues(
+    name: Annotated[str, typer.Option("-n", "--name", help="Name of the queue.", show_default=False)] = "",
+    output: OutputOption = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    master: Master = "",
+) -> None:
+    """List queues, or show one."""
+    if name:
+        queue.get(name, output, kubeconfig, master)
+    else:
+        queue.list_(output, kubeconfig, master)
+
+
+@vcancel.command()
+def cancel(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
+    """Delete a Job and its pods."""
+    job.remove(name, namespace, kubeconfig, master, "cancel")
+
+
+@vsuspend.command()
+def suspend(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
+    """Abort a Job; it can be resumed."""
+    job.suspend(name, namespace, kubeconfig, master)
+
+
+@vresume.command()
+def resume(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
+    """Start an aborted Job again."""
+    job.resume(name, namespace, kubeconfig, master)
