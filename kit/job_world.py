@@ -73,6 +73,27 @@ class JobWorld:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
+    def cut_off(self, writes: int, *, carried_out: bool = False) -> None:
+        """So many more writes get through, and none after them: whoever is killed now died there. ``carried_out``: of the next
+        one only the answer is lost."""
+        left = [writes]
+
+        def fault(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
+            if verb == "GET" or "/events" in path:
+                return None
+            left[0] -= 1
+            dead = ApiError(0, "Unreachable", "dead")
+            return None if left[0] >= 0 else (dead, True) if left[0] == -1 and carried_out else dead
+
+        self.cluster.fault = fault
+
+    async def replace(self) -> None:
+        """The controller is killed, and another one takes over."""
+        await self.kill()
+        self.cluster.fault = lambda verb, path: None
+        await self.up()
+        await self.rest()
+
     async def until(self, holds: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
         end = self.clock.monotonic() + seconds
         while not await holds():

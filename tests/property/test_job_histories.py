@@ -136,16 +136,7 @@ class History:
 
     async def die(self) -> None:
         """The controller dies between two of its next writes, or before it hears the answer to one."""
-        left, carried_out = [self.dice.randint(0, 6)], self.dice.random() < 0.5
-
-        def fault(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
-            if verb == "GET":
-                return None
-            left[0] -= 1
-            dead = ApiError(0, "Unreachable", "dead")
-            return None if left[0] >= 0 else (dead, True) if left[0] == -1 and carried_out else dead
-
-        self.world.cluster.fault = fault
+        self.world.cut_off(self.dice.randint(0, 6), carried_out=self.dice.random() < 0.5)
         await self.dice.choice([self.end, self.vanish, self.command, self.run, self.admit, self.scale])()
         await self.world.clock.sleep(self.dice.choice([0.01, 0.1, 1.0]))
         await self.kill()

@@ -11,12 +11,13 @@
 | 8 best effort | test_line_8 | test_pods_and_queues.py |
 | 9 preempt | test_line_9 | test_making_room.py, property/test_making_room.py |
 | 10 reclaim | test_line_10 | test_making_room.py, test_queue_trees.py, property/test_queues_that_claim.py |
+| 11 queue closed and opened | test_line_11 | unit/controllers/test_podgroups_and_queues.py, contract/test_webhook.py |
 | 13 restart amid Bindings | test_line_13 | test_gangs_over_the_binding.py |
 | 14 Binding refused | test_line_14 | unit/engine/test_scheduler_daemon.py |
 | 15 metrics | test_line_15 | unit/service/test_metrics_page.py |
 | 16 status writes never block | test_line_16 | unit/service/test_service.py |
 
-Lines 4, 11 and 12 belong to the Job controller and the command line.
+Lines 4 and 12 are told by the Job controller's own stories, test_jobs.py and contract/test_jobs.py.
 """
 
 from __future__ import annotations
@@ -33,17 +34,36 @@ import pytest
 from kit.auditor import audit
 from kit.engine_world import World
 from kit.fake_cluster import FakeCluster
+from kit.job_world import JobWorld, job, job_world, task
 from kit.objects import group, node, pod, queue
 from kit.room_worlds import room_conf
 from kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
+from pumice.admission.jobs import queue_problem
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 
-LINES = (1, 2, 3, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16)
+
+class Queues:
+    """What the admission sees of the cluster."""
+
+    def __init__(self, found: list[Any]) -> None:
+        self._found = found
+
+    def queue(self, name: str) -> Any:
+        return next((each for each in self._found if each["metadata"]["name"] == name), None)
+
+    def queues(self) -> list[Any]:
+        return self._found
+
+    def namespace(self, name: str) -> None:
+        return None
+
+
+LINES = (1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16)
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -191,6 +211,37 @@ def test_line_10_reclaim_gives_a_queue_its_share_back_unless_the_other_may_keep_
         world.settle(30)
         held = [sum(bool(world.node_of(name)) for name in world.placements() if name.startswith(queue)) for queue in "ab"]
         assert held == ([6, 2] if reclaimable else [0, 8])
+
+
+def test_line_11_a_queue_closes_when_its_last_job_is_gone_refuses_new_ones_and_opens_again() -> None:
+    async def state(world: JobWorld) -> str:
+        return str((await world.hands.get(volcano.QUEUES, "night"))["status"]["state"])
+
+    async def operate(world: JobWorld, action: str) -> None:
+        uid = (await world.hands.get(volcano.QUEUES, "night"))["metadata"]["uid"]
+        target = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "name": "night", "uid": uid}
+        body = {"metadata": {"generateName": "night-"}, "action": action, "target": target}
+        await world.hands.create(volcano.COMMANDS, body, "default")
+        await world.rest()
+
+    async def refusal(world: JobWorld) -> str:
+        return queue_problem("night", Queues((await world.hands.list(volcano.QUEUES))["items"]))
+
+    async def story() -> None:
+        async with job_world() as world:
+            await world.hands.create(volcano.QUEUES, {"metadata": {"name": "night"}, "spec": {"weight": 1}})
+            await world.submit(job("j", task("main"), queue="night"))
+            await world.start()
+            await operate(world, "CloseQueue")
+            assert await state(world) == "Closing"
+            assert await refusal(world) == " can only submit job to queue with state `Open`, queue `night` status is `Closing`;"
+            await world.end("j-main-0")
+            assert (await world.phase("j"), await state(world)) == ("Completed", "Closed")
+            assert "status is `Closed`;" in await refusal(world)
+            await operate(world, "OpenQueue")
+            assert (await state(world), await refusal(world)) == ("Open", "")
+
+    run_virtually(story())
 
 
 def test_line_13_a_scheduler_that_dies_while_pods_are_binding_uses_nothing_twice_and_loses_no_pod() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.job_world import JobWorld, job, job_world, on, task
+from kit.job_world import job, job_world, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
@@ -207,24 +207,6 @@ def test_a_retry_is_counted_once_whatever_becomes_of_the_requests(verb: str, car
     run_virtually(story())
 
 
-async def die_at(world: JobWorld, request: int) -> None:
-    """Let the controller die when it sends so many more writes, and start another one."""
-    left = [request]
-
-    def fault(verb: str, path: str) -> ApiError | None:
-        if verb == "GET" or "events" in path:
-            return None
-        left[0] -= 1
-        return ApiError(0, "Unreachable", "dead") if left[0] < 0 else None
-
-    world.cluster.fault = fault
-    await world.rest(0.3)
-    await world.kill()
-    world.cluster.fault = lambda verb, path: None
-    await world.up()
-    await world.rest()
-
-
 @pytest.mark.parametrize("request_", range(12))
 def test_a_controller_that_dies_amid_a_restart_is_taken_up_where_it_was(request_: int) -> None:
     async def story() -> None:
@@ -232,7 +214,9 @@ def test_a_controller_that_dies_amid_a_restart_is_taken_up_where_it_was(request_
             await world.submit(job("j", task("main", 3), policies=[on("PodFailed", "RestartJob")], plugins={"svc": []}))
             await world.start()
             await world.tell("j-main-1", "Failed", state={"terminated": {"exitCode": 1}})
-            await die_at(world, request_)
+            world.cut_off(request_)
+            await world.rest(0.3)
+            await world.replace()
             for _ in range(3):
                 await world.bury()
                 await world.start()
@@ -323,5 +307,22 @@ def test_a_pod_that_bears_the_label_of_a_job_and_is_of_none_gets_a_group_of_its_
             found = (await world.pods())["copy"]
             assert found["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == f"podgroup-{found['metadata']['uid']}"
             assert (await world.status("j"))["running"] == 1, "the Job counts its own pod alone"
+
+    run_virtually(story())
+
+
+def test_a_command_for_a_job_that_is_gone_says_so_and_goes() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main")))
+            target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "that-of-another"}
+            for name, about in (("gone", {**target, "name": "nobody"}), ("other", target)):
+                body = {"metadata": {"name": name}, "action": "AbortJob", "target": about}
+                await world.hands.create(volcano.COMMANDS, body, "default")
+            await world.rest()
+            assert sorted(await world.events("CommandRefused")) == [
+                "job j is another one than the Command is for", "job nobody does not exist"]  # fmt: skip
+            assert (await world.hands.list(volcano.COMMANDS))["items"] == []
+            assert await world.phase("j") == "Pending"
 
     run_virtually(story())

@@ -110,6 +110,11 @@ def test_a_job_that_cannot_be_meant_is_refused_in_upstreams_words(words, tasks, 
     assert words in refused_job(*tasks, view=view, **spec)
 
 
+def test_a_job_whose_name_no_label_can_hold_is_refused():
+    long = asked("/jobs/validate", job("j" * 64, task("a"))).refused
+    assert f"create job with name {'j' * 64} validate failed [name part must be no more than 63 characters]" in long
+
+
 def test_a_job_that_is_well_is_allowed():
     assert refused_job(task("a", 3, minAvailable=2), policies=[on("PodEvicted", "RestartJob")], plugins={"svc": []}) == ""
 
@@ -159,6 +164,8 @@ CHANGES = [
     ("'minAvailable' must be <= 'replicas' in task: a", lambda spec: spec["tasks"][0].update(minAvailable=3)),
     ("job 'minAvailable' must not be greater than total replicas", lambda spec: spec.update(minAvailable=3)),
     ("job 'minAvailable' must be >= 0", lambda spec: spec.update(minAvailable=-1)),
+    ("must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously",
+     lambda spec: spec.update(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"})),
 ]  # fmt: skip
 
 
