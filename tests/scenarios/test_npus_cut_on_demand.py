@@ -3,9 +3,14 @@ Binding out."""
 
 from __future__ import annotations
 
+import pytest
 from kit.engine_world import World
 from kit.npu_core_world import core_node_object, core_pod_object, gathered
 from kit.objects import node, pod
+
+from pumice.families.lint import lint_files
+from pumice.metrics.devices import DeviceSeries
+from pumice.model.errors import BadInput
 
 CONF = """\
 actions: "enqueue, allocate, backfill"
@@ -86,3 +91,47 @@ def test_a_restarted_scheduler_books_what_the_pods_hold():
         world.settle()
     made(world, "a", "Ascend310P-4c.3cpu-100-0_0")
     assert world.restarted().state.ledger.fingerprint() == world.engine.state.ledger.fingerprint()
+
+
+def test_a_pod_that_goes_slowly_keeps_its_slice_and_what_it_has_in_the_making():
+    world = world_of(core_node_object("n1", 2))
+    world.add(core_pod_object("a", 2))
+    world.settle()
+    world.terminate("a")
+    world.add(core_pod_object("b", 4))
+    world.settle()
+    assert world.node_of("b") == "", "another template, as long as the first one may still be made"
+    world.delete_pod("a")
+    world.settle()
+    assert notes_of(world, "b")["huawei.com/npu-core"] == "0-vir04_3c"
+
+
+def test_chips_have_series_of_their_own_in_ai_cores_and_ai_cpus():
+    world = world_of(core_node_object("n1", 1))
+    world.add(core_pod_object("a", 4))
+    world.settle()
+    text = "".join(DeviceSeries(world.engine).section())
+    assert 'pumice_npu_chip_ai_cores_limit{devID="Ascend310P-0",NodeName="n1"} 8' in text
+    assert 'pumice_npu_chip_allocated_ai_cpus{devID="Ascend310P-0",NodeName="n1"} 3' in text
+    assert 'pumice_npu_pod_ai_cores{devID="Ascend310P-0",NodeName="n1",podNamespace="default",podName="a"} 4' in text
+
+
+def test_both_ways_of_sharing_at_once_are_refused_in_words():
+    with pytest.raises(BadInput, match="cannot both be true: they cut the same chips for two node plugins"):
+        World(CONF + "      deviceshare.AscendHAMiVNPUEnable: true\n")
+
+
+def test_the_words_of_a_pod_that_can_never_be_placed_are_linted():
+    text = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: a, labels: {%s}}
+spec:
+  schedulerName: volcano
+  containers: [{name: c, image: busybox, resources: {limits: {huawei.com/npu-core: %d}}}]
+"""
+    for labels, cores, found in (
+        ("ring-controller.atlas: ascend-310P", 3, "task req npu should be [1,2,4,8,10], or whole chips; 3 is none of them"),
+        ("ring-controller.atlas: ascend-310P, vnpu-dvpp: maybe", 4, "err dvpp value:maybe"), ("app: x", 4, "it is missing"),
+    ):  # fmt: skip
+        assert any(found in finding.text for finding in lint_files({"pod.yaml": text % (labels, cores)}))

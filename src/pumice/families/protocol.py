@@ -197,6 +197,9 @@ class Series:
 
     cards: str
     pods: str
+    memory: str = "memory"
+    cores: str = "cores"
+    """What a piece's memory and cores count."""
 
 
 @dataclass(frozen=True, slots=True)

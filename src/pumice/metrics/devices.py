@@ -113,7 +113,10 @@ class DeviceSeries:
 @cache
 def series_names(series: Series) -> tuple[str, ...]:
     """Of a family's series, in the order of ``ENDINGS``."""
-    *cards, memory, cores = (ending for ending, _ in ENDINGS)
+    *cards, memory, cores = (
+        ending.replace("_cores", f"_{series.cores}").replace("_core_", f"_{series.cores.removesuffix('s')}_")
+        .replace("_memory", f"_{series.memory}") for ending, _ in ENDINGS
+    )  # fmt: skip
     return (*(series.cards + ending for ending in cards), series.pods + memory, series.pods + cores)
 
 

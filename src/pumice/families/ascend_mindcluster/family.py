@@ -29,7 +29,7 @@ class AscendMindCluster(Family):
     """The one kind of chip that is cut by AI cores."""
 
     name = "ascend310p-vNPU"
-    series = Series("pumice_vnpu_card", "pumice_vnpu")
+    series = Series("pumice_npu_chip", "pumice_npu", "ai_cores", "ai_cpus")
     allocation_keys = (NPU_CORE, PREDICATE_TIME)
 
     def __init__(self, settings: Settings) -> None:

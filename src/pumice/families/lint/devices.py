@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pumice.families.lint.finding import Finding
+from pumice.families.lint.npus import npu_findings
 from pumice.model.errors import BadInput
 from pumice.model.hardware.mig import MigProfile, MigTable, mig_table_for
 from pumice.wire.device_config import DeviceConfig, MigGroup, MigInstances, ModelGeometries, read_device_config
@@ -37,6 +38,8 @@ def lint_devices(file: str, text: str, first_line: int) -> tuple[list[Finding], 
         for g, group in enumerate(model.groups):
             at = (*NVIDIA, m, "allowedGeometries", g)
             findings += [Finding(file, lined.line(*at, *below), text) for below, text in _group(model, group, table)]
+    if config.vnpus is not None:
+        findings += [Finding(file, lined.line(*at), text) for at, text in npu_findings(lined.value, config.vnpus)]
     return findings, config
 
 

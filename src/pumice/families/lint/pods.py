@@ -204,10 +204,14 @@ def _as_a_whole(path: Path, pod: dict[str, Any], families: Families) -> Iterator
     """What only the scheduler's own reading of the pod tells."""
     try:
         spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "initContainers")}
-        read = convert(Pod, {"metadata": {}, "spec": spec})
+        labels = (pod.get("metadata") or {}).get("labels")
+        read = convert(Pod, {"metadata": {"labels": labels} if isinstance(labels, dict) else {}, "spec": spec})
     except msgspec.ValidationError as error:
         yield path, f"no pod that the API server would take: {error}"
         return
-    for ask in (family.ask(read) for family in families):
+    for family in families:
+        ask = family.ask(read)
         if isinstance(ask, Refusal) and "init container" in ask.field and "asks for" in ask.text:
             yield path, f"{ask.field} {ask.text}"
+        elif isinstance(ask, Refusal) and (ask.field.startswith("label ") or ask.field == family.tunables.count):
+            yield path, f"{ask.field}: {ask.text}"

@@ -260,3 +260,25 @@ def test_every_misspelt_resource_is_named_with_its_line(key: str) -> None:
 def test_annotations_that_are_somebody_elses_are_left_alone(key: str) -> None:
     text = TEMPLATE % (lines([key], 4, '"spread"'), lines([names.VGPU_NUMBER], 8, "1"))
     assert not [finding for finding in lint_files({"p.yaml": text}) if finding.line == 6]
+
+
+def test_templates_of_npus_that_a_card_has_not_enough_for_are_found_at_their_line():
+    text = """\
+vnpus:
+- {chipName: 310P3, commonWord: Ascend310P, resourceName: r/a, resourceMemoryName: r/a-memory, memoryAllocatable: 21}
+- chipName: 910X
+  commonWord: Ascend910
+  resourceName: r/b
+  resourceMemoryName: r/b-memory
+  memoryAllocatable: 24000
+  aiCore: 8
+  aiCPU: 7
+  templates:
+  - {name: two, memory: 12000, aiCore: 9}
+  - {name: one, memory: 6000, aiCore: 2, aiCPU: 2}
+"""
+    found = [(finding.line, finding.text) for finding in lint_files({"device-config.yaml": text})]
+    assert [line for line, _ in found] == [2, 11, 12]
+    assert "for 21 GiB write 21504" in found[0][1]
+    assert "template two has 9 AI cores, the card 8" in found[1][1]
+    assert "4 × one fit by memory and need 8 AI CPUs, the card has 7" in found[2][1]

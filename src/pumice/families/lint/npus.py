@@ -1,0 +1,53 @@
+"""Findings in section ``vnpus`` of a device ConfigMap: templates that a card has not enough for, and amounts in another unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pumice.model.hardware.npu import NpuChip
+from pumice.wire.npu_config import VnpuConfig
+
+LARGEST, SMALLEST = 1 << 20, 1024
+"""MB that a card has; beyond them somebody has written bytes or GiB."""
+Path = tuple[str | int, ...]
+
+
+def npu_findings(document: Any, config: VnpuConfig) -> Iterator[tuple[Path, str]]:
+    """(where, what) of the entries that are used."""
+    section = document.get("vnpus") if isinstance(document, dict) else None
+    path: Path = ("vnpus", "configs") if isinstance(section, dict) else ("vnpus",)
+    listed = section.get("configs") if isinstance(section, dict) else section
+    for chip in config.chips:
+        number, entry = next(
+            (at, entry) for at, entry in enumerate(listed or ()) if isinstance(entry, dict) and _text(entry, "chipName") == chip.name
+        )
+        yield from (((*path, number, *below), text) for below, text in _chip(chip, entry))
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    return str(entry.get(key, "")).strip()
+
+
+def _chip(chip: NpuChip, entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    if chip.memory > LARGEST:
+        yield ("memoryAllocatable",), f"{chip.word}: {chip.memory} MB, more than any card has; {_meant(chip.memory)}"
+    elif chip.memory < SMALLEST:
+        yield ("memoryAllocatable",), f"{chip.word}: {chip.memory} MB; for {chip.memory} GiB write {1024 * chip.memory}"
+    names = [_text(item, "name") for item in entry.get("templates") or ()]
+    for template in chip.templates:
+        here: Path = ("templates", names.index(template.name))
+        for what, wanted, has in (("AI cores", template.cores, chip.cores), ("AI CPUs", template.cpus, chip.cpus)):
+            fit = chip.memory // template.memory
+            if has and wanted > has:
+                yield here, f"{chip.word}: template {template.name} has {wanted} {what}, the card {has}"
+            elif has and wanted * fit > has:
+                yield here, (
+                    f"{chip.word}: {fit} × {template.name} fit by memory and need {wanted * fit} {what}, the card has {has}: the "
+                    "scheduler counts memory, and the driver refuses the rest"
+                )
+
+
+def _meant(memory: int) -> str:
+    mib = memory >> 20 if memory >= 1 << 30 else memory >> 10
+    return f"the unit is MB: write {mib}"
