@@ -18,15 +18,10 @@ def npu_findings(document: Any, config: VnpuConfig) -> Iterator[tuple[Path, str]
     section = document.get("vnpus") if isinstance(document, dict) else None
     path: Path = ("vnpus", "configs") if isinstance(section, dict) else ("vnpus",)
     listed = section.get("configs") if isinstance(section, dict) else section
+    entries = [(number, entry) for number, entry in enumerate(listed or ()) if isinstance(entry, dict)]
     for chip in config.chips:
-        number, entry = next(
-            (at, entry) for at, entry in enumerate(listed or ()) if isinstance(entry, dict) and _text(entry, "chipName") == chip.name
-        )
+        number, entry = next(found for found in entries if str(found[1].get("chipName", "")).strip() == chip.name)
         yield from (((*path, number, *below), text) for below, text in _chip(chip, entry))
-
-
-def _text(entry: Mapping[str, Any], key: str) -> str:
-    return str(entry.get(key, "")).strip()
 
 
 def _chip(chip: NpuChip, entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
@@ -34,7 +29,7 @@ def _chip(chip: NpuChip, entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]
         yield ("memoryAllocatable",), f"{chip.word}: {chip.memory} MB, more than any card has; {_meant(chip.memory)}"
     elif chip.memory < SMALLEST:
         yield ("memoryAllocatable",), f"{chip.word}: {chip.memory} MB; for {chip.memory} GiB write {1024 * chip.memory}"
-    names = [_text(item, "name") for item in entry.get("templates") or ()]
+    names = [item["name"] for item in entry.get("templates") or ()]
     for template in chip.templates:
         here: Path = ("templates", names.index(template.name))
         for what, wanted, has in (("AI cores", template.cores, chip.cores), ("AI CPUs", template.cpus, chip.cpus)):
