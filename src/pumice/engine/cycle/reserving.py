@@ -6,10 +6,11 @@ the emptiest first. Nobody is sent away; who leaves is not followed by anybody e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.domains import allowed
@@ -17,6 +18,7 @@ from pumice.engine.cycle.room.search import large_enough
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Event
 from pumice.engine.plugins.gang_reservation import GangReservation
+from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.reservations import Reservation
@@ -27,6 +29,8 @@ from pumice.wire.volcano import SCHEDULING_API, PodGroupCondition
 
 MOST: Final = 256
 """Nodes that are emptied on trial; a gang that needs more is held none."""
+PAUSE: Final = 5.0
+"""Seconds after a trial in vain until nodes are looked for again, for whomever: it may take longer than all else in a cycle."""
 STAYING: Final = (Status.BINDING, Status.BOUND, Status.RUNNING, Status.RELEASING)
 
 
@@ -50,7 +54,7 @@ def reserve(cycle: Cycle) -> None:
     """The actions have run: hold nodes for the first gang of each queue that found no room, one gang of a queue at a time."""
     give_back(cycle)
     limit, reservations = _limit(cycle), cycle.state.reservations
-    if not limit:
+    if not limit or cycle.now < reservations.again:
         return
     served = {found.job.queue for found in reservations.held.values()}
     for queue in [queue for queue in cycle.state.queues.values() if queue not in served]:
@@ -59,8 +63,8 @@ def reserve(cycle: Cycle) -> None:
             continue  # it is still to be tried
         nodes = _nodes_for(cycle, job)
         if not nodes:
-            reservations.paused[job] = cycle.now + RETRY
-            continue
+            reservations.paused[job], reservations.again = cycle.now + RETRY, cycle.now + PAUSE
+            return
         reservations.hold(Reservation(job, nodes, cycle.now, cycle.now + limit))
         cycle.state.agenda.ring_at(cycle.now + limit)
         _say(cycle, job, words.held(nodes, cycle.wall))
@@ -167,11 +171,14 @@ def _free(cycle: Cycle, job: Job) -> Rows:
 def _emptied(cycle: Cycle, job: Job, tasks: list[Task], rows: Rows) -> frozenset[str]:
     """Those of these rows that the gang takes, when as few of them as possible are empty."""
     statement = cycle.statement()
-    order = list(_emptiest_first(cycle, tasks[0], rows))[:MOST]
-    emptied, number = 0, 1
+    order, takes = _emptiest_first(cycle, tasks[0], rows)
+    alike, lacking = len({task.cls for task in tasks}) == 1, job.min_available - job.ready_count
+    if alike and takes.sum() < lacking:
+        return frozenset()
+    emptied, number = 0, max(1, int((takes.cumsum() < lacking).sum()) // 2) if alike else 1
     try:
         while emptied < len(order):
-            for row in order[emptied:number]:
+            for row in order[emptied:number].tolist():
                 _empty(cycle, job, statement, row)
             emptied, number = number, 2 * number
             mark = statement.mark()
@@ -186,22 +193,24 @@ def _emptied(cycle: Cycle, job: Job, tasks: list[Task], rows: Rows) -> frozenset
         cycle.placer.reconsider(task.cls for task in tasks)
 
 
-def _emptiest_first(cycle: Cycle, task: Task, rows: Rows) -> Iterator[int]:
-    """By how many such pods there is room for now, then by how many pods would have to leave."""
+def _emptiest_first(cycle: Cycle, task: Task, rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
+    """By how many such pods there is room for now, then by how many pods would have to leave; at most ``MOST``. And how many such
+    pods each could take at most if it were empty."""
     ledger = cycle.state.ledger
     table = ledger.table
     rows = rows[large_enough(cycle.placer, task.cls, rows)]
-    parts = [
-        (table.alloc[rows, column] - table.used[rows, column]) / amount
-        for column, amount in ledger.columns(task.request) if amount
-    ]  # fmt: skip
+    now, empty = np.full(len(rows), np.inf), np.full(len(rows), np.inf)
+    for column, amount in ledger.columns(task.request):
+        if amount:
+            have = table.alloc[rows, column]
+            empty, now = np.minimum(empty, have // amount), np.minimum(now, (have - table.used[rows, column]) // amount)
     for ask in task.cls.asks:
         book = ledger.books[ask.family]
         if least := book.family.least_memory(ask):
-            parts.append(book.free_memory(rows, table.capacity) / least)
-    room = np.floor(np.minimum.reduce(parts)) if parts else np.zeros(len(rows))
+            now = np.minimum(now, book.free_memory(rows, table.capacity) // least)
     there = np.array([len(ledger.by_node.get(table.name(row), ())) for row in rows.tolist()], np.int64)
-    yield from rows[np.lexsort((table.rank()[rows], there, -room))].tolist()
+    first = np.lexsort((table.rank()[rows], there, -now))[:MOST]
+    return rows[first], empty[first]
 
 
 def _empty(cycle: Cycle, job: Job, statement: Statement, row: int) -> None:
@@ -215,13 +224,15 @@ def _empty(cycle: Cycle, job: Job, statement: Statement, row: int) -> None:
 
 def _places(cycle: Cycle, job: Job, tasks: list[Task], statement: Statement, rows: Rows) -> frozenset[str]:
     """Where its pods go, if it stands then."""
-    framework, nodes = cycle.framework, set[str]()
+    framework, nodes, vain = cycle.framework, set[str](), set[PodClass]()
     for task in tasks:
         if framework.job_ready(job):
             break
-        allowed = framework.allocatable(job.queue, task.amounts)
+        allowed = task.cls not in vain and framework.allocatable(job.queue, task.amounts)
         choice = cycle.placer.choose(task.cls, among=cycle.among(task, rows)) if allowed else None
-        if choice is not None:
+        if choice is None:
+            vain.add(task.cls)
+        else:
             statement.place(task, choice)
             nodes.add(choice.node)
     return frozenset(nodes) if framework.job_ready(job) else frozenset()

@@ -43,6 +43,8 @@ class Reservations:
     """Nodes that are not held again before."""
     paused: dict[Job, float] = field(default_factory=dict)
     """Gangs for which nothing is held before: their time was over, or no nodes would take them."""
+    again: float = 0.0
+    """No nodes are looked for before."""
     read: bool = False
     """Whether what an earlier scheduler held has been looked for."""
 
