@@ -142,12 +142,9 @@ class World:
 
     def _report(self, obj: Json, *, gone: bool) -> None:
         """The watch event of a ConfigMap that some family follows."""
-        meta = obj["metadata"]
-        for source in {source for family in self.engine.families for source in family.reports}:
-            key, _, value = source.label.partition("=")
-            if source.namespace in ("", meta["namespace"]) and meta.get("labels", {}).get(key) == value:
-                found = None if gone else source.read(convert(ConfigMap, obj))
-                self.engine.state.bookings.put_report(self._key(obj), found)
+        found = convert(ConfigMap, obj)
+        for source in {source for family in self.engine.families for source in family.reports if source.names(found)}:
+            self.engine.state.bookings.put_report(self._key(obj), None if gone else source.read(found))
 
     def remove(self, kind: str, key: str) -> None:
         obj = self._table(kind).pop(key, None)

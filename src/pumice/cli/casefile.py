@@ -31,7 +31,7 @@ from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import names, volcano
 from pumice.wire.device_config import DeviceConfig, parse_device_config
 from pumice.wire.nearest import nearest
-from pumice.wire.objects import Node, Pod, Workload, convert
+from pumice.wire.objects import ConfigMap, Node, Pod, Workload, convert
 from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
@@ -59,6 +59,7 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "csiDrivers": (volcano.CSI_DRIVERS, None),
     "csiStorageCapacities": (volcano.CSI_STORAGE_CAPACITIES, None),
     "volumeAttachments": (volcano.VOLUME_ATTACHMENTS, None),
+    "deviceReports": (volcano.CONFIGMAPS, ConfigMap),
     "pods": (volcano.PODS, Pod),
 }
 """Key in the file to resource and the slice that is kept (None: the whole object, it is small)."""
@@ -101,6 +102,11 @@ def _put_workload(state: State, kind: str, obj: dict[str, Any]) -> None:
     state.classes.workloads.put(kind, found.metadata.namespace, found.metadata.name, found.spec.selector)
 
 
+def _put_report(engine: Engine, found: ConfigMap) -> None:
+    for source in dict.fromkeys(source for family in engine.families for source in family.reports if source.names(found)):
+        engine.state.bookings.put_report(f"{found.metadata.namespace}/{found.metadata.name}", source.read(found))
+
+
 def engine_of(case: Case) -> Engine:
     """An engine that holds the picture. Raises BadInput when one of the configurations cannot be used."""
     conf = parse_scheduler_conf(case.scheduler_conf)
@@ -114,6 +120,7 @@ def engine_of(case: Case) -> Engine:
         state.groups.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
     put: dict[str, Any] = {
         "namespaces": lambda o: state.bookings.put_namespace(o["metadata"]["name"], o["metadata"].get("labels") or {}),
+        "deviceReports": lambda o: _put_report(engine, convert(ConfigMap, o)),
         "nodes": lambda o: state.bookings.put_node(convert(Node, o)),
         "queues": lambda o: state.groups.put_queue(convert(Queue, o)),
         "resourceQuotas": lambda o: state.quotas.put(convert(ResourceQuota, o)),
@@ -272,14 +279,31 @@ async def collect(kube: Cluster, configmap: str) -> Case:
     where = f"{settings.configmap_namespace}/{settings.configmap}"
     case.device_config = await _device_config(kube, where, configmap, case.remarks)
     for key, (resource, kind) in SLICES.items():
-        try:
-            items = (await kube.list(resource)).get("items") or []
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            items = []
-        case.objects[key] = [trimmed(item, kind) for item in items]
+        if resource is not volcano.CONFIGMAPS:
+            case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource)]
+    families = engine_of(Case(case.now, case.scheduler_conf, case.device_config)).families
+    followed = dict.fromkeys(source for family in families for source in family.reports)
+    case.objects["deviceReports"] = [
+        trimmed(item, ConfigMap)
+        for source in followed
+        for item in await _list(kube, volcano.CONFIGMAPS, source.namespace, source.label, case.remarks)
+    ]
     return case
+
+
+async def _list(
+    kube: Cluster, resource: Resource, namespace: str = "", label: str = "", remarks: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """All of a kind, of one namespace and label where such are given; none where the cluster does not know the kind. Where there
+    are ``remarks``, what may not be read is one of them."""
+    try:
+        return (await kube.list(resource, namespace, label_selector=label)).get("items") or []
+    except ApiError as error:
+        if error.code == 403 and remarks is not None:
+            remarks.append(f"ConfigMaps labelled {label} may not be read with these credentials; their nodes say nothing here")
+        elif error.code != 404:
+            raise
+    return []
 
 
 async def _scheduler_conf(kube: Cluster, where: str, remarks: list[str]) -> tuple[str, Settings]:

@@ -211,6 +211,11 @@ class ReportSource:
     label: str
     read: Callable[[ConfigMap], Reported]
 
+    def names(self, found: ConfigMap) -> bool:
+        """Whether that ConfigMap is one of them."""
+        key, _, value = self.label.partition("=")
+        return self.namespace in ("", found.metadata.namespace) and found.metadata.labels.get(key) == value
+
 
 class Family(ABC):
     """One device family under one configuration. A changed configuration makes a new object."""

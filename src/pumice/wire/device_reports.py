@@ -76,9 +76,9 @@ def read_gathered(found: ConfigMap) -> Reported:
     about = DEVICES if name.startswith(_GATHERED_DEVICES) else HOST if name == _GATHERED_NODES else ""
     if not about:
         return Reported()
-    if name not in found.data:
+    if name not in found.data and about == DEVICES:
         return Reported(about, doubts={"": f"it has no key {name}"})
-    text = found.data[name]
+    text = found.data.get(name, "")
     entries = {} if about == HOST and not text else _json(text)  # no host has anything to report
     if not isinstance(entries, dict):
         return Reported(about, doubts={"": f"its key {name} holds no JSON map"})
