@@ -1,0 +1,74 @@
+"""The container runtime's hooks, killed at every call of the emulated driver: two sweeps later nothing of theirs is left, and the slice that
+somebody made by hand is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.npu_machine import NpuMachine, npu_machine
+
+from pumice.machine.npus import NpuFaultModel, clear_npu_faults, end_containers, set_npu_fault
+
+CONTAINER = "ab" * 16
+KEEPER = """
+import json, sys
+from pathlib import Path
+from pumice.adapters.dcmi import DcmiVnpus
+from pumice.adapters.journal import FileJournal
+from pumice.machine.native import library_dir
+from pumice.node.ascend.keeper import Keeper
+from pumice.ports.slices import Place
+vnpus = DcmiVnpus(str(library_dir()))
+chips = vnpus.chips()
+keeper = Keeper(vnpus, FileJournal(Path({journal!r})))
+if {claim}:
+    keeper.claim([Place(chips[0], "vir02", 0)], "pod", {{}})
+swept = [keeper.sweep(chips, lambda uid: "", {{}}).destroyed for _ in range({sweeps})]
+print(json.dumps(sum(map(len, swept))))
+"""
+MAKE = [("dcmi_get_device_die_v2", 1), ("dcmi_create_vdevice", 1), ("pumice_npu_use", 1)]
+DESTROY = [("dcmi_get_device_info", 1), ("pumice_npu_use", 1), ("dcmi_set_destroy_vdevice", 1)]
+
+
+def keeper(machine: NpuMachine, *, claim: bool = False, sweeps: int = 0) -> int:
+    program = KEEPER.format(journal=str(machine.directory / "journal.json"), claim=claim, sweeps=sweeps)
+    found: int = machine.python(program)
+    return found
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("words", "call", "first"), [
+    *[pytest.param(("make", "0", "vir02", CONTAINER), call, first, id=f"make-{call}") for call, first in MAKE],
+    *[pytest.param(("destroy", CONTAINER), call, first, id=f"destroy-{call}") for call, first in DESTROY],
+])  # fmt: skip
+def test_nothing_is_left_of_a_hook_that_was_killed(tmp_path: Path, words: tuple[str, ...], call: str, first: int, when: str) -> None:
+    machine = npu_machine(tmp_path / "m")
+    theirs = machine.make("vir02")
+    keeper(machine, claim=True)
+    if words[0] == "destroy":
+        assert machine.hook("make", "0", "vir02", CONTAINER).stdout.strip() == "101"
+    set_npu_fault(machine.directory, NpuFaultModel(call, first=first, crash=when))
+    killed = machine.hook(*words).returncode
+    clear_npu_faults(machine.directory)
+    left = len(machine.slices()) - 1
+    if call in ("dcmi_create_vdevice", "dcmi_set_destroy_vdevice", "pumice_npu_use") or when == "before":
+        assert killed == -9
+    end_containers(machine.directory, ())
+    assert keeper(machine, sweeps=3) == left
+    assert machine.slices() == [(theirs, "vir02")]
+
+
+def test_a_plugin_that_is_killed_while_it_destroys_forgets_what_is_gone(tmp_path: Path) -> None:
+    machine = npu_machine(tmp_path / "m")
+    keeper(machine, claim=True)
+    machine.hook("make", "0", "vir02", CONTAINER)
+    end_containers(machine.directory, ())
+    set_npu_fault(machine.directory, NpuFaultModel("dcmi_set_destroy_vdevice", crash="after"))
+    with pytest.raises(AssertionError):
+        keeper(machine, sweeps=3)
+    clear_npu_faults(machine.directory)
+    assert machine.slices() == []
+    theirs = machine.make("vir02")
+    assert keeper(machine, sweeps=4) == 0, "the same id, and somebody else's"
+    assert machine.slices() == [(theirs, "vir02")]
