@@ -14,6 +14,7 @@ import yaml
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
 from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
+from pumice.apps.node.soft_npus import assets_folder
 from pumice.cli import nvidia_flags
 from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
 from pumice.cli.upstream_flags import UpstreamCommand
@@ -227,6 +228,7 @@ def ascend(
         dry_run=dry_run,
         report_offset=report_time_offset,
         hook_path=hook_path,
+        assets=assets_folder(),
     )
     log_at(log_level)
     run_daemon(ascend_plugin.run, settings, kubeconfig, "pumice-device-plugin")

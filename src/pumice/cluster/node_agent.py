@@ -52,6 +52,7 @@ class AgentSettings:
     library: str = ""
     monitor_port: int = 9394
     cards: bool = True
+    npu_port: int = 9395
     npus: str = ""
     """Where the driver's library of the node's NPUs lies; empty: it has none."""
 
@@ -145,7 +146,8 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
 def _npus(settings: AgentSettings) -> ascend_plugin.Settings:
     return ascend_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
-        hook_path=Path(settings.directory, "vnpu"), booking_dirs=())  # fmt: skip
+        hook_path=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
+        health_port=settings.npu_port)  # fmt: skip
 
 
 def _monitor(settings: AgentSettings) -> monitor.Settings:

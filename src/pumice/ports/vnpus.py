@@ -26,13 +26,17 @@ class NpuRefused(Unavailable):
 @dataclass(frozen=True, slots=True)
 class Vnpu:
     """One slice: the driver's number of it, its template, whether a container or a process has it, and the id of that
-    container."""
+    container; what it has of the chip (MB, AI cores), and what of it is used (MB, per cent)."""
 
     id: int
     template: str
     group: int = 0
     busy: bool = False
     container: int = UNOPENED
+    memory: int = 0
+    cores: int = 0
+    used: int = 0
+    load: int = 0
 
 
 class Vnpus(Protocol):

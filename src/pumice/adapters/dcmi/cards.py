@@ -21,6 +21,7 @@ class DcmiCards:
         self._dcmi, self._chip = Dcmi(place), chip
         self._devices: dict[str, Device] = {}
         self._told: dict[str, str] = {}
+        self._unshared: dict[str, str] = {}
 
     def facts(self) -> tuple[CardFacts, ...]:
         try:
@@ -33,10 +34,22 @@ class DcmiCards:
         info, uuid = self._dcmi.chip(device), self._dcmi.uuid(device)
         if info.type != b"Ascend":
             raise NpuRefused(f"chip type is {info.type.decode(errors='replace')!r} and not Ascend")
-        self._devices[uuid] = device
+        if self._chip in ("", info.name.decode(errors="replace")):
+            self._devices[uuid] = device
         size = max(self._dcmi.hbm(device)[1], self._dcmi.memory(device)[1])
         return CardFacts(self._dcmi.logic(device), uuid, info.name.decode(errors="replace"), size * MIB,
                          minor=self._dcmi.physical(device), bus_id=self._dcmi.bus_id(device))  # fmt: skip
+
+    def share(self) -> dict[str, str]:
+        """Switch every chip to soft sharing; why some were not, by UUID. Those count as ill from then on."""
+        self.facts()
+        for uuid, device in self._devices.items():
+            try:
+                if not self._dcmi.shared(device):
+                    self._dcmi.share(device, True)
+            except NpuRefused as error:
+                self._unshared[uuid] = f"it cannot be shared softly: {error}"
+        return dict(self._unshared)
 
     def readings(self) -> tuple[CardReading, ...]:
         found = []
@@ -44,7 +57,8 @@ class DcmiCards:
             with suppress(NpuRefused):
                 used, total = max(self._dcmi.hbm(device), self._dcmi.memory(device), key=lambda pair: pair[1])
                 load = self._dcmi.utilization(device)
-                found.append(CardReading(self._dcmi.logic(device), uuid, used * MIB, total * MIB, load))
+                name = self._dcmi.chip(device).name.decode(errors="replace")
+                found.append(CardReading(self._dcmi.logic(device), uuid, used * MIB, total * MIB, load, name=name))
         return tuple(found)
 
     def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
@@ -65,6 +79,8 @@ class DcmiCards:
 
     def _illness(self, uuid: str) -> str:
         device = self._devices.get(uuid)
+        if uuid in self._unshared:
+            return self._unshared[uuid]
         if device is None:
             return "the driver does not list the card"
         try:

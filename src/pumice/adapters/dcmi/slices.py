@@ -16,8 +16,11 @@ class DcmiVnpus:
     def list(self, chip: str) -> tuple[Vnpu, ...]:
         found = []
         for one in self._dcmi.ones(self._device(chip)):
-            info = one.info
-            found.append(Vnpu(one.id, info.name.decode(errors="replace"), info.group, bool(info.in_use), info.container))
+            info, has = one.info, one.info.computing
+            found.append(Vnpu(
+                one.id, info.name.decode(errors="replace"), info.group, bool(info.in_use), info.container, has.memory_total,
+                round(has.aic), has.memory_total - has.memory_free, has.utilization,
+            ))  # fmt: skip
         return tuple(found)
 
     def make(self, chip: str, template: str) -> int:

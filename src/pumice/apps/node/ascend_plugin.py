@@ -14,9 +14,12 @@ from pathlib import Path
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.apps.node.card_watch import open_cards
+from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.npu_slices import NpuSlices
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
-from pumice.apps.service.own_node import CONFIG_MAPS
+from pumice.apps.node.soft_npus import ASSETS, install_library, open_shared
+from pumice.apps.service.own_node import CONFIG_MAPS, OwnNode
+from pumice.metrics.text import Family
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu import NpuChip
 from pumice.node.ascend.allocator import NpuAllocator
@@ -39,7 +42,8 @@ log = logging.getLogger("pumice.node")
 class Settings(PluginSettings):
     """``dcmi``: file or folder of the driver's library, empty for the system's. ``config_file`` and ``node_config``: as mounted;
     without the first the ConfigMaps are read from the API server. ``sweep``: off, owned or all, every ``sweep_every`` seconds;
-    ``dry_run`` tells what would be destroyed. ``hook_path`` holds the journal and the folders of soft shares."""
+    ``dry_run`` tells what would be destroyed. ``hook_path`` holds the journal, and library and folders of soft shares, which
+    come from ``assets``."""
 
     dcmi: str = ""
     config_file: Path | None = None
@@ -49,6 +53,7 @@ class Settings(PluginSettings):
     dry_run: bool = False
     report_offset: float = 1.0
     hook_path: Path = Path("/usr/local/hami-vnpu-core")
+    assets: Path = ASSETS
 
 
 async def run(
@@ -75,12 +80,20 @@ def ascend(settings: Settings, sharing: NpuSharing, cards: Cards | None = None, 
     """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given."""
 
     async def allocator() -> NpuAllocator:
-        return NpuAllocator(settings.node_name, sharing, SoftPlaces(hook=str(settings.hook_path)), settings.report_offset)
+        if sharing.soft:
+            await asyncio.to_thread(install_library, settings.assets, settings.hook_path)
+        places = SoftPlaces(library=str(settings.hook_path), hook=str(settings.hook_path))
+        return NpuAllocator(settings.node_name, sharing, places, settings.report_offset)
 
+    async def metrics(opened: Cards, own: OwnNode) -> list[Family]:
+        return await npu_page(opened, driver, settings.hook_path, sharing.chip.word, own)
+
+    driver = vnpus or DcmiVnpus(settings.dcmi)
     journal = FileJournal(settings.hook_path / f"{sharing.chip.word}.json")
-    keeper = Keeper(vnpus or DcmiVnpus(settings.dcmi), journal, settings.sweep, dry=settings.dry_run)
-    return Brand("pumice-ascend-plugin", allocator, partial(DcmiCards, settings.dcmi, sharing.chip.name), cards,
-                 slicer=partial(NpuSlices, keeper, settings.sweep_every))  # fmt: skip
+    keeper = Keeper(driver, journal, settings.sweep, dry=settings.dry_run)
+    opened = partial(open_shared if sharing.soft else DcmiCards, settings.dcmi, sharing.chip.name)
+    return Brand("pumice-ascend-plugin", allocator, opened, cards,
+                 slicer=partial(NpuSlices, keeper, settings.sweep_every), metrics=metrics)  # fmt: skip
 
 
 def known(found: Sequence[str], chips: Sequence[NpuChip]) -> list[NpuChip]:

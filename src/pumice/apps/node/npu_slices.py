@@ -91,10 +91,15 @@ class NpuSlices:
 
 def containers(pods: Iterable[NodePod]) -> dict[int, str]:
     """The pod of each container that the kubelet has told of, by the id that the driver has of it."""
-    found = {}
-    for pod in pods:
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-            short = status.container_id.rpartition("/")[2][:SHORT_ID]
-            if len(short) == SHORT_ID and all(digit in "0123456789abcdef" for digit in short):
-                found[int(short, 16)] = pod.uid
-    return found
+    return {
+        short: pod.uid
+        for pod in pods
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if (short := short_id(status.container_id))
+    }
+
+
+def short_id(container: str) -> int:
+    """What the driver knows a container by, of an id as the kubelet tells it (``containerd://…``); 0 where it is none."""
+    digits = container.rpartition("/")[2][:SHORT_ID]
+    return int(digits, 16) if len(digits) == SHORT_ID and set(digits) <= set("0123456789abcdef") else 0

@@ -24,7 +24,9 @@ from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
 from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import first, run_until
+from pumice.metrics.text import Family
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
 from pumice.node.effects import Effect, PatchNode, Tell
@@ -72,6 +74,8 @@ class Brand:
     """Who cuts its cards into slices, where there is such a thing."""
     learn: Callable[[Any], Awaitable[None]] | None = None
     """Has its allocator read its configuration again, where it can."""
+    metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
+    """What it tells of its cards, beside their health."""
 
 
 async def run_plugins(
@@ -101,6 +105,8 @@ async def run_plugins(
             await watch.start()
             plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand)
             page.watch, page.missing = watch, plugin.missing
+            if brand.metrics is not None:
+                page.metrics = partial(brand.metrics, cards, own)
             try:
                 await run_until(stop, *own.tasks(), plugin.run(served))
             finally:

@@ -1,16 +1,17 @@
-"""What a node's plugin tells of itself over HTTP: /healthz, that the driver answers, and /readyz, that the kubelet and the node
-object know its cards."""
+"""What a node's plugin tells of itself over HTTP: /healthz, that the driver answers, /readyz, that the kubelet and the node
+object know its cards, and /metrics, what its brands measure."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.service.http import served
+from pumice.metrics.text import CONTENT_TYPE, Family, render
 
 STUCK = 90.0
 """Seconds without an answer of the driver after which the plugin counts as dead."""
@@ -23,6 +24,7 @@ class PluginHealth:
     watch: CardWatch | None = None
     missing: Callable[[], list[str]] = lambda: ["the driver"]
     """What is not known yet to those who have to know it."""
+    metrics: Callable[[], Awaitable[list[Family]]] | None = None
 
     @property
     def silent(self) -> float:
@@ -31,7 +33,7 @@ class PluginHealth:
 
 @asynccontextmanager
 async def plugin_pages(address: str, port: int, *brands: PluginHealth) -> AsyncIterator[None]:
-    """Serve both pages while the block runs; an empty ``address`` serves nothing."""
+    """Serve them while the block runs; an empty ``address`` serves nothing."""
 
     async def healthz(request: web.Request) -> web.StreamResponse:
         if (silent := max(brand.silent for brand in brands)) < STUCK:
@@ -43,8 +45,15 @@ async def plugin_pages(address: str, port: int, *brands: PluginHealth) -> AsyncI
             return web.Response(status=503, text=f"waiting for: {', '.join(missing)}\n")
         return web.Response(text="ok\n")
 
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        found: dict[str, Family] = {}
+        for brand in brands:
+            for family in await brand.metrics() if brand.metrics else ():
+                found.setdefault(family.name, replace(family, samples=[])).samples.extend(family.samples)
+        return web.Response(body=render(found.values()).encode(), headers={"Content-Type": CONTENT_TYPE})
+
     if not address:
         yield
         return
-    async with served({"/healthz": healthz, "/readyz": readyz}, address, port, "device plugin"):
+    async with served({"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}, address, port, "device plugin"):
         yield

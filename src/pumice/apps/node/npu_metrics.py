@@ -1,0 +1,59 @@
+"""The metrics of a node's NPUs, collected when they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from pumice.adapters.region.npu_share import read_npu_share
+from pumice.apps.node.npu_slices import short_id
+from pumice.apps.service.own_node import OwnNode
+from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
+from pumice.metrics.text import Family
+from pumice.node.pods import NodePod
+from pumice.ports.cards import CardReading, Cards
+from pumice.ports.vnpus import NpuRefused, Vnpus
+from pumice.wire.ascend_hami import parse_runtime, runtime_key
+
+
+async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNode) -> list[Family]:
+    """``hook``: the folder with one for each container that has a soft share."""
+    pods = own.pods
+
+    def collect() -> list[Family]:
+        readings = cards.readings()
+        return npu_families(readings, _slices(readings, vnpus, holders(pods)), _softs(readings, hook, word, pods))
+
+    return await asyncio.to_thread(collect)
+
+
+def holders(pods: Iterable[NodePod]) -> dict[int, Holder]:
+    """Whose each container is, by the id that the driver has of it."""
+    return {
+        short: Holder(pod.metadata.namespace, pod.metadata.name, status.name)
+        for pod in pods
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if (short := short_id(status.container_id))
+    }
+
+
+def _slices(readings: Iterable[CardReading], vnpus: Vnpus, known: Mapping[int, Holder]) -> Iterator[SliceView]:
+    for card in readings:
+        with suppress(NpuRefused):
+            for one in vnpus.list(card.uuid):
+                holder = known.get(one.container, Holder())
+                yield SliceView(one.id, card, one.template, one.cores, one.memory, one.used, one.load, holder)
+
+
+def _softs(readings: Iterable[CardReading], hook: Path, word: str, pods: Iterable[NodePod]) -> Iterator[SoftView]:
+    by_uuid = {card.uuid: card for card in readings}
+    for pod in pods:
+        given = parse_runtime(pod.annotations.get(runtime_key(word), "")) or ()
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            share = read_npu_share(hook / "containers" / f"{pod.uid}_{container.name}" / "vnpu_local_shmem")
+            for position, card in enumerate(given if share and not pod.finished else ()):
+                if share and card.uuid in by_uuid and position < len(share.used):
+                    holder = Holder(pod.metadata.namespace, pod.metadata.name, container.name)
+                    yield SoftView(holder, by_uuid[card.uuid], position, share.limit, share.used[position])

@@ -1,0 +1,99 @@
+"""What the NPU plugin tells: HAMi's series of cards and of soft shares (spec ascend 19), and the exporter's of slices (spec
+ascend 43)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pumice.metrics.text import Family, gauge
+from pumice.ports.cards import CardReading
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A container; its names are empty where nobody knows whose it is."""
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceView:
+    """One vNPU. Memory in MB, load in per cent."""
+
+    id: int
+    card: CardReading
+    template: str
+    cores: int
+    memory: int
+    used: int
+    load: int
+    holder: Holder = Holder()
+
+
+@dataclass(frozen=True, slots=True)
+class SoftView:
+    """A container's soft share of one card; ``position``: of the card in what the pod was given. Bytes."""
+
+    holder: Holder
+    card: CardReading
+    position: int
+    limit: int
+    used: int
+
+
+def npu_families(cards: Iterable[CardReading], slices: Iterable[SliceView], softs: Iterable[SoftView]) -> list[Family]:
+    """One page. A card with soft shares shows what they use, once they use anything, as upstream's does."""
+    shares = list(softs)
+    memory = gauge("hami_host_gpu_memory_used_bytes", "Used memory of a card.")
+    load = gauge("hami_host_gpu_utilization_ratio", "Use of a card's AI cores, 0 to 100.")
+    for card in cards:
+        labels = {"device_index": str(card.index), "device_uuid": card.uuid, "device_type": device_type(card.name)}
+        memory.add(sum(share.used for share in shares if share.card.uuid == card.uuid) or card.memory_used, labels)
+        load.add(card.utilization, labels)
+    return [memory, load, *_slices(slices), *_softs(shares)]
+
+
+def device_type(name: str) -> str:
+    return name if name.startswith(("Ascend-", "NVIDIA-")) else f"Ascend-{name}"
+
+
+def _slices(slices: Iterable[SliceView]) -> list[Family]:
+    load = gauge("vnpu_pod_aicore_utilization", "Use of a vNPU's AI cores in per cent.")
+    total = gauge("vnpu_pod_total_memory", "Memory of a vNPU in KB.")
+    used = gauge("vnpu_pod_used_memory", "Used memory of a vNPU in KB.")
+    info = gauge("pumice_vnpu_info", "A vNPU, its template and whose it is.")
+    for one in slices:
+        labels = {
+            "id": str(one.card.index), "model_name": device_type(one.card.name), "v_dev_id": str(one.id),
+            "aicore_count": str(one.cores), "namespace": one.holder.namespace, "pod_name": one.holder.pod,
+            "container_name": one.holder.container, "is_virtual": "true",
+        }  # fmt: skip
+        load.add(one.load, labels)
+        total.add(one.memory * 1024, labels)
+        used.add(one.used * 1024, labels)
+        info.add(1, {
+            "device_uuid": one.card.uuid, "v_dev_id": str(one.id), "template": one.template, "namespace": one.holder.namespace,
+            "pod": one.holder.pod, "container": one.holder.container,
+        })  # fmt: skip
+    return [load, total, used, info]
+
+
+def _softs(shares: Iterable[SoftView]) -> list[Family]:
+    used = gauge("hami_vgpu_memory_used_bytes", "Memory that a container uses of a card.")
+    limit = gauge("hami_vgpu_memory_limit_bytes", "Memory that a container may use of a card.")
+    load = gauge("hami_container_device_utilization_ratio", "Use of the card's AI cores, 0 to 100; not the container's.")
+    parts = [gauge(f"hami_vgpu_memory_{part}_bytes", "Not told apart: always 0.") for part in ("context", "module", "buffer")]
+    for share in shares:
+        labels = {
+            "namespace": share.holder.namespace, "pod": share.holder.pod, "container": share.holder.container,
+            "vdevice_index": str(share.position), "device_uuid": share.card.uuid,
+        }  # fmt: skip
+        used.add(share.used, labels)
+        limit.add(share.limit, labels)
+        load.add(share.card.utilization, labels)
+        for part in parts:
+            part.add(0, labels)
+    return [used, limit, load, *parts]
