@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from kit.job_world import JobWorld, job_world, task
+from kit.job_world import JobWorld, job, job_world, task
 from kit.virtual_time import EPOCH, run_virtually
 
 from pumice.wire import volcano
@@ -246,3 +246,32 @@ def test_a_task_in_its_phase_lets_a_step_start_before_its_target_is_through() ->
             assert await jobs(world) == ["f-a", "f-b"]
 
     run_virtually(story())
+
+
+def test_pods_that_never_answer_hold_no_job_up() -> None:
+    async def story() -> None:
+        async with job_world() as world, silent() as port:
+            await flow(world, {"name": "a"}, *(
+                {"name": f"b{number}", "dependsOn": {"targets": ["a"], "probe": {
+                    "httpGetList": [{"taskName": "main", "port": port, "path": "/"}]}}} for number in range(20)))  # fmt: skip
+            await world.start()
+            await address(world, "f-a-main-0")
+            await world.rest(20)
+            await world.hands.create(volcano.JOBS, job("j", task("main")), "default")
+            await world.rest(0.4)
+            assert [name for name in await world.groups() if name.startswith("j-")], "it was looked after at once"
+
+    run_virtually(story())
+
+
+@contextlib.asynccontextmanager
+async def silent() -> AsyncIterator[int]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()

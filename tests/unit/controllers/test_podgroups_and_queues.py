@@ -214,6 +214,34 @@ def test_the_daemon_keeps_groups_and_queues() -> None:
     run_virtually(story())
 
 
+def test_a_group_that_is_refused_is_asked_for_rarely_and_its_pod_is_not_told_of_it() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster: FaultyCluster = await faulty_cluster(clock)
+        asked: list[float] = []
+
+        def fault(verb: str, path: str) -> ApiError | None:
+            if verb != "POST" or not path.endswith("/podgroups"):
+                return None
+            asked.append(clock.monotonic())
+            return ApiError(403, "Forbidden", "can only submit PodGroup to queue with state `Open`") if len(asked) < 3 else None
+
+        cluster.fault = fault
+        stop = asyncio.Event()
+        task = asyncio.create_task(Controller(Settings(listen="127.0.0.1:0"), cluster, clock, random.Random(1), stop).run())
+        body = {"metadata": {"name": "a"}, "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}
+        await cluster.create(volcano.PODS, body, "default")
+        await clock.sleep(500)
+        assert len(asked) == 2
+        assert "annotations" not in (await cluster.pods())["a"]["metadata"]
+        await clock.sleep(200)
+        assert "scheduling.k8s.io/group-name" in (await cluster.pods())["a"]["metadata"]["annotations"]
+        stop.set()
+        await task
+
+    run_virtually(story())
+
+
 def test_the_group_of_a_replicaset_follows_it_and_goes_when_it_is_scaled_to_nothing() -> None:
     async def story() -> None:
         clock = VirtualClock()

@@ -14,6 +14,7 @@ from pumice.adapters.ssh_keys import rsa_pair
 from pumice.apps.controller import discovery, jobs
 from pumice.apps.controller.commands import KIND, Commands
 from pumice.apps.controller.discovery import Topology
+from pumice.apps.controller.job_effects import lasting
 from pumice.apps.controller.jobs import Jobs
 from pumice.apps.controller.makers import CRON, FLOW, Makers
 from pumice.apps.controller.unserved_kinds import ABSENT, LOOK_AGAIN, UNSERVED, UnservedKinds
@@ -41,6 +42,8 @@ log = logging.getLogger("pumice.controller")
 
 BEHIND = 0.2
 """Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
+REFUSED = 300.0
+"""Seconds after which a PodGroup that was refused is asked for again."""
 LEASE = "vc-controller-manager"
 
 
@@ -124,7 +127,7 @@ class Controller:
             watching: list[Coroutine[Any, Any, None]] = [self._watch(*watch) for watch in watches]
             watching += [self._watch(name, volcano.PODS, handle, label_selector=labels) for name, handle, labels in pods]
             watching += [self._watch_unserved(row, row.resource) for row in rows(What.KIND).values() if row.resource]
-            await run_until(self.stop, *watching, *self.topology.watches(), self._work())
+            await run_until(self.stop, *watching, *self.topology.watches(), self.makers.ask_for_ever(), self._work())
         if self._election is not None and not self._lost_lease:
             await self._election.release()
         if self._lost_lease:
@@ -182,8 +185,16 @@ class Controller:
             pod, group_exists=exists, owner_annotations=annotations, scheduler_names=self.settings.scheduler_names,
             now=self.clock.now(),
         )  # fmt: skip
-        for action in actions:
-            await self._perform(action)
+        try:
+            for action in actions:
+                await self._perform(action)
+        except ApiError as error:
+            if not lasting(error):
+                raise
+            # An admission says that its queue is closed or gone. The scheduler needs no group, and time alone mends nothing.
+            log.info("no PodGroup for pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+            self.work.add_later("pod", pod.metadata.uid, REFUSED)
+            return
         self.pods.pop(pod.metadata.uid, None)
 
     async def _perform(self, action: podgroup.Action) -> None:

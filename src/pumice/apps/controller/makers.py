@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,11 +24,15 @@ from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, Job
 from pumice.wire.objects import decode
 
+log = logging.getLogger("pumice.controller")
+
 COMPONENT = "vc-controller-manager"
 CRON, FLOW = "cronjob", "jobflow"
 APIS: Final = {CRON: (JOB_API, "CronJob"), FLOW: (FLOW_API, "JobFlow")}
 BETWEEN_PROBES, PATIENCE = 5.0, 1.0
 """Seconds between two probes of a step, and those for which one waits for its answer."""
+ASKED = 32
+"""So many pods of a task are asked at most; and so many steps at once."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,10 @@ class Makers:
     """JobTemplates by namespace and name."""
     _answered: dict[str, set[str]] = field(default_factory=dict)
     """Uid of a flow to the steps whose probes have been answered."""
+    _probes: asyncio.Queue[tuple[str, Json, Probe]] = field(default_factory=asyncio.Queue)
+    """With the flow and its key."""
+    _asking: set[tuple[str, str]] = field(default_factory=set)
+    """Uids of flows and their steps that wait for an answer."""
     _told: dict[tuple[str, str], str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
     """Uid of a maker to the keys of its Jobs."""
@@ -97,17 +106,38 @@ class Makers:
             return
         uid, templates = obj["metadata"]["uid"], self.templates.get(obj["metadata"]["namespace"], {})
         for step in jobflow.reconcile(obj, templates, jobs, self._answered.get(uid, set())):
-            await (self._probe(key, obj, step) if isinstance(step, Probe) else self._perform(kind, key, obj, step))
+            if not isinstance(step, Probe):
+                await self._perform(kind, key, obj, step)
+            elif (uid, step.step) not in self._asking:
+                self._asking.add((uid, step.step))
+                self._probes.put_nowait((key, obj, step))
+
+    async def ask_for_ever(self) -> None:
+        """Make the probes, beside the work: pods that answer nobody hold no Job up."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(ASKED):
+                group.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        while True:
+            key, flow, probe = await self._probes.get()
+            uid = flow["metadata"]["uid"]
+            try:
+                await self._probe(key, flow, probe)
+            except ApiError as error:  # of the event: it is told with the next answer
+                log.info("event not written on JobFlow %s: %s", key, error)
+            finally:
+                self._asking.discard((uid, probe.step))
 
     async def _probe(self, key: str, flow: Json, probe: Probe) -> None:
         """Ask all at once; a step whose probes are answered starts, for good."""
         meta = flow["metadata"]
         problems = [text for text in await asyncio.gather(*(self._check(meta, check) for check in probe.checks)) if text]
         if problems:
+            self.work.add_later(FLOW, key, BETWEEN_PROBES)
             text = f"{probe.step} waits for its probes: {'; '.join(problems)}"
             await self._tell(FLOW, key, flow, Tell("Normal", "ProbeUnanswered", text))
-            self.work.add_later(FLOW, key, BETWEEN_PROBES)
-        else:
+        elif (FLOW, key) in self.found:
             self._answered.setdefault(meta["uid"], set()).add(probe.step)
             self.work.add(FLOW, key)
 
@@ -115,7 +145,7 @@ class Makers:
         """One pod that answers will do."""
         jobs = [found for name in check.jobs if (found := self.jobs.jobs.get(f"{meta['namespace']}/{name}")) is not None]
         pods = [pod for job in jobs for pod in self.jobs.pods_of(job).values() if task_of(pod) == check.task]
-        addresses = [pod.status.pod_ip for pod in pods if pod.status.pod_ip and pod.status.phase == "Running"]
+        addresses = [pod.status.pod_ip for pod in pods if pod.status.pod_ip and pod.status.phase == "Running"][:ASKED]
         if not addresses:
             return f"no pod of task {check.task} runs"
         answers = await asyncio.gather(*(ask(check, address) for address in addresses))
