@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.unplaced import never
@@ -86,13 +87,13 @@ def pod_reason(task: Task) -> str:
     return "Schedulable" if task.trial is not None and task.trial[0] is Status.ALLOCATED else "Unschedulable"
 
 
-def pod_message(job: Job, task: Task) -> str:
-    """The text of a pod that did not go (spec 13.4)."""
+def pod_message(job: Job, task: Task, about: Callable[[], str]) -> str:
+    """The text of a pod that did not go (spec 13.4). ``about``: that of its job, worked out once for all of its pods."""
     if task.trial is not None:
         status, node = task.trial
         wait = "" if status is Status.ALLOCATED else "resource is released and "
         return f"Pod {task.key} can possibly be assigned to {node}, once {wait}minAvailable is satisfied"
-    return task.error or job.refusal or job_text(job)
+    return task.error or job.refusal or about()
 
 
 def _gang(cycle: Cycle, job: Job, lacks: int | None) -> None:
@@ -114,6 +115,7 @@ def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
     if job not in cycle.tried and job not in cycle.blocked and job not in cycle.explained:
         return []
     found: list[Effect] = []
+    about = cache(partial(job_text, job))
     for task in job.tasks.values():
         if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
@@ -121,7 +123,7 @@ def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
             continue  # its SchedulerError says more
         if not task.error and never(task):
             task.error = cycle.placer.why(task.cls).text  # whatever queue or gang say, a pod that can never run hears that first
-        reason, message = pod_reason(task), pod_message(job, task)
+        reason, message = pod_reason(task), pod_message(job, task, about)
         if task.told == (reason, message):
             continue
         same_kind = task.told is not None and _words(task.told) == _words((reason, message))

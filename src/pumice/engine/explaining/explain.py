@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pumice.engine.cycle.status import pod_message
+from pumice.engine.cycle.status import job_text, pod_message
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.payer import Payer
@@ -177,7 +177,7 @@ def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
     plan = engine.cycle(now)
     if task.gated or any(isinstance(effect, Bind) and effect.uid == task.uid for effect in plan.effects):
         return ()
-    text = pod_message(job, task)
+    text = pod_message(job, task, lambda: job_text(job))
     return (OVERTAKEN if "nodes are unavailable" in text else text,)
 
 

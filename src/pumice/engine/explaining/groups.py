@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 
 from pumice.engine.cycle.status import job_text, pod_message
 from pumice.engine.engine import Engine
@@ -42,9 +43,10 @@ def explain_group(engine: Engine, namespace: str, name: str, now: float) -> Grou
     engine.cycle(now)
     waiting: dict[str, list[str]] = {}
     nodes: dict[str, int] = {}
+    about = cache(partial(job_text, job))
     for task in job.tasks.values():
         if task.status is Status.PENDING:
-            waiting.setdefault(_why(job, task.gated, pod_message(job, task)), []).append(task.name)
+            waiting.setdefault(_why(job, task.gated, pod_message(job, task, about)), []).append(task.name)
         elif task.node:
             nodes[task.node] = nodes.get(task.node, 0) + 1
     reserved = engine.state.reservations.held.get(job)
