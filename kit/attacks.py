@@ -39,7 +39,7 @@ class Attack(NamedTuple):
 
 
 WITHOUT = {
-    LIFTS: "without the policy: held by the limits page; `CUDA_DISABLE_CONTROL` leaves the library out",
+    LIFTS: "without the policy: held by the limits page",
     SEES: "without it: cards beyond a share have no memory; a container without a share sees them all",
     COVERS: "without it: open, the library or its limits are another's",
     NAMES_CARDS: "without it: open where the runtime takes mounts for cards",
@@ -48,6 +48,9 @@ WITHOUT = {
 }
 
 BY_API = (
+    Attack("CUDA_DISABLE_CONTROL in a pod, without the policy", HELD,
+           "by `--disable-control-never` of the plugin; else open, as upstream has it",
+           "tests/unit/node/vgpu/test_allocator.py::test_the_administrator_can_take_that_switch_away"),
     Attack("write the annotations of an assignment into a new pod", REFUSED, "`reserved-annotations.yml`",
            f"{RESERVED}::test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else"),
     Attack("write them later, by the pod, its status or a Binding", REFUSED, "`reserved-annotations.yml`",

@@ -22,6 +22,7 @@ from pumice.cluster import kube_control_plane, pki
 from pumice.machine import library_dir
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
+from pumice.wire import limits_page
 
 ROOT = Path(__file__).parents[2]
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
@@ -158,6 +159,11 @@ def test_the_guides_pod_runs_in_a_real_container_and_sees_its_share(world: World
     assert f"NVIDIA_VISIBLE_DEVICES={uuid}" in seen
     assert world.kubectl("exec", "hami-pod", "--", "cat", "/etc/ld.so.preload").strip() == "/usr/local/vgpu/libvgpu.so"
     assert "libvgpu.so" in world.kubectl("exec", "hami-pod", "--", "ls", "/usr/local/vgpu")
+    region = seen.partition("CUDA_DEVICE_MEMORY_SHARED_CACHE=")[2].split()[0]
+    attempts = f"for file in {region} {limits_page.PATH}; do rm -f $file; mv $file $file.old; done; : > {limits_page.PATH}; "
+    script = f"({attempts}) 2>/dev/null; ls {region} && wc -c < {limits_page.PATH}"
+    left = world.kubectl("exec", "hami-pod", "--", "sh", "-c", script)
+    assert left.split() == [region, str(limits_page.BYTES)]
 
 
 def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: World) -> None:

@@ -103,6 +103,9 @@ def nvidia(
     disable_control_strict: Annotated[
         bool, typer.Option(help="Only CUDA_DISABLE_CONTROL=true leaves the library out, not any value.")
     ] = False,
+    disable_control_never: Annotated[
+        bool, typer.Option(help="No pod leaves the library out, whatever it says in CUDA_DISABLE_CONTROL.")
+    ] = False,
     mig_strategy: Annotated[
         str, typer.Option(envvar="MIG_STRATEGY", help="none: cards in MIG mode are cut on demand; mixed: as they are cut.")
     ] = "none",
@@ -151,6 +154,7 @@ def nvidia(
             gds=gds_enabled,
             mofed=mofed_enabled,
             strict_disable=disable_control_strict,
+            never_disable=disable_control_never,
         ),
     )
     log_at(log_level)

@@ -57,12 +57,13 @@ class Tell:
 @dataclass(frozen=True, slots=True)
 class InstallFile:
     """Write ``content`` under a name of its own in the same folder, sync it, and rename it to ``path``. ``keep``: not where
-    something is there already."""
+    something is there already. Not ``durable``: it is not synced, which takes longer than the kubelet should wait."""
 
     path: str
     content: bytes
     mode: int
     keep: bool = False
+    durable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ def install_files(files: Iterable[InstallFile]) -> None:
                     out.write(file.content)
                     out.flush()
                     os.fchmod(out.fileno(), file.mode)
-                    os.fsync(out.fileno())
+                    if file.durable:
+                        os.fsync(out.fileno())
                 os.rename(draft, path)
             except BaseException:
                 with suppress(FileNotFoundError):

@@ -35,7 +35,7 @@ class ResponseOptions:
     """How cards are handed to a container on this node. Paths are the host's.
 
     ``present`` are the device nodes that exist (only looked at with device specs); ``strict_disable`` lets only
-    ``CUDA_DISABLE_CONTROL=true`` switch the library off instead of any value.
+    ``CUDA_DISABLE_CONTROL=true`` switch the library off instead of any value, ``never_disable`` nothing at all.
     """
 
     hook: str = "/usr/local/vgpu"
@@ -50,6 +50,7 @@ class ResponseOptions:
     mofed: bool = False
     log_level: str = ""
     strict_disable: bool = False
+    never_disable: bool = False
 
     def directory(self, pod_uid: str, container: str) -> str:
         """The host directory of one container's shared region."""
@@ -138,8 +139,8 @@ def build(
         nodes=_nodes(minors, slices, sharing, response_options),
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
         files=(
-            InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh),
-            InstallFile(f"{directory}/{region}", b"", 0o666),
+            InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh, durable=False),
+            InstallFile(f"{directory}/{region}", b"", 0o666, durable=False),
         ),
     )
 
@@ -190,7 +191,8 @@ def _present(path: str, present: Collection[str]) -> bool:
 
 def _disabled(work: Work, response_options: ResponseOptions) -> bool:
     value = work.container.env_value(DISABLE)
-    return value is not None and (value == "true" or not response_options.strict_disable)
+    wanted = value is not None and (value == "true" or not response_options.strict_disable)
+    return wanted and not response_options.never_disable
 
 
 def _uuid4(dice: random.Random) -> uuid.UUID:

@@ -388,6 +388,12 @@ def test_the_user_can_switch_the_library_off():
     assert [m.container_path for m in strict.mounts][-1] == "/etc/ld.so.preload"
 
 
+def test_the_administrator_can_take_that_switch_away():
+    off = container("train", 1, env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])
+    answer = serve(allocator(never_disable=True), [pod("p", gives(A), off)], ["x"]).answer
+    assert [m.container_path for m in answer.mounts][-1] == "/etc/ld.so.preload"
+
+
 def test_volume_mounts_hide_the_cards_from_images_that_ask_for_all():
     volumes = serve(allocator(strategies=("volume-mounts",)), [pod("p", gives(A))], ["x"]).answer
     assert volumes.env["NVIDIA_VISIBLE_DEVICES"] == "/var/run/nvidia-container-devices"
