@@ -104,7 +104,7 @@ def nvidia(
         bool, typer.Option(help="Only CUDA_DISABLE_CONTROL=true leaves the library out, not any value.")
     ] = False,
     disable_control_never: Annotated[
-        bool, typer.Option(help="No pod leaves the library out, whatever it says in CUDA_DISABLE_CONTROL.")
+        bool, typer.Option(help="No pod leaves the library out, whatever its variables say.")
     ] = False,
     mig_strategy: Annotated[
         str, typer.Option(envvar="MIG_STRATEGY", help="none: cards in MIG mode are cut on demand; mixed: as they are cut.")
