@@ -11,21 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types
 
 if TYPE_CHECKING:
-    from pumice.cluster.apiserver.crd.kinds import CustomKind
+    from pumice.cluster.apiserver.crd.custom import CustomKind
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A printer column of a custom kind: JSONPath below the object."""
-
-    name: str
-    type: str
-    path: str
-    priority: int = 0
-    description: str = ""
-    format: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from pumice.cluster.apiserver.crd.custom import CustomKind
 from pumice.cluster.apiserver.crd.schema import Schema, shape_of
 from pumice.cluster.apiserver.crd.strategy import CustomStrategy
-from pumice.cluster.apiserver.registry import Column, Kind, ScalePaths
+from pumice.cluster.apiserver.registry import Kind, ScalePaths
 from pumice.cluster.apiserver.schema.shape import Types
+from pumice.cluster.apiserver.tables.column import Column
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class CustomKind:
-    """What a custom kind has beyond a built-in one. ``published`` is its schema for OpenAPI."""
-
-    storage_version: str
-    columns: tuple[Column, ...]
-    published: Json
-    strategy: CustomStrategy
-    selectable: frozenset[str] = frozenset()
-    digest: str = ""
-    paths: Mapping[str, str] = field(default_factory=dict)
 
 
 def kinds_of(definition: Json, types: Types) -> list[Kind]:

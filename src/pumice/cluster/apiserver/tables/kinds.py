@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.cluster.apiserver.registry import Column
 from pumice.cluster.apiserver.strategies.base import at
 from pumice.cluster.apiserver.tables import pods, settings
 from pumice.cluster.apiserver.tables.cells import (
@@ -17,6 +16,7 @@ from pumice.cluster.apiserver.tables.cells import (
     parse_time,
     selector_text,
 )
+from pumice.cluster.apiserver.tables.column import Column
 from pumice.cluster.apiserver.tables.printer import Printer, printer
 
 Json = dict[str, Any]

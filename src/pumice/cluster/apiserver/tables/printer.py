@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.cluster.apiserver.registry import Column
+from pumice.cluster.apiserver.tables.column import Column
 
 Json = dict[str, Any]
 Cells = Callable[[Json, float], list[Any]]  # object, Unix seconds now

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pumice.cluster.apiserver.bodies import encode
-from pumice.cluster.apiserver.registry import Column, Kind
+from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.tables.cells import age, duration_since
+from pumice.cluster.apiserver.tables.column import Column
 from pumice.cluster.apiserver.tables.kinds import PRINTERS
 from pumice.cluster.apiserver.tables.paths import find_first
 from pumice.cluster.apiserver.tables.printer import Printer
