@@ -23,13 +23,17 @@ TYPE_MOST, PODS_LEAST, NODE_LEAST = 20, 16, 4  # characters, too
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What one pod holds of a card: MiB and percent; ``cores`` None where none are told."""
+    """What one pod holds of a card: MiB and percent; ``cores`` None where none are told. ``template``: by what it was cut, where
+    that says it all."""
 
     pod: str
     memory: int
     cores: int | None = None
+    template: str = ""
 
     def __str__(self) -> str:
+        if not self.memory:
+            return f"{self.pod} ({self.template or 'whole'})"
         return f"{self.pod} ({self.memory} MiB{'' if self.cores is None else f', {self.cores} %'})"
 
 
@@ -126,7 +130,7 @@ def _cells(row: CardRow, length: int) -> dict[str, str]:
         "Node": escape(row.node),
         "Card": str(row.index),
         "Type": escape(row.type.removeprefix("NVIDIA-").removeprefix("NVIDIA ")) + health,
-        "Memory (MiB)": f"{bar(row.memory, row.total, length)} {row.memory}/{row.total}".strip(),
+        "Memory (MiB)": f"{bar(row.memory, row.total, length)} {row.memory}/{row.total}".strip() if row.total else "",
         "Cores": f"{bar(row.cores, 100, length)} {row.cores} %".strip(),
         "Pods": escape("\n".join(map(str, row.holders))) or "[dim]free[/dim]",
     }

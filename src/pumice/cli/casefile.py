@@ -156,12 +156,15 @@ UNREADABLE: Mapping[bool, tuple[type[Exception], ...]] = {
 
 def decisions_of(case: Case) -> list[dict[str, Any]]:
     """What one cycle decides on the picture, in order; the same picture always gives the same list."""
-    plan = engine_of(case).cycle(case.now, random.Random(0))
+    engine = engine_of(case)
+    tell = (names.VGPU_IDS, *(family.allocation_keys[0] for family in engine.families if family.allocation_keys))
+    plan = engine.cycle(case.now, random.Random(0))
     found: list[dict[str, Any]] = []
     for effect in plan.effects:
         if isinstance(effect, Bind):
             where = {"pod": f"{effect.namespace}/{effect.name}", "node": effect.node}
-            found.append({**where, "devices": effect.annotations.get(names.VGPU_IDS, "")})
+            devices = next((effect.annotations[key] for key in tell if key in effect.annotations), "")
+            found.append({**where, "devices": devices})
         elif isinstance(effect, PodCondition):
             found.append({"pod": f"{effect.namespace}/{effect.name}", "waits": effect.message})
     return found

@@ -17,9 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from pumice.adapters.kube import KubeClient
-from pumice.cli.cards_table import card_rows, cards_table
+from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.local_view import wide_console
+from pumice.cli.npu_rows import all_rows
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.objects import Node, Pod, convert
@@ -70,7 +71,7 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
         print(json.dumps({"running": True, **facts, "error": why}) if output is Output.JSON else told)
         raise SystemExit(1) from error
     known = [convert(Pod, pod) for pod in pods]
-    rows = card_rows([convert(Node, node) for node in nodes], known)
+    rows = all_rows([convert(Node, node) for node in nodes], known)
     problem = scheduler_problem(facts, patience)
     if problem:
         facts["scheduler_problem"] = problem

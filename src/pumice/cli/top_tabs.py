@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.cli.cards_table import CardRow, bar, card_rows, cards_table
+from pumice.cli.cards_table import CardRow, bar, cards_table
 from pumice.cli.local_view import FILLS, GAP, Fill, as_json, places, shares_table, width_of
+from pumice.cli.npu_rows import all_rows
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
@@ -190,7 +191,7 @@ def _rows(kubeconfig: Path) -> list[CardRow]:
         return (await kube.list(NODES))["items"], (await kube.list(PODS))["items"]
 
     nodes, pods = _ask(kubeconfig, lists)
-    return card_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods])
+    return all_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods])
 
 
 def _queues(kubeconfig: Path) -> list[QueueView]:
