@@ -19,6 +19,25 @@ CONFIGMAPS = Resource("", "v1", "configmaps")
 NODES = "nodes:\n- {name: n310p, npus: 2, npu: 310P3, cpu: 16}\n- {name: n910b4, npus: 2, npu: 910B4}\n- {name: gpu, cards: 1}\n"
 
 
+GUIDE = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: ascend-pod
+spec:
+  schedulerName: volcano
+  containers:
+    - name: ubuntu-container
+      image: swr.cn-south-1.myhuaweicloud.com/ascendhub/ascend-pytorch:24.0.RC1-A2-1.11.0-ubuntu20.04
+      command: ["sleep"]
+      args: ["100000"]
+      resources:
+        limits:
+          huawei.com/Ascend310P: "1"
+          huawei.com/Ascend310P-memory: "4096"
+"""
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("npus")
@@ -86,6 +105,23 @@ def test_a_pod_of_4096_mb_gets_vir02_and_sees_it_and_gives_it_back(shared: Local
     assert "vir02" in text
     assert "ASCEND_RUNTIME_OPTIONS=VIRTUAL" in text
     assert [template for chip in (0, 1) for _, template in machine(shared, "n310p").slices(chip)] == ["vir02"]
+    gone(shared, "ascend-pod")
+    until_there_are(shared, "n310p", [])
+
+
+def test_the_guides_pod_runs_unchanged(shared: LocalCluster) -> None:
+    """Seen on the node: the slice, and the container that has it."""
+    pod = yaml.safe_load(GUIDE)
+    shared.ask(lambda kube: kube.create(PODS, {**pod, "metadata": {"name": "ascend-pod", "namespace": "default"}}))
+
+    async def running(kube: Any) -> dict[str, Any] | None:
+        found = await kube.get(PODS, "ascend-pod", "default")
+        return found if found["status"].get("phase") == "Running" else None
+
+    started = shared.wait(running)
+    ident = started["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2][:12]
+    shown = machine(shared, "n310p").smi("info", "-t", "info-vnpu").stdout
+    assert [line.split("|")[5].strip() for line in shown.splitlines() if ident in line] == ["vir02"]
     gone(shared, "ascend-pod")
     until_there_are(shared, "n310p", [])
 

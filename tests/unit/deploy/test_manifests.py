@@ -17,6 +17,7 @@ from pumice.model.hardware import preset, preset_names
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig, parse_device_config
 from pumice.wire.node_config import parse_node_config
+from pumice.wire.npu_config import shipped
 from pumice.wire.npu_node_config import parse_npu_node_config
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -88,6 +89,13 @@ def test_the_device_configuration_is_understood_without_a_warning():
     assert config.nvidia == plain, "the published values are the defaults"
     node = the("volcano-vgpu-device-plugin.yml", "ConfigMap", "volcano-vgpu-node-config")["data"]["config.json"]
     assert parse_node_config(node).warnings == ()
+
+
+def test_the_chips_of_the_npu_configmap_are_those_that_are_known_without_it():
+    found = the("ascend-device-configmap.yml", "ConfigMap", names.NPU_CONFIGMAP)
+    assert found["metadata"]["namespace"] == names.DEVICE_CONFIG_NAMESPACE
+    config = parse_device_config(found["data"][names.DEVICE_CONFIG_KEY])
+    assert (config.warnings, config.vnpus) == ((), shipped())
 
 
 def test_npus_are_served_on_labelled_nodes_and_what_single_nodes_do_otherwise_is_read():
