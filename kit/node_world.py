@@ -35,6 +35,7 @@ class FakeKubelet(rpc.RegistrationServicer):
         self.follows = True
         self.registered: list[str] = []
         self.lists: dict[str, dict[str, bool]] = {}
+        self.numa: dict[str, dict[str, tuple[int, ...]]] = {}
         self.options: dict[str, Any] = {}
         self._stubs: dict[str, Any] = {}
         self._channels: list[Any] = []
@@ -80,6 +81,7 @@ class FakeKubelet(rpc.RegistrationServicer):
         async for message in stub.ListAndWatch(pb.Empty()):
             async with self._changed:
                 self.lists[resource] = {device.ID: device.health == "Healthy" for device in message.devices}
+                self.numa[resource] = {d.ID: tuple(node.ID for node in d.topology.nodes) for d in message.devices}
                 self._changed.notify_all()
 
     async def until_registered(self, *resources: str, timeout: float = 120.0) -> None:

@@ -59,6 +59,8 @@ def run_daemon(
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        if (hangup := getattr(settings, "hangup", None)) is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
         async with KubeClient(access, connections=connections, user_agent=name) as kube:
             await run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(), stop=stop)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from enum import StrEnum
@@ -40,6 +41,7 @@ app = typer.Typer(
 class Advertise(StrEnum):
     STATUS = "status"
     DEVICES = "devices"
+    AUTO = "auto"
 
 
 class Handshake(StrEnum):
@@ -78,7 +80,9 @@ def nvidia(
         Path | None, typer.Option(envvar=variables.LIBVGPU, help="libvgpu.so to install; default: the package's own.")
     ] = None,
     nvml: Nvml = "",
-    advertise: Annotated[Advertise, typer.Option(help="How memory and cores reach the node object.")] = Advertise.STATUS,
+    advertise: Annotated[
+        Advertise, typer.Option(help="How memory and cores reach the node object; auto: as devices where the list fits.")
+    ] = Advertise.STATUS,
     handshake: Annotated[Handshake, typer.Option(help="For schedulers up to Volcano 1.15.")] = Handshake.AUTO,
     device_split_count: Annotated[int, typer.Option(min=0, max=1000, help="Shares per card; 0: as configured.")] = 0,
     gpu_memory_factor: Annotated[int, typer.Option(min=0, help="MiB per memory unit; 0: as configured.")] = 0,
@@ -109,6 +113,9 @@ def nvidia(
     mig_strategy: Annotated[
         str, typer.Option(envvar="MIG_STRATEGY", help="none: cards in MIG mode are cut on demand; mixed: as they are cut.")
     ] = "none",
+    cleanup_on_exit: Annotated[
+        bool, typer.Option(help="Take from the node object, at the end, what the plugin has said there.")
+    ] = False,
     config_file: nvidia_flags.ConfigFile = None,
     driver_root: nvidia_flags.DriverRoot = "/",
     device_discovery_strategy: nvidia_flags.Discovery = "auto",
@@ -136,6 +143,8 @@ def nvidia(
     )  # fmt: skip
     settings = vgpu_plugin.Settings(
         **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
+        cleanup=cleanup_on_exit,
+        hangup=asyncio.Event(),
         hook_path=hook_path,
         lock_dir=lock_dir,
         library=library or own_library(),

@@ -16,14 +16,18 @@ class Unit:
 
     id: str
     healthy: bool
+    numa: int = -1
+    """Its NUMA node, where the kubelet is told; else -1."""
 
 
 def worst_size(units: Sequence[Unit]) -> int:
     """Bytes of the list message when every unit is unhealthy, exactly (spec 5.1): the longest that can be sent."""
-    return sum(_entry_size(len(unit.id)) for unit in units)
+    return sum(_entry_size(len(unit.id), unit.numa) for unit in units)
 
 
-def _entry_size(id_length: int) -> int:
+def _entry_size(id_length: int, numa: int) -> int:
     # two strings with tag and length inside one length-delimited entry; ids stay below 128 bytes
     body = 2 + id_length + 2 + len("Unhealthy")
+    if numa >= 0:  # TopologyInfo of one NUMANode, whose id 0 is left out
+        body += 4 + (1 + max(1, -(-numa.bit_length() // 7)) if numa else 0)
     return 1 + (1 if body < 128 else 2) + body

@@ -150,6 +150,10 @@ class Allocator(Protocol):
         """The writes that make the node object say what schedulers read of it. The plugin is ready once there are none."""
         return []
 
+    def leaving(self, node: Node) -> list[Effect]:
+        """The writes that take from the node object what was said of the cards: the plugin goes for good."""
+        return []
+
     def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
         """Further writes that are due on the node object now. ``stamp`` is the time as text."""
         return []

@@ -18,7 +18,8 @@ KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
-    """One entry; 0 and empty mean that the entry says nothing about it."""
+    """One entry; 0, empty and None mean that the entry says nothing about it. ``prefers``: whether the kubelet asks which shares
+    to hand out; ``numa``: whether it is told on which NUMA node each lies."""
 
     name: str
     mode: str = ""
@@ -28,6 +29,8 @@ class NodeEntry:
     without_uuids: frozenset[str] = frozenset()
     without_indices: frozenset[int] = frozenset()
     log_level: str = ""
+    prefers: bool | None = None
+    numa: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ def parse_node_config(text: str | bytes) -> NodeConfig:
             continue
         where = f"nodeconfig[{position}] of node {item['name']}"
         warnings += [f"{where}: unknown key {key!r}" for key in item if key not in KEYS]
+        if item.get("preconfigureddevicememory"):
+            warnings.append(f"{where}: preconfigureddevicememory has no effect; a card that does not tell its memory is left out")
         if item.get("migstrategy"):
             warnings.append(f"{where}: migstrategy has no effect; operatingmode mig is meant")
         entries.append(_entry(item, where, warnings))
@@ -81,8 +86,18 @@ def _entry(item: dict[str, Any], where: str, warnings: list[str]) -> NodeEntry:
         split=int(_positive(item, "devicesplitcount", where, warnings)),
         without_uuids=frozenset(u for u in uuids if isinstance(u, str)) if isinstance(uuids, list) else frozenset(),
         without_indices=frozenset(i for i in indices if type(i) is int) if isinstance(indices, list) else frozenset(),
+        prefers=_switch(item, "enablegetpreferredallocation", where, warnings),
+        numa=_switch(item, "enablenumatopology", where, warnings),
         log_level=str(level) if type(level) is int and 0 <= level <= 4 else "",
     )
+
+
+def _switch(item: dict[str, Any], key: str, where: str, warnings: list[str]) -> bool | None:
+    value = item.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    warnings.append(f"{where}: {key} must be true or false, not {value!r}; ignored")
+    return None
 
 
 def _positive(item: dict[str, Any], key: str, where: str, warnings: list[str]) -> float:

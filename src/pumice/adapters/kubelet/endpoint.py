@@ -160,13 +160,14 @@ def _codec(request: Any, response: Any) -> tuple[Any, Any]:
     return request.FromString, response.SerializeToString
 
 
-def device_list(units: Sequence[tuple[str, bool]]) -> bytes:
-    """A serialised ``ListAndWatchResponse`` of (id, healthy)."""
-    return bytes(
-        pb.ListAndWatchResponse(
-            devices=[pb.Device(ID=unit, health="Healthy" if healthy else "Unhealthy") for unit, healthy in units]
-        ).SerializeToString()
-    )
+def device_list(units: Sequence[tuple[str, bool, int]]) -> bytes:
+    """A serialised ``ListAndWatchResponse`` of (id, healthy, NUMA node or -1)."""
+    return bytes(pb.ListAndWatchResponse(devices=[_device(*unit) for unit in units]).SerializeToString())
+
+
+def _device(unit: str, healthy: bool, numa: int) -> Any:
+    where = pb.TopologyInfo(nodes=[pb.NUMANode(ID=numa)]) if numa >= 0 else None
+    return pb.Device(ID=unit, health="Healthy" if healthy else "Unhealthy", topology=where)
 
 
 async def register(kubelet: Path, endpoint: str, resource: str, options: Options, timeout: float = 15.0) -> None:

@@ -1,8 +1,9 @@
-"""How the plugin shares the cards of its node: the device and node ConfigMaps, read once when it starts."""
+"""How the plugin shares the cards of its node: the device and node ConfigMaps, read now and again."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import Any
 
 import yaml
 
-from pumice.apps.service.device_config import load_device_config, spaces
+from pumice.apps.service.device_config import load_device_config, read_device_config, spaces
 from pumice.apps.service.own_node import CONFIG_MAPS
 from pumice.model.errors import BadInput
 from pumice.node.vgpu.sharing import Flags, Sharing, effective
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names
-from pumice.wire.node_config import NodeEntry, parse_node_config
+from pumice.wire.node_config import NodeConfig, NodeEntry, parse_node_config
 
 log = logging.getLogger("pumice.node")
 
@@ -29,22 +30,39 @@ async def load_sharing(
 
     Raises BadInput when a document cannot be meant.
     """
-    entries: tuple[NodeEntry, ...] = ()
-    with suppress(FileNotFoundError, NotADirectoryError):
-        try:
-            document = parse_node_config(file.read_bytes())
-        except BadInput as error:
-            raise BadInput(f"{file}: {error}") from error
-        for warning in document.warnings:
-            log.warning("%s: %s", file, warning)
-        entries = document.of(node)
+    document = _node_config(file)
+    for warning in document.warnings:
+        log.warning("%s: %s", file, warning)
+    entries = document.of(node)
     await _provide(namespace, cluster)
     sharing = effective(await load_device_config(namespace, cluster, clock), entries, flags)
     log.info(
         "sharing mode=%s shares=%d factor=%d memory_scaling=%s core_scaling=%s",
         sharing.mode, sharing.split, sharing.factor, float(sharing.memory_scaling), float(sharing.core_scaling),
     )  # fmt: skip
-    return sharing, next((entry.log_level for entry in reversed(entries) if entry.log_level), "")
+    return sharing, _log_level(entries)
+
+
+async def read_sharing(
+    node: str, file: Path, namespace: str, flags: Flags, cluster: Cluster
+) -> tuple[Sharing, str] | None:
+    """The same as it stands there now, without a word; None where there is no device ConfigMap. Raises BadInput and ApiError."""
+    entries = _node_config(file).of(node)
+    found = await read_device_config(namespace, cluster)
+    return None if found is None else (effective(found.nvidia, entries, flags), _log_level(entries))
+
+
+def _node_config(file: Path) -> NodeConfig:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            return parse_node_config(file.read_bytes())
+        except BadInput as error:
+            raise BadInput(f"{file}: {error}") from error
+    return NodeConfig()
+
+
+def _log_level(entries: Sequence[NodeEntry]) -> str:
+    return next((entry.log_level for entry in reversed(entries) if entry.log_level), "")
 
 
 async def _provide(namespace: str, cluster: Cluster) -> None:

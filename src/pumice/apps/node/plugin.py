@@ -46,7 +46,8 @@ class PluginSettings:
     """What the command line or ``pumice up`` says of a plugin, whatever its brand. Paths are the host's.
 
     ``nvml``: file or directory of the NVML library, empty for the system's. ``health_address``: where /healthz and /readyz are
-    served; empty for nowhere. ``booking_dirs``: where `pumice run` books.
+    served; empty for nowhere. ``booking_dirs``: where `pumice run` books. ``cleanup``: a plugin that ends takes from the node
+    object what it has said there. ``reload_every``: seconds between two looks at the configuration; ``hangup`` asks for one now.
     """
 
     node_name: str
@@ -59,6 +60,9 @@ class PluginSettings:
     health_address: str = ""
     health_port: int = 0
     booking_dirs: tuple[Path, ...] = SHARED
+    cleanup: bool = False
+    reload_every: float = 30.0
+    hangup: asyncio.Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Brand:
     """Has its allocator read its configuration again, where it can."""
     metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
     """What it tells of its cards, beside their health."""
+    outdated: Callable[[], Awaitable[None]] | None = None
+    """Returns once the allocator was made by another configuration than there is now, or somebody asks to begin again."""
 
 
 async def run_plugins(
@@ -103,16 +109,30 @@ async def run_plugins(
         own = WrittenNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
         try:
             await watch.start()
-            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand)
-            page.watch, page.missing = watch, plugin.missing
             if brand.metrics is not None:
                 page.metrics = partial(brand.metrics, cards, own)
-            try:
-                await run_until(stop, *own.tasks(), plugin.run(served))
-            finally:
-                plugin.close()
+            await run_until(stop, *own.tasks(), keep(brand, page, own, watch, served))
+            if settings.cleanup:
+                await leave(own, await brand.allocator())
         finally:
             watch.close(cards.close if brand.cards is None else None)
+
+    async def keep(brand: Brand, page: PluginHealth, own: WrittenNode, watch: CardWatch, served: asyncio.Event) -> None:
+        """One plugin after the other, each by the configuration of its time: what follows is what a new process would do."""
+        while True:
+            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand)
+            page.watch, page.missing = watch, plugin.missing
+            try:
+                if brand.outdated is None:
+                    await plugin.run(served)
+                else:
+                    await first(plugin.run(served), brand.outdated())
+            finally:
+                plugin.close()
+
+    async def leave(own: WrittenNode, allocator: Allocator) -> None:
+        for effect in allocator.leaving(own.node) if own.node is not None else ():
+            await own.perform_soon(effect, f"taking back what the node says of {allocator.resource}")
 
     async def tell_ready() -> None:
         for served in known:
@@ -237,7 +257,7 @@ class Plugin:
     async def _announce(self) -> None:
         for resource, registration in self._registrations.items():
             units = self._allocator.units(resource)
-            await registration.endpoint.announce(device_list([(unit.id, unit.healthy) for unit in units]))
+            await registration.endpoint.announce(device_list([(unit.id, unit.healthy, unit.numa) for unit in units]))
 
     async def _follow_health(self) -> None:
         changed = self._watch.changed.wait()

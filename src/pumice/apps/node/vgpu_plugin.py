@@ -14,22 +14,23 @@ from pathlib import Path
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml import NvmlCards, NvmlSlices
 from pumice.apps.node.allocating import PATIENCE
-from pumice.apps.node.configuration import load_sharing
+from pumice.apps.node.configuration import load_sharing, read_sharing
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
 from pumice.apps.node.slicing import Slicing
 from pumice.apps.service.device_config import load_device_config
+from pumice.apps.service.tasks import first
 from pumice.apps.service.worker import once
 from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import Cutter
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
 from pumice.node.vgpu.library import NAMES, install
-from pumice.node.vgpu.sharing import Flags
+from pumice.node.vgpu.sharing import Flags, Sharing
 from pumice.node.vgpu.static import StaticSlices
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster
+from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.slices import Slice
 
 log = logging.getLogger("pumice.node")
@@ -79,10 +80,13 @@ def vgpu(
 ) -> Brand:
     """vGPUs as the plugin server takes them."""
 
+    made: list[tuple[Sharing, str]] = []
+
     async def allocator() -> VgpuAllocator:
         sharing, level = await load_sharing(
             settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
         )
+        made[:] = [(sharing, level)]
         await asyncio.to_thread(_install, settings.library, settings.hook_path)
         static: StaticSlices | None = None
         if settings.mig_strategy == "mixed":
@@ -90,6 +94,28 @@ def vgpu(
             static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
         return VgpuAllocator(settings.node_name, sharing, _response_options(settings, level), dice,
                              advertise=settings.advertise, handshake=settings.handshake, static=static)  # fmt: skip
+
+    async def outdated() -> None:
+        refused = ""
+        while True:
+            asked = settings.hangup or asyncio.Event()
+            if await first(clock.sleep(settings.reload_every), asked.wait()) == 1:
+                asked.clear()
+                log.info("beginning again: asked to by a signal")
+                return
+            try:
+                there = await read_sharing(
+                    settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster
+                )
+            except (BadInput, ApiError) as error:
+                if str(error) != refused:
+                    log.warning("the configuration is kept: %s", error)
+                refused = str(error)
+                continue
+            refused = ""
+            if there is not None and [there] != made:
+                log.info("beginning again: the configuration has changed")
+                return
 
     async def learn(allocator: VgpuAllocator) -> None:
         try:
@@ -99,10 +125,10 @@ def vgpu(
             log.warning("device configuration kept: %s", error or "the API server does not answer")
 
     if settings.mig_strategy == "mixed":
-        return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards)
+        return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards, outdated=outdated)
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
     return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards,
-                 slicer=partial(Slicing, cutter, cluster), learn=learn)  # fmt: skip
+                 slicer=partial(Slicing, cutter, cluster), learn=learn, outdated=outdated)  # fmt: skip
 
 
 def _cut_already(nvml: str) -> list[Slice]:

@@ -20,7 +20,7 @@ async def load_device_config(namespace: str, cluster: Cluster, clock: Clock) -> 
     server answers. Raises BadInput."""
     while True:
         try:
-            found = await _read_device_config(namespace, cluster)
+            found = await read_device_config(namespace, cluster)
         except ApiError as error:
             log.warning("reading ConfigMap %s: %s", names.DEVICE_CONFIGMAP, error)
             await clock.sleep(2.0)
@@ -42,7 +42,7 @@ async def follow_device_config(
     while True:
         await clock.sleep(every)
         try:
-            found = await _read_device_config(namespace, cluster)
+            found = await read_device_config(namespace, cluster)
         except (ApiError, BadInput) as error:
             if str(error) != complained:
                 log.warning("device configuration kept: %s", error)
@@ -59,7 +59,7 @@ def spaces(namespace: str) -> list[str]:
     return list(dict.fromkeys([namespace or names.DEVICE_CONFIG_NAMESPACE, "kube-system", names.SYSTEM_NAMESPACE]))
 
 
-async def _read_device_config(namespace: str, cluster: Cluster) -> DeviceConfig | None:
+async def read_device_config(namespace: str, cluster: Cluster) -> DeviceConfig | None:
     """None: there is none, or it may not be read. Raises ApiError and BadInput."""
     for space in spaces(namespace):
         try:

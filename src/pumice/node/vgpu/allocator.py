@@ -12,8 +12,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from pumice.node.answer import Answer
-from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
+from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.node.vgpu.advertise import Handshake, advertisement
@@ -32,13 +32,12 @@ from pumice.wire.objects import Node
 
 class VgpuAllocator(Allocator):
     """One node's vGPUs. ``advertise``: ``status`` keeps memory and cores in the node's status, ``devices`` lists one device
-    per unit as upstream does (decision 17). ``handshake``: whether older schedulers are answered."""
+    per unit as upstream does (decision 17), ``auto`` lists them where the kubelet takes so long a list. ``handshake``: whether
+    older schedulers are answered."""
 
     lock = names.NODE_LOCK_VGPU
     books = names.HANDED_OUT
     event = "VGPUAllocationFailed"
-    prefers = True
-
     def __init__(
         self,
         node: str,
@@ -52,14 +51,15 @@ class VgpuAllocator(Allocator):
         static: StaticSlices | None = None,
     ) -> None:
         self._node, self._sharing, self._response_options, self._dice = node, sharing, response_options, dice
-        self._in_status, self._handshake = advertise == "status", Handshake(handshake)
+        self._advertise, self._in_status, self._handshake = advertise, advertise == "status", Handshake(handshake)
+        self.prefers = sharing.prefers
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
         self.resource = sharing.number
         self._static = static or StaticSlices()
         self.given = self._static.resources
-        self.counted = () if self._in_status else (sharing.cores, sharing.memory)
+        self.counted: tuple[str, ...] = () if self._in_status else (sharing.cores, sharing.memory)
         self.record = Record(node, sharing)
         self.show(cards)
 
@@ -67,6 +67,11 @@ class VgpuAllocator(Allocator):
         self._cards = {card.uuid: card for card in share(cards, self._sharing, sick)}
         self._minors = {card.uuid: card.minor for card in cards}
         self._static.show(sick)
+        if self._advertise == "auto" and self._cards:
+            fits = all(worst_size(self.units(name)) <= MESSAGE_LIMIT for name in self.counted)
+            self._advertise = "devices" if fits else "status"
+            self._in_status = self._advertise == "status"
+            self.counted = () if self._in_status else self.counted
 
     def learn(self, config: NvidiaConfig) -> None:
         """The geometries of cards in MIG mode as they stand in the device ConfigMap now; all else is read at the start."""
@@ -77,8 +82,10 @@ class VgpuAllocator(Allocator):
     def units(self, resource: str) -> list[Unit]:
         if resource in self.given:
             return self._static.units(resource)
-        makers = {self._sharing.number: share_list, self._sharing.memory: memory_list, self._sharing.cores: core_list}
-        return makers[resource](tuple(self._cards.values()))
+        cards = tuple(self._cards.values())
+        if resource == self._sharing.number:
+            return share_list(cards, self._sharing.numa)
+        return memory_list(cards) if resource == self._sharing.memory else core_list(cards)
 
     def socket(self, resource: str) -> str:
         return f"nvidia-{resource.rpartition('/')[2]}.sock"
@@ -94,6 +101,14 @@ class VgpuAllocator(Allocator):
     def missing(self, node: Node) -> list[Effect]:
         cards = tuple(self._cards.values())
         return advertisement(cards, self._sharing, node, in_status=self._in_status).missing(node)
+
+    def leaving(self, node: Node) -> list[Effect]:
+        """What the node object is to forget of its cards; who holds some of them stays written there."""
+        notes = dict.fromkeys((names.NODE_VGPU_REGISTER, names.CARD_TOPOLOGY, names.NODE_VGPU_HANDSHAKE))
+        there = {key: None for key in notes if key in node.metadata.annotations}
+        kept = (self._sharing.memory, self._sharing.cores) if self._in_status else ()
+        resources = {name: None for name in kept if name in node.status.capacity or name in node.status.allocatable}
+        return [*([PatchNode(there)] if there else ()), *([PatchStatus(resources)] if resources else ())]
 
     def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
         """The answer to an older scheduler."""

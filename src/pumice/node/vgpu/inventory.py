@@ -78,9 +78,9 @@ def by_minor(cards: Sequence[SharedCard]) -> list[SharedCard]:
     return sorted(cards, key=lambda card: (card.minor, card.index))
 
 
-def share_list(cards: Sequence[SharedCard]) -> list[Unit]:
-    """Device list of the number resource: ``<UUID>-<i>``, one per share."""
-    return [Unit(f"{card.uuid}-{i}", card.healthy) for card in cards for i in range(card.shares)]
+def share_list(cards: Sequence[SharedCard], numa: bool = False) -> list[Unit]:
+    """Device list of the number resource: ``<UUID>-<i>``, one per share; with ``numa`` where each lies."""
+    return [Unit(f"{card.uuid}-{i}", card.healthy, card.numa if numa else -1) for card in cards for i in range(card.shares)]
 
 
 def memory_list(cards: Sequence[SharedCard]) -> list[Unit]:

@@ -33,6 +33,11 @@ class Sharing:
     mode: str = "hami-core"
     static_mig: bool = False
     """Cards in MIG mode are for resources of their own, slice by slice as somebody has cut them (``static.py``)."""
+    prefers: bool = True
+    """Whether the kubelet shall ask which shares it is to hand out."""
+    numa: bool = False
+    """Whether the kubelet is told on which NUMA node each share lies: its topology manager may then refuse a pod that the
+    scheduler has placed."""
     without_uuids: frozenset[str] = frozenset()
     without_indices: frozenset[int] = frozenset()
     config: NvidiaConfig = field(default_factory=NvidiaConfig)
@@ -77,11 +82,14 @@ def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Fl
     split = flags.split or config.device_split_count
     memory_scaling, core_scaling = config.device_memory_scaling, flags.core_scaling or config.device_core_scaling
     mode, uuids, indices = "hami-core", set[str](), set[int]()
+    prefers, numa = True, False
     for entry in entries:
         split = entry.split or split
         memory_scaling = entry.memory_scaling or memory_scaling
         core_scaling = entry.core_scaling or core_scaling
         mode = entry.mode or mode
+        prefers = prefers if entry.prefers is None else entry.prefers
+        numa = numa if entry.numa is None else entry.numa
         uuids |= entry.without_uuids
         indices |= entry.without_indices
     return Sharing(
@@ -96,6 +104,8 @@ def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Fl
         pass_device_specs=config.pass_device_specs,
         mig_placements=config.mig_placements,
         mode=mode,
+        prefers=prefers,
+        numa=numa,
         without_uuids=frozenset(uuids),
         without_indices=frozenset(indices),
         config=config,

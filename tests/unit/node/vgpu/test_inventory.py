@@ -115,7 +115,7 @@ def test_device_ids_count_shares_units_and_percents():
 
 def test_the_size_of_a_list_is_computed_to_the_byte():
     units = [Unit(u.id, False) for u in memory_list(share(CARDS[:1], PLAIN))]
-    assert worst_size(units) == len(device_list([(u.id, u.healthy) for u in units])) == 2217114
+    assert worst_size(units) == len(device_list([(u.id, u.healthy, u.numa) for u in units])) == 2217114
     assert worst_size(memory_list(share(CARDS, PLAIN))) == 4434228 > MESSAGE_LIMIT
     assert needed_factor(65536, 1) == 2
 
@@ -200,3 +200,9 @@ def test_handshake_answers_as_old_schedulers_need_it():
     assert [always.answer("Reported x", t, stamp) is not None for t in (0, 10, 29, 30, 59, 60)] == [
         True, False, False, True, False, True,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("numa", [-1, 0, 1, 127, 128, 20000])
+def test_the_size_of_a_list_is_exact_with_numa_nodes_too(numa):
+    units = [Unit(f"{A}-{i}", False, numa) for i in range(3)]
+    assert worst_size(units) == len(device_list([(u.id, u.healthy, u.numa) for u in units]))
