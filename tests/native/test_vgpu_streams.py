@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.vgpu_kit import LIBRARY, PROGRAMS, build
+from kit.vgpu_kit import LIBRARY, PROGRAMS, Container, build
 
 from pumice import machine
 
@@ -93,3 +93,14 @@ def test_processes_with_kernels_of_50_ms_share_one_budget_from_the_first_seconds
     )  # at most a kernel above in the first second
     assert sum(shares) == pytest.approx(40, abs=1.5)
     assert sum(shares) ** 2 / (processes * sum(share * share for share in shares)) >= 0.98
+
+
+def test_a_kernel_that_stays_on_the_card_costs_others_that_are_new_their_patience_once(
+    machines: dict[bool, Path], tmp_path: Path
+) -> None:
+    """As kernels of collective communication do. Each new kind waited for the answer that did not come."""
+    container = Container(machines[False], tmp_path, {"CUDA_DEVICE_SM_LIMIT": "50"})
+    stays, *others = container.child("persistent.py", "12").json()
+    assert stays == 0
+    assert sum(took > 50 for took in others) <= 1, others
+    assert sum(others) < 1000

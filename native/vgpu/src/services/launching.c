@@ -132,7 +132,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 && !cost->patience_lost) {
         if (launch_capturing(stream, per_thread))
             return false;
-        first = await_probe(device, cost);
+        first = await_probe(index, cost);
     } else if (cost_estimate(cost) >= COST_LONG_NS && budget_probe_runs(device, policy_clock.now()) &&
                !launch_capturing(stream, per_thread)) {
         yield_to_probe(device, (int64_t)cost_estimate(cost));

@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "core/waits.h"
 #include "policy/budget.h"
+#include "services/waiting.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -139,6 +140,7 @@ static void close_sample(struct sample *sample)
     if (sample->unknown) {
         budget_probe_renew(&guest.map.ext->devices[sample->device], 0);
         activity_answered(sample->device, policy_clock.now());
+        probe_answered(sample->device);
     }
     if (sample->state == SAMPLE_RUNNING)
         __atomic_sub_fetch(&running, 1, __ATOMIC_RELAXED);

@@ -60,20 +60,36 @@ void yield_to_probe(struct ext_device *device, int64_t estimate)
     }
 }
 
+/* Somebody's right lapsed, and nothing unknown has answered since. */
+static int unanswered[REGION_DEVICES];
+
+void probe_answered(int index)
+{
+    __atomic_store_n(&unanswered[index], 0, __ATOMIC_RELAXED);
+}
+
 /*
  * A kernel nobody knows could last a second: it waits until every other unknown one of the container has answered. Bounded,
- * and once per kind of kernel, for the earlier one may itself be waiting for what this thread does next.
+ * and once per kind of kernel, for the earlier one may itself be waiting for what this thread does next. One that lasts longer than
+ * its right, as kernels that stay on the card do, costs its container that time once, and not each kind that comes meanwhile.
  */
-bool await_probe(struct ext_device *device, struct cost *cost)
+bool await_probe(int index, struct cost *cost)
 {
+    struct ext_device *device = &guest.map.ext->devices[index];
     uint64_t step = 20000, waited = 0;
+    if (__atomic_load_n(&unanswered[index], __ATOMIC_RELAXED))
+        return false;
     while (waited < PROBE_WAIT_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0) {
         uint64_t now = policy_clock.now();
         sampler_harvest(now);
         if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0)
             return false;
-        if (budget_probe_begin(device, now, PROBE_NS))
+        bool held = shared_peek(&device->probe_until_ns) != 0;
+        if (budget_probe_begin(device, now, PROBE_NS)) {
+            if (held && waited > 0)
+                __atomic_store_n(&unanswered[index], 1, __ATOMIC_RELAXED);
             return true;
+        }
         waited += nap(step);
         step = step < 1000000 ? step + step / 4 : step;
     }

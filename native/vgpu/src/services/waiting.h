@@ -21,7 +21,8 @@ bool launch_capturing(CUstream stream, bool per_thread);
 uint64_t nap(uint64_t ns); /* how long it was meant to be: 50 ms at most */
 
 /* The right to launch what nobody knows; false: meanwhile it is known, or patience ended. */
-bool await_probe(struct ext_device *device, struct cost *cost);
+bool await_probe(int index, struct cost *cost);
+void probe_answered(int index);
 void yield_to_probe(struct ext_device *device, int64_t estimate);
 void await_neighbours(int index);
 
