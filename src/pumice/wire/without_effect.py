@@ -98,7 +98,7 @@ ROWS: Final[tuple[Row, ...]] = (
     }),
     Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "pods with resourceClaims wait", Told.WARNING, _true),
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
-    Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "nobody is evicted for a gang that asks for one switch",
+    Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "room is looked for in 16 HyperNodes of each tier",
         Told.WARNING),
     Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
     Row(What.KEY, "configurations", "of an action's arguments only those that begin with pumice. are read, of init-params three",
