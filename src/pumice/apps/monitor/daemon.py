@@ -15,7 +15,7 @@ from pumice.adapters.owners import ProcOwners
 from pumice.adapters.region import ContainerFolders
 from pumice.adapters.region.pages import pages_folder
 from pumice.apps.monitor.accounts import AccountRounds
-from pumice.apps.monitor.driver import DriverWatch
+from pumice.apps.monitor.driver import PATIENCE, DriverWatch
 from pumice.apps.monitor.feedback import FeedbackRounds
 from pumice.apps.monitor.reader import NodeReader
 from pumice.apps.monitor.views import view
@@ -37,6 +37,7 @@ class Settings:
     """What the command line or ``pumice up`` says. ``hook_path`` is the plugin's; ``containers_dir`` overrides the
     folder below it. ``legacy_metrics``: also the families with values in labels. ``nvml``: the library to load.
     ``feedback``: write priorities back to the regions; ``max_wait``: seconds after which who waits goes on for a round, 0: never.
+    ``driver_patience``: seconds for which a page waits for the driver.
     ``reload_every``: seconds between two looks at the ConfigMap."""
 
     node_name: str
@@ -52,6 +53,7 @@ class Settings:
     feedback: bool = True
     feedback_every: float = 5.0
     max_wait: float = 60.0
+    driver_patience: float = PATIENCE
     reload_every: float = 30.0
 
     @property
@@ -81,7 +83,7 @@ async def run(
     config = await load_device_config(settings.config_namespace, cluster, clock)
     own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-monitor")
     reader = NodeReader(lambda: settings.folders, own, config)
-    driver = DriverWatch(lambda: NvmlCards(settings.nvml), cards, clock)
+    driver = DriverWatch(lambda: NvmlCards(settings.nvml), cards, clock, settings.driver_patience)
     accounts = AccountRounds(reader, driver, ProcOwners(), own, settings.feedback_every)
     page = MetricsPage(own, reader, driver, accounts, settings.legacy_metrics)
     routes = {"/metrics": page.metrics, "/healthz": _well}

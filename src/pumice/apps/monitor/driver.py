@@ -32,7 +32,9 @@ class Look:
 class DriverWatch:
     """``opened`` opens the cards, and is tried again until it does; ``cards``: those of somebody who closes them."""
 
-    def __init__(self, opened: Callable[[], WatchedCards], cards: WatchedCards | None, clock: Clock) -> None:
+    def __init__(self, opened: Callable[[], WatchedCards], cards: WatchedCards | None, clock: Clock,
+                 patience: float = PATIENCE) -> None:  # fmt: skip
+        self._patience = patience
         self._open, self._cards, self._given, self._clock = opened, cards, cards is not None, clock
         self._worker = Worker("driver")
         self._asked: asyncio.Task[Look] | None = None
@@ -47,13 +49,13 @@ class DriverWatch:
         if self._asked is None or self._asked.done():
             self._began = now
             self._asked = asyncio.create_task(self._worker.call(self._look))
-        done, _ = await asyncio.wait([self._asked], timeout=PATIENCE)
+        done, _ = await asyncio.wait([self._asked], timeout=self._patience)
         if done:
             self._last, self._at = self._asked.result(), self._clock.monotonic()
             return self._last
         silent = self._clock.monotonic() - self._began
-        self._warn(f"the driver has not answered for {PATIENCE:g} s")
-        return Look(silent=max(silent, PATIENCE), order=self._last.order)
+        self._warn(f"the driver has not answered for {self._patience:g} s")
+        return Look(silent=max(silent, self._patience), order=self._last.order)
 
     def close(self) -> None:
         """A call that hangs is left behind with what it uses."""

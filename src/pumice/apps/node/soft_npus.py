@@ -25,8 +25,9 @@ def assets_folder() -> Path:
     return Path(os.environ.get("HAMI_VNPU_ASSETS_PATH") or ASSETS)
 
 
-def install_library(assets: Path, library: Path) -> None:
-    """Copy what is new. Raises BadInput where there is nothing to copy and nothing was copied before."""
+def install_library(assets: Path, library: Path, shared: str = SHARED) -> None:
+    """Copy what is new, and make the folder that containers share. Raises BadInput where there is nothing to copy and nothing was
+    copied before."""
     present = digests(library, NAMES)
     files = []
     for name in NAMES:
@@ -39,7 +40,7 @@ def install_library(assets: Path, library: Path) -> None:
         if present.get(name) != hashlib.sha256(content).hexdigest():
             files.append(InstallFile(str(library / name), content, 0o755 if name.endswith(".so") else 0o644))
     install_files(files)
-    make_directory(MakeDirectory(SHARED, 0o777))
+    make_directory(MakeDirectory(shared, 0o777))
 
 
 def open_shared(place: str, chip: str) -> DcmiCards:

@@ -297,8 +297,7 @@ class SickCards:
     processes = instances = close = readings
 
 
-def test_a_driver_that_hangs_keeps_neither_page_nor_feedback_nor_end_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr("pumice.apps.monitor.driver.PATIENCE", 0.05)
+def test_a_driver_that_hangs_keeps_neither_page_nor_feedback_nor_end_waiting(tmp_path):
     path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes(devices=1, uuids={0: A.encode()}, recent=9))
     cards = SickCards()
 
@@ -310,7 +309,7 @@ def test_a_driver_that_hangs_keeps_neither_page_nor_feedback_nor_end_waiting(tmp
         await until(lambda: read_region(path).recent_kernel == 0)
 
     pod = pod_object("p", gives(A), uid="u1", phase="Running")
-    asyncio.run(serve(tmp_path, look, cards, pod, feedback_every=0.02))
+    asyncio.run(serve(tmp_path, look, cards, pod, feedback_every=0.02, driver_patience=0.05))
 
 
 def test_an_address_that_is_not_ours_is_one_line(tmp_path):

@@ -21,26 +21,21 @@ print(json.dumps(cards.subscribe([card.uuid for card in cards.facts()])))
 """
 
 
-@pytest.fixture(autouse=True)
-def shared_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_npus, "SHARED", str(tmp_path / "region"))
-
-
 def test_the_library_is_copied_once_and_again_when_it_is_another(tmp_path: Path) -> None:
-    assets, hook = tmp_path / "assets", tmp_path / "hook"
+    assets, hook, region = tmp_path / "assets", tmp_path / "hook", str(tmp_path / "region")
     with pytest.raises(BadInput, match=r"soft sharing needs libvnpu\.so"):
-        soft_npus.install_library(assets, hook)
+        soft_npus.install_library(assets, hook, region)
     assets.mkdir()
     for name in soft_npus.NAMES:
         (assets / name).write_text(name)
-    soft_npus.install_library(assets, hook)
+    soft_npus.install_library(assets, hook, region)
     first = (hook / "libvnpu.so").stat().st_ino
-    soft_npus.install_library(assets, hook)
+    soft_npus.install_library(assets, hook, region)
     assert (hook / "libvnpu.so").stat().st_ino == first
     (assets / "libvnpu.so").write_text("newer")
-    soft_npus.install_library(assets, hook)
+    soft_npus.install_library(assets, hook, region)
     assert (hook / "libvnpu.so").read_text() == "newer"
-    assert (tmp_path / "region").stat().st_mode & 0o777 == 0o777
+    assert Path(region).stat().st_mode & 0o777 == 0o777
 
 
 def test_a_chip_that_refuses_takes_no_pods_and_the_others_are_shared(tmp_path: Path) -> None:
