@@ -29,7 +29,7 @@ async def tcp_answers(host: str, port: int, patience: float) -> str:
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return f"{host}:{port} says nothing within {patience:g}s"
-    except OSError as error:
-        return f"{host}:{port}: {error.strerror or error}"
+    except (OSError, OverflowError, ValueError) as error:
+        return f"{host}:{port}: {error}"
     writer.close()
     return ""

@@ -126,6 +126,9 @@ class Makers:
                 await self._probe(key, flow, probe)
             except ApiError as error:  # of the event: it is told with the next answer
                 log.info("event not written on JobFlow %s: %s", key, error)
+            except Exception:  # whatever somebody wrote, it ends no daemon
+                log.exception("cannot probe for JobFlow %s", key)
+                self.work.add_later(FLOW, key, BETWEEN_PROBES)
             finally:
                 self._asking.discard((uid, probe.step))
 
