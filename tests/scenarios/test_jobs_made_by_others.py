@@ -275,3 +275,25 @@ async def silent() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+def test_a_template_names_the_jobs_that_were_made_of_it() -> None:
+    async def made_of(world: JobWorld, name: str) -> list[str]:
+        found = await world.hands.get(JOB_TEMPLATES, name, "default")
+        return list((found.get("status") or {}).get("jobDependsOnList") or [])
+
+    async def story() -> None:
+        async with job_world() as world:
+            await flow(world, {"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}})
+            assert (await made_of(world, "a"), await made_of(world, "b")) == (["f-a"], [])
+            await world.kill()
+            await world.hands.delete(volcano.JOB_FLOWS, "f", "default")
+            await world.hands.delete(volcano.JOBS, "f-a", "default")
+            await world.up()
+            await world.rest()
+            assert (await made_of(world, "a"), await made_of(world, "b")) == ([], [])
+            sent = {**world.cluster.requests, "GET": 0}
+            await world.rest(300)
+            assert {**world.cluster.requests, "GET": 0} == sent, "it comes to rest"
+
+    run_virtually(story())

@@ -9,7 +9,9 @@ import pytest
 from pumice.adapters.probing import http_answers, tcp_answers
 
 
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("", 1), ("no.such.invalid", 1), ("." * 300, 1)])
+@pytest.mark.parametrize(("host", "port"), [
+    ("127.0.0.1", 70_000), ("127.0.0.1", -1), ("", 1), ("no.such.invalid", 1), ("." * 300, 1),
+])  # fmt: skip
 def test_an_address_that_is_none_is_no_answer(host: str, port: int) -> None:
     assert asyncio.run(tcp_answers(host, port, 2.0))
     assert asyncio.run(http_answers(f"http://{host}:{port}/", {"A": "b"}, 2.0))

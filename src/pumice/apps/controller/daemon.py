@@ -16,7 +16,7 @@ from pumice.apps.controller.commands import KIND, Commands
 from pumice.apps.controller.discovery import Topology
 from pumice.apps.controller.job_effects import lasting
 from pumice.apps.controller.jobs import Jobs
-from pumice.apps.controller.makers import CRON, FLOW, Makers
+from pumice.apps.controller.makers import CRON, FLOW, TEMPLATE, Makers
 from pumice.apps.controller.unserved_kinds import ABSENT, LOOK_AGAIN, UNSERVED, UnservedKinds
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
@@ -166,7 +166,7 @@ class Controller:
             await self._act_on_queues(queue.reconcile_queue(self.queues[key], self._groups_of(key)))
         elif kind == KIND:
             await self.commands.reconcile(key)
-        elif kind in (CRON, FLOW):
+        elif kind in (CRON, FLOW, TEMPLATE):
             await self.makers.reconcile(kind, key)
         elif kind == discovery.KIND:
             await self.topology.reconcile(key)

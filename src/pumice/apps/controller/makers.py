@@ -21,13 +21,14 @@ from pumice.controllers.jobflow import Check, Probe
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano
-from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, Job
+from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, JOB_TEMPLATES, Job
+from pumice.wire.names import OF_TEMPLATE
 from pumice.wire.objects import decode
 
 log = logging.getLogger("pumice.controller")
 
 COMPONENT = "vc-controller-manager"
-CRON, FLOW = "cronjob", "jobflow"
+CRON, FLOW, TEMPLATE = "cronjob", "jobflow", "jobtemplate"
 APIS: Final = {CRON: (JOB_API, "CronJob"), FLOW: (FLOW_API, "JobFlow")}
 BETWEEN_PROBES, PATIENCE = 5.0, 1.0
 """Seconds between two probes of a step, and those for which one waits for its answer."""
@@ -55,6 +56,8 @@ class Makers:
     _told: dict[tuple[str, str], str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
     """Uid of a maker to the keys of its Jobs."""
+    _made_of: dict[str, set[str]] = field(default_factory=dict)
+    """Key of a template to the names of the Jobs made of it."""
 
     def on(self, kind: str) -> Callable[[WatchEvent], None]:
         def handle(event: WatchEvent) -> None:
@@ -78,6 +81,7 @@ class Makers:
             mine.pop(meta["name"], None)
             return
         mine[meta["name"]] = obj
+        self.work.add(TEMPLATE, f"{meta['namespace']}/{meta['name']}")
         for kind, key in self.found:
             if kind == FLOW and key.startswith(f"{meta['namespace']}/"):
                 self.work.add(kind, key)
@@ -85,6 +89,12 @@ class Makers:
     def on_job(self, event: WatchEvent) -> None:
         """A Job has changed: whoever made it looks at it."""
         job = decode(Job, event.raw)
+        if template := job.metadata.labels.get(OF_TEMPLATE, "").removeprefix(f"{job.metadata.namespace}."):
+            key = f"{job.metadata.namespace}/{template}"
+            made = self._made_of.setdefault(key, set())
+            if (job.metadata.name in made) == (event.type == "DELETED"):
+                (made.discard if event.type == "DELETED" else made.add)(job.metadata.name)
+                self.work.add(TEMPLATE, key)
         for owner in job.metadata.owner_references:
             kind = next((kind for kind, (_, name) in APIS.items() if owner.controller and owner.kind == name), "")
             if kind:
@@ -95,6 +105,9 @@ class Makers:
                 self.work.add(kind, f"{job.metadata.namespace}/{owner.name}")
 
     async def reconcile(self, kind: str, key: str) -> None:
+        if kind == TEMPLATE:
+            await self._say_what_was_made(*key.split("/"))
+            return
         obj = self.found.get((kind, key))
         if obj is None:
             return
@@ -111,6 +124,19 @@ class Makers:
             elif (uid, step.step) not in self._asking:
                 self._asking.add((uid, step.step))
                 self._probes.put_nowait((key, obj, step))
+
+    async def _say_what_was_made(self, namespace: str, name: str) -> None:
+        """The status of a JobTemplate."""
+        template = self.templates.get(namespace, {}).get(name)
+        made = sorted(self._made_of.get(f"{namespace}/{name}", ()))
+        if template is None or ((template.get("status") or {}).get("jobDependsOnList") or []) == made:
+            return
+        body = {"metadata": {"uid": template["metadata"]["uid"]}, "status": {"jobDependsOnList": made}}
+        try:
+            await self.cluster.patch(JOB_TEMPLATES, name, body, namespace, subresource="status")
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
 
     async def ask_for_ever(self) -> None:
         """Make the probes, beside the work: pods that answer nobody hold no Job up."""
