@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pumice.cli.machine_npus import EXAMPLES, Output, npus
 from pumice.machine import (
     FaultModel,
     Machine,
@@ -42,9 +42,7 @@ app = typer.Typer(
 )
 
 
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
+app.command("npus", epilog=EXAMPLES)(npus)
 
 
 Directory = Annotated[Path, typer.Argument(envvar=variables.MACHINE, help="The machine directory.")]

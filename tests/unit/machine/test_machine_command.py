@@ -107,3 +107,35 @@ def test_time_is_pushed_only_where_it_is_virtual(
     assert virtual.clock.now_ns() - before == 1_500_000_000
     assert pumice("set", str(make_machine("L4").directory), "--advance-ms", "1") == 2
     assert "lives in real time" in capsys.readouterr().err
+
+
+def test_npus_are_put_into_a_machine_made_ill_lost_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = str(tmp_path / "m")
+    assert pumice("npus", directory, "--make", "2x310P3", "--make", "910B4") == 0
+    assert f"export PUMICE_MACHINE={directory}" in capsys.readouterr().out
+    assert pumice("npus", directory, "--chip", "1", "--health", "alarm", "--code", "0x80E01801", "--lost", "-o", "json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [(chip["name"], chip["health"], chip["lost"], chip["codes"]) for chip in shown] == [
+        ("310P3", "ok", False, []), ("310P3", "alarm", True, ["0x80E01801"]), ("910B4", "ok", False, []),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--make", "3x310P"], '310P: no such NPU; did you mean "310P3"?'),
+        (["--make", "310P3", "--chip", "1"], "--chip: 1 is none of its 1 NPUs"),
+        (["--make", "310P3", "--code", "1"], "--code goes with --health"),
+        (["--make", "310P3", "--health", "alarm", "--code", "zz"], "--code: 'zz' is no error code; write it as 0x80E01801"),
+        (["--make", "310P3", "--call", "dcmi_init"], "the fault does nothing; give it --error or --crash"),
+        (["--make", "310P3", "--error", "-8020"], "--error and --crash need --call"),
+        ([], "no emulated NPUs here"),
+    ],
+)
+def test_npus_that_cannot_be_meant_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert pumice("npus", str(tmp_path / "m"), *words) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert told.count("\n") == 1

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = os.environ.get("PUMICE_MACHINE") or DEFAULT_MACHINE
     try:
         if not has_npus(machine):
-            raise MachineError(f"{machine}: no emulated NPUs here; make some with `pumice machine create --npus`")
+            raise MachineError(f"{machine}: no emulated NPUs here; make some with `pumice machine npus --make 310P3`")
         given = _parser().parse_args(words)
         dcmi = Dcmi(str(library_dir()))
         for line in _lines(dcmi, given):
