@@ -113,6 +113,7 @@ def test_chips_have_series_of_their_own_in_ai_cores_and_ai_cpus():
     text = "".join(DeviceSeries(world.engine).section())
     assert 'pumice_npu_chip_ai_cores_limit{devID="Ascend310P-0",NodeName="n1"} 8' in text
     assert 'pumice_npu_chip_allocated_ai_cpus{devID="Ascend310P-0",NodeName="n1"} 3' in text
+    assert 'pumice_npu_slices{devID="Ascend310P-0",NodeName="n1",template="vir04_3c"} 1' in text
     assert 'pumice_npu_pod_ai_cores{devID="Ascend310P-0",NodeName="n1",podNamespace="default",podName="a"} 4' in text
 
 

@@ -7,6 +7,8 @@ from kit.engine_world import World
 from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import node, pod
 
+from pumice.metrics.devices import DeviceSeries
+
 CONF = """\
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -50,6 +52,16 @@ def test_the_lock_of_the_binding_is_hamis():
     world.add(npu_pod("a", npu_limits(P310, 1, 4096)))
     world.settle()
     assert world.bindings[0].lock == "hami.io/mutex.lock"
+
+
+def test_several_types_share_series_and_each_is_told_of_once():
+    world = world_of(npu_node_object("ascend", P310), npu_node_object("train", B3, 8))
+    world.add(npu_pod("a", npu_limits(P310, 1, 3072)), npu_pod("b", npu_limits(B3, 4)))
+    world.settle()
+    text = "".join(DeviceSeries(world.engine).section())
+    assert text.count("# TYPE pumice_vnpu_card_memory_limit ") == 1
+    assert 'pumice_vnpu_slices{devID="ascend-1",NodeName="ascend",template="vir01"} 1' in text
+    assert 'pumice_vnpu_card_allocated_memory{devID="train-1",NodeName="train"} 65536' in text
 
 
 def test_vgpu_pods_and_npu_pods_go_each_to_their_own_nodes():

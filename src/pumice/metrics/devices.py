@@ -27,8 +27,9 @@ ENDINGS = (
     ("_core_allocation_for_a_certain_pod", "Cores of a card charged to one pod"),
     ("_pod_memory", "Memory of a card charged to one pod, told apart by namespace"),
     ("_pod_cores", "Cores of a card charged to one pod, told apart by namespace"),
+    ("_slices", "Slices of a card that pods hold, by template or profile"),
 )
-"""How the names of a device family's series end, and what they tell; the last two are ours."""
+"""How the names of a device family's series end, and what they tell; the last three are ours."""
 
 Lines = tuple[str, ...]
 """Text per series, each with its line ends."""
@@ -71,8 +72,11 @@ class DeviceSeries:
         for key in self._nodes.keys() - alive:
             del self._nodes[key]
         self._parts = []
+        sharing: dict[Series, set[str]] = {}  # several families may have the same names: each is told once
         for family, series, _ in self._books():
-            mine = [kept for (name, _), kept in self._nodes.items() if name == family]
+            sharing.setdefault(series, set()).add(family)
+        for series, families in sharing.items():
+            mine = [kept for (name, _), kept in self._nodes.items() if name in families]
             for place, (name, (_, text)) in enumerate(zip(series_names(series), ENDINGS, strict=True)):
                 self._parts.append(head(name, "gauge", text))
                 self._parts += [lines[place] for kept in mine for _, lines in kept.cards]
@@ -113,20 +117,20 @@ class DeviceSeries:
 @cache
 def series_names(series: Series) -> tuple[str, ...]:
     """Of a family's series, in the order of ``ENDINGS``."""
-    *cards, memory, cores = (
+    *cards, memory, cores, slices = (
         ending.replace("_cores", f"_{series.cores}").replace("_core_", f"_{series.cores.removesuffix('s')}_")
         .replace("_memory", f"_{series.memory}") for ending, _ in ENDINGS
     )  # fmt: skip
-    return (*(series.cards + ending for ending in cards), series.pods + memory, series.pods + cores)
+    return (*(series.cards + ending for ending in cards), series.pods + memory, series.pods + cores, series.pods + slices)
 
 
 def _card_lines(series: tuple[str, ...], where: str, total: int, usage: Usage, tasks: Mapping[str, Task]) -> Lines:
     """The lines of one card. Names of pods and namespaces need no escaping: Kubernetes lets nothing in that would."""
-    of_limit, of_shares, of_memory, of_cores, of_pod_memory, of_pod_cores, of_own_memory, of_own_cores = series
+    of_limit, of_shares, of_memory, of_cores, of_pod_memory, of_pod_cores, of_own_memory, of_own_cores, of_slices = series
     cards = (line(of_limit, where, str(total)), line(of_shares, where, str(usage.shares)),
              line(of_memory, where, str(usage.memory)), line(of_cores, where, str(usage.cores)))  # fmt: skip
     if not usage.holders:
-        return *cards, "", "", "", ""
+        return *cards, "", "", "", "", ""
     namespaces, names, mibs, percents = zip(*_by_pod(usage, tasks), strict=True)
     memory, cores, spaces = last("podName", names, mibs), last("podName", names, percents), also("podNamespace", namespaces)
     own_memory, own_cores = [*map(add, spaces, memory)], [*map(add, spaces, cores)]
@@ -136,7 +140,18 @@ def _card_lines(series: tuple[str, ...], where: str, total: int, usage: Usage, t
         *cards,
         alike(of_pod_memory, where, memory), alike(of_pod_cores, where, cores),
         alike(of_own_memory, where, own_memory), alike(of_own_cores, where, own_cores),
+        alike(of_slices, where, _slices(usage)),
     )  # fmt: skip
+
+
+def _slices(usage: Usage) -> list[str]:
+    """Ends of lines: how many of each template."""
+    found: dict[str, int] = {}
+    for pieces in usage.holders.values():
+        for piece in pieces:
+            if piece.slot is not None:
+                found[piece.slot.profile] = found.get(piece.slot.profile, 0) + 1
+    return last("template", map(escape, found), found.values()) if found else []
 
 
 def _summed(names: Iterable[str], amounts: Iterable[int]) -> dict[str, int]:
