@@ -32,10 +32,10 @@ def tried(*actions):
     return " ".join(names)
 
 
-def again(what, **environment):
-    """This program anew with an environment of its own: only what the emulated machine needs stays."""
-    os.execve(sys.executable, [sys.executable, "-I", "-S", __file__, what, *sys.argv[2:]],
-              {name: os.environ[name] for name in NEEDED} | environment)  # fmt: skip
+def again(what):
+    """This program anew with a cleared environment: only what the emulated machine needs stays."""
+    kept = {name: os.environ[name] for name in NEEDED}
+    os.execve(sys.executable, [sys.executable, "-I", "-S", __file__, what, *sys.argv[2:]], kept)
 
 
 def attempt(what):
