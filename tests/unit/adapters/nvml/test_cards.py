@@ -100,7 +100,7 @@ def test_a_critical_error_names_its_card(two_cards):
         seen = watcher.first()
         two_cards.raise_xid(1, 79)
         later = watcher.look()
-    assert later["events"] == [{"uuid": seen["facts"][1]["uuid"], "xid": 79}]
+    assert later["events"] == [{"uuid": seen["facts"][1]["uuid"], "xid": 79, "text": ""}]
 
 
 def test_a_card_that_is_lost_while_events_are_awaited_is_blamed_alone(two_cards):
@@ -109,11 +109,11 @@ def test_a_card_that_is_lost_while_events_are_awaited_is_blamed_alone(two_cards)
         first, second = (card["uuid"] for card in watcher.first()["facts"])
         two_cards.lose_card(0)
         later = watcher.look()
-        assert later["events"] == [{"uuid": first, "xid": LOST}]
+        assert later["events"] == [{"uuid": first, "xid": LOST, "text": ""}]
         assert later["answers"] == {first: False, second: True}
         assert watcher.look()["events"] == []
         two_cards.raise_xid(1, 48)
-        assert watcher.look()["events"] == [{"uuid": second, "xid": 48}]
+        assert watcher.look()["events"] == [{"uuid": second, "xid": 48, "text": ""}]
 
 
 def test_an_error_of_a_card_that_tells_its_name_no_more_is_still_the_cards(two_cards):
@@ -121,7 +121,7 @@ def test_an_error_of_a_card_that_tells_its_name_no_more_is_still_the_cards(two_c
         first, _ = (card["uuid"] for card in watcher.first()["facts"])
         two_cards.raise_xid(0, 79)
         two_cards.lose_card(0)
-        assert {"uuid": first, "xid": 79} in (events := watcher.look()["events"])
+        assert {"uuid": first, "xid": 79, "text": ""} in (events := watcher.look()["events"])
         assert {event["uuid"] for event in events} == {first}
 
 
