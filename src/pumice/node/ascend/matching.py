@@ -84,14 +84,14 @@ def _next_container(
     if phase == FAILED:
         return None
     every = _containers(pod)
+    asked = count in {container.asks(resource) for container in every}
     if allocated_key(word) not in notes or notes.get(NODE) != pod.spec.node_name or not pod.bound:
-        counts = {container.asks(resource) for container in every} - {0}
-        return Broken(pod, _stranger(pod, word, resource)) if count in counts else None
+        return Broken(pod, _stranger(pod, word, resource)) if asked else None
     given = parse_npu_devices(notes[allocated_key(word)]).slots
     left = parse_npu_devices(notes.get(to_allocate_key(word), "")).slots
     places = slots_of(every, len(given), resource)
     if places is None or len(left) > len(given):
-        return Broken(pod, f"its annotation has {len(given)} slots, which fit no reading of its containers", True)
+        return Broken(pod, f"its annotation has {len(given)} slots, which fit no reading of its containers") if asked else None
     begun = any(key[0] == pod.uid for key in served) or left != given
     for container in every:
         place = places.get(container.name)

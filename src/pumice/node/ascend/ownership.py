@@ -91,7 +91,7 @@ def _same(entry: Entry, slice_: Vnpu) -> bool:
 
 
 def _before(entry: Entry) -> set[int]:
-    return {int(word) for word in entry.was.split()}
+    return {int(word) for word in entry.was.split() if word.isdecimal()}
 
 
 def _knows(entry: Entry, card: str, ident: int) -> Entry:

@@ -134,6 +134,15 @@ def test_the_pod_that_the_lock_names_comes_first():
     assert served(plugin.allocate([npu_pod("a", (SLICE,)), npu_pod("b", (BIG,), arrival=2)], ["x"])).pod.metadata.name == "b"
 
 
+def test_a_pod_whose_slots_cannot_be_read_takes_no_call_of_another_size():
+    broken = npu_pod("broken", (SLICE,), (BIG,), (SLICE,), asks=(1, 1))
+    good = npu_pod("good", (WHOLE, NpuDevice("U1", WORD, 21527, 0)), arrival=2)
+    assert served(allocator().allocate([broken, good], ["a", "b"])).pod is good
+    refused = allocator().allocate([broken, good], ["a"])
+    assert isinstance(refused, Refuse)
+    assert "3 slots, which fit no reading of its containers" in refused.reason
+
+
 @pytest.mark.parametrize(
     ("pod", "told"),
     [

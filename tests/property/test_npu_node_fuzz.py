@@ -1,0 +1,102 @@
+"""Whatever stands on pods, in the node's configuration and in the journal, the NPU plugin answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from contextlib import suppress
+
+import pytest
+from kit.npu_world import chip
+
+from pumice.model.errors import BadInput
+from pumice.node.ascend.allocator import NpuAllocator
+from pumice.node.ascend.inventory import NpuSharing
+from pumice.node.ascend.ownership import Sweeper, claim, look
+from pumice.node.pods import NodePod
+from pumice.node.protocol import Cut, Refuse, Serve
+from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Entry, Phase, Place
+from pumice.ports.vnpus import UNOPENED, Vnpu
+from pumice.wire.npu_node_config import parse_npu_node_config
+from pumice.wire.objects import convert
+
+RESOURCE, WORD = "huawei.com/Ascend310P", "Ascend310P"
+CARDS = tuple(CardFacts(at, f"U{at}", "310P3", 24 << 30, minor=at) for at in range(2))
+LISTS = ["U0,Ascend310P,3072,0:;", "U0,Ascend310P,6144,0:;U1,Ascend310P,3072,0:;", ";", ";;", "",
+         "U0,Ascend310P,21527,0:U1,Ascend310P,21527,0:;"]  # fmt: skip
+INFOS = ['[{"UUID":"U0","temp":"vir01"}]',
+         '[{"UUID":"U0","temp":"vir02"},{"UUID":"U1","temp":"vir01"}]', '[{"UUID":"U1"}]', "[]", "{"]  # fmt: skip
+TIMES = ["1", "1760000000", "99999999999999999999999", "-1", "soon", ""]
+SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+
+
+def spoilt(dice: random.Random, text: str) -> str:
+    """The text with a few characters lost, doubled or replaced, now and then."""
+    letters = list(text)
+    for _ in range(dice.choice((0, 0, 0, 0, 1, 3))):
+        at = dice.randrange(len(letters) + 1)
+        letters[at : at + dice.randrange(2)] = dice.choice(["", ",", ":", ";", "[", "}", '"', "9", "U", "\x00", "é", "U1,"])
+    return "".join(letters)
+
+
+def pod(dice: random.Random, name: str) -> NodePod:
+    given = dice.choice(LISTS)
+    notes = {
+        f"hami.io/{WORD}-devices-allocated": spoilt(dice, given),
+        f"hami.io/{WORD}-devices-to-allocate": spoilt(dice, given if dice.random() < 0.8 else dice.choice(LISTS)),
+        f"huawei.com/{WORD}": spoilt(dice, dice.choices(INFOS, (2, 6, 1, 1, 1))[0]),
+        "hami.io/vgpu-node": spoilt(dice, "n"), "hami.io/bind-phase": spoilt(dice, dice.choice(("allocating", "success"))),
+        "hami.io/bind-time": dice.choice(TIMES), "predicate-time": dice.choice(TIMES),
+    }  # fmt: skip
+    kept = {key: text for key, text in notes.items() if dice.random() < 0.98}
+    containers = [
+        {"name": f"c{at}", "resources": {"limits": {RESOURCE: dice.choice(["1", "1", "2", 1, "0", "1k", "x", 1.5])}}}
+        for at in range(dice.choice((1, 1, 2, 0, 3)))
+    ]  # fmt: skip
+    return convert(NodePod, {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": kept},
+        "spec": {"nodeName": "n", "containers": containers, "initContainers": containers[:1] if dice.random() < 0.2 else []},
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
+    })  # fmt: skip
+
+
+def run(count: int, seed: int) -> int:
+    dice, answered = random.Random(seed), 0
+    for _ in range(count):
+        allocator = NpuAllocator("n", NpuSharing(chip("310P3"), soft=dice.random() < 0.3))
+        allocator.show(CARDS, {"U1": "ill"} if dice.random() < 0.1 else {})
+        held = dice.choice((None, frozenset(), frozenset({("a", "c0")})))
+        decision = allocator.allocate([pod(dice, "a"), pod(dice, "b")], ["x"] * dice.randrange(1, 3), held)
+        answered += isinstance(decision, Serve | Cut)
+        assert decision is None or isinstance(decision, Serve | Cut | Refuse)
+        left_out = dice.choice([{}, [], {"index": [0, "1"]}, {"uuid": 3}, 3])
+        node = {"nodes": [{"name": "n", "vDeviceCount": dice.choice([3, -1, "x", None]), "filterDevices": left_out}]}
+        with suppress(BadInput):
+            if dice.random() < 0.05:  # YAML is slow
+                parse_npu_node_config(spoilt(dice, json.dumps(node)), "n")
+        entries = [journal_entry(dice) for _ in range(dice.randrange(4))]
+        seen = {card: tuple(Vnpu(100 + at, dice.choice(("vir01", "vir02")), container=dice.choice((0, UNOPENED, 7)))
+                            for at in range(dice.randrange(3))) for card in ("U0", "U1")}  # fmt: skip
+        books = look(claim(entries, Place("U0", "vir01", 0), "a", seen["U0"]), seen, {7: "a"})
+        Sweeper(dice.choice(("owned", "all"))).sweep(books, seen, lambda uid: uid if uid == "a" else "")
+    return answered
+
+
+def journal_entry(dice: random.Random) -> Entry:
+    place = Place(dice.choice(("U0", "U1", "gone")), dice.choice(("vir01", "")), dice.choice((0, 100, 101, -5)))
+    texts = ("", "100", "100 101", "x", "-1 é", "0", "7", "²")
+    return Entry(place, dice.choice(("a", "b", "")), dice.choice(list(Phase)), dice.choice(texts), dice.choice(texts))
+
+
+def test_nothing_that_others_write_ends_the_plugin() -> None:
+    print(f"seed {SEED}")
+    assert run(10_000, SEED) > 100
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_million_pods_and_configurations_never_raise() -> None:
+    print(f"seed {SEED}")
+    assert run(1_000_000, SEED) > 10_000
