@@ -104,6 +104,16 @@ def test_the_short_forms_take_the_name_as_n_and_defaults_from_the_environment(
     assert ctl("-n", "short", "-N", namespace, called="vcancel") == "cancel job short successfully\n"
 
 
+def test_the_view_of_a_job_says_why_it_waits(api: Api, ctl: Vcctl, namespace: str) -> None:
+    ctl("job", "run", "-N", "waits", "-n", namespace)
+    uid = api.get(f"{JOBS}/{namespace}/jobs/waits")["metadata"]["uid"]
+    group = {"kind": "PodGroup", "namespace": namespace, "name": f"waits-{uid}", "uid": "g"}
+    event = {"metadata": {"name": "e", "namespace": namespace}, "involvedObject": group, "type": "Normal",
+             "reason": "Unschedulable", "message": "queue resource quota insufficient"}  # fmt: skip
+    api.create(f"/api/v1/namespaces/{namespace}/events", event)
+    assert "queue resource quota insufficient" in ctl("job", "view", "-N", "waits", "-n", namespace)
+
+
 def test_suspend_and_resume_are_commands_that_the_job_owns(api: Api, ctl: Vcctl, namespace: str) -> None:
     ctl("job", "run", "-N", "train", "-n", namespace)
     assert ctl("job", "suspend", "-N", "train", "-n", namespace) == ""

@@ -113,8 +113,10 @@ def view(
 
     async def question(kube: Cluster) -> tuple[Json, list[Json]]:
         job = await kube.get(volcano.JOBS, name, namespace)
-        events = await kube.list(volcano.EVENTS, namespace, field_selector=f"involvedObject.uid={job['metadata']['uid']}")
-        return job, list(events["items"])
+        uid = job["metadata"]["uid"]
+        chosen = (f"involvedObject.uid={uid}", f"involvedObject.name={name}-{uid}")  # its PodGroup's say why it waits
+        found = [await kube.list(volcano.EVENTS, namespace, field_selector=each) for each in chosen]
+        return job, [event for events in found for event in events["items"]]
 
     job, events = ask(kubeconfig, master, question)
     if not show(job, output):
