@@ -75,10 +75,9 @@ class RoutedNetwork:
     @classmethod
     async def launch(cls, name: str, wanted: str = "") -> RoutedNetwork:
         """``name`` tells clusters apart, ``wanted`` is a range of addresses. Raises OSError where the machine refuses."""
-        number = zlib.crc32(name.encode())
         thread = concurrent.futures.ThreadPoolExecutor(1, "pod network")
         try:
-            router = await _in(thread, lambda: _router(f"pumice-{number:08x}", number, wanted))
+            router = await _in(thread, lambda: _router(name, wanted))
             network = cls(router, thread)
             await network._in(network._open)
         except BaseException:
@@ -127,10 +126,16 @@ async def _in(thread: concurrent.futures.Executor, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
-def _router(interface: str, number: int, wanted: str) -> Router:
+def interface_of(name: str) -> str:
+    """The one interface that a cluster has on the machine."""
+    return f"pumice-{zlib.crc32(name.encode()):08x}"
+
+
+def _router(name: str, wanted: str) -> Router:
+    interface = interface_of(name)
     with contextlib.suppress(OSError), Netlink() as link:
         link.remove(interface)  # of this data dir's cluster before, which the kernel is still about to take away
-    network = Network(wanted) if wanted else free_network(number % 32, ROUTES.read_text())
+    network = Network(wanted) if wanted else free_network(zlib.crc32(name.encode()) % 32, ROUTES.read_text())
     if network is None:
         raise OSError(0, "every part of 10.128.0.0/9 is routed somewhere on this machine")
     return Router(network, interface)
