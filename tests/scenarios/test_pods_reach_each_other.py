@@ -55,7 +55,7 @@ def _wait(cluster: LocalCluster, name: str, *, phase: str = "Succeeded") -> Json
     return pod
 
 
-def _has_interface(cluster: House) -> bool:
+def _has_interface(cluster: LocalCluster) -> bool:
     return interface_of(str(cluster.data.root)) in {name for _, name in socket.if_nameindex()}
 
 
