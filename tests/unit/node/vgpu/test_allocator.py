@@ -341,6 +341,9 @@ def test_a_container_with_a_slice_and_a_share_has_the_limits_of_the_share():
     answer = cut(allocator(cards=(AMPERE, card(1, B))).allocate([one], units_of(2)), {Place(A, "1g.10gb", 0): "MIG-1"}).answer
     assert answer.env["NVIDIA_VISIBLE_DEVICES"] == f"{B},MIG-1"
     assert (answer.env["CUDA_DEVICE_MEMORY_LIMIT_0"], answer.env["CUDA_DEVICE_SM_LIMIT"]) == ("3000m", "50")
+    page = limits_page.parse(answer.files[0].content)
+    assert page is not None
+    assert page.cards == (GrantedCard(B, 3000 << 20, 50), GrantedCard("MIG-1"))  # the hardware holds a slice's own
 
 
 @pytest.mark.parametrize(
