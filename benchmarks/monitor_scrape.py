@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import random
 import shutil
 import sys
 import tempfile
@@ -21,9 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE, container, gives, pod_object
-from kit.node_world import node_cluster, until
 from kit.region_files import Proc, region_bytes, write
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -33,15 +30,18 @@ from pumice.apps.monitor.accounts import AccountRounds
 from pumice.apps.monitor.daemon import MetricsPage
 from pumice.apps.monitor.driver import DriverWatch
 from pumice.apps.monitor.reader import NodeReader
-from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.process import read_process
+from pumice.node.effects import Tell
+from pumice.node.pods import NodePod
 from pumice.ports.cards import CardProcess, CardReading, InstanceReading
 from pumice.ports.clock import SystemClock
 from pumice.ports.processes import Owner
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.objects import Node as KubeNode
+from pumice.wire.objects import convert
 
-MINUTES = 2
+MINUTES = 5
 MIB = 1 << 20
 CARDS = [f"GPU-0a0a0a0a-0000-4000-8000-{i:012d}" for i in range(16)]
 USED = 5 * MIB
@@ -69,54 +69,58 @@ class Driver:
         return
 
 
+class Own:
+    """Pods and node as their watches would have them (``OwnNode``), without an API server that remembers every change."""
+
+    def __init__(self) -> None:
+        self.name, self.clock = NODE, SystemClock()
+        self.held: dict[str, NodePod] = {}
+        self.node = convert(KubeNode, {"metadata": {"name": NODE}})
+
+    @property
+    def pods(self) -> list[NodePod]:
+        return list(self.held.values())
+
+    async def tell(self, event: Tell) -> None:
+        """Hostile regions are told of."""
+
+
 class Node:
     """A node with its monitor; ``folder`` is the plugin's."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.cluster, self.driver = folder, node_cluster(), Driver()
+        self.folder, self.driver, self.own = folder, Driver(), Own()
         self.count = 0
-        self._handed: dict[str, str] = {}
+        own: Any = self.own
+        self.reader = NodeReader(lambda: self.folder, own, NvidiaConfig())
+        self.watch = DriverWatch(Driver, self.driver, own.clock)
+        self.accounts = AccountRounds(self.reader, self.watch, self.driver, own, 5.0)
+        self.page = MetricsPage(own, self.reader, self.watch, self.accounts, legacy=True)
 
-    async def begin(self) -> None:
-        clock = SystemClock()
-        self.own = OwnNode(self.cluster, NODE, clock=clock, dice=random.Random(1), component="benchmark")
-        self._tasks = [asyncio.create_task(task) for task in self.own.tasks()]
-        await self.own.pods_synced.wait()
-        await self.own.node_synced.wait()
-        self.reader = NodeReader(lambda: self.folder, self.own, NvidiaConfig())
-        self.watch = DriverWatch(Driver, self.driver, clock)
-        self.accounts = AccountRounds(self.reader, self.watch, self.driver, self.own, 5.0)
-        self.page = MetricsPage(self.own, self.reader, self.watch, self.accounts, legacy=True)
-
-    async def end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    def close(self) -> None:
         self.watch.close()
         self.reader.close()
 
-    async def run(self, count: int, processes: int, *, hostile: bool = False) -> None:
-        """So many more containers, each on a card of its own choice."""
-        cluster: FakeCluster = self.cluster
+    def run(self, count: int, processes: int, *, hostile: bool = False) -> None:
+        """So many more containers, one on each card in turn."""
         for _ in range(count):
             name, card = f"p{self.count}", self.count % 8
-            cluster.put(pod_object(name, gives(CARDS[card]), container("train", 1, 3000, 50), uid=name, phase="Running"))
-            self._handed[name] = gives(CARDS[card])
+            pod = pod_object(name, gives(CARDS[card]), container("train", 1, 3000, 50), uid=name, phase="Running")
+            self.own.held[name] = convert(NodePod, pod)
             write(self.folder / f"{name}_train" / "r.cache", hostile_region() if hostile else region(card, processes))
             self.count += 1
-        self.driver.there = tuple(CardProcess(CARDS[i % 8], i, USED) for i in range(self.count * processes))
-        handed = "".join(f"{uid} {devices}\n" for uid, devices in sorted(self._handed.items()))
-        cluster.change("nodes", NODE, {"metadata": {"annotations": {names.HANDED_OUT: handed}}})
-        await until(lambda: {pod.uid for pod in self.own.pods} == self._handed.keys() and self._published() == handed)
+        self.driver.there = tuple(CardProcess(CARDS[i % 8], i, USED) for i in range(len(self.own.held) * processes))
+        self._publish()
 
     def leave(self, name: str) -> None:
         """A pod goes, and its folder with it."""
-        self.cluster.remove("pods", name)
-        del self._handed[name]
+        del self.own.held[name]
         shutil.rmtree(self.folder / f"{name}_train")
+        self._publish()
 
-    def _published(self) -> str:
-        return self.own.node.metadata.annotations.get(names.HANDED_OUT, "") if self.own.node is not None else ""
+    def _publish(self) -> None:
+        handed = "".join(f"{uid} {pod.annotations[names.VGPU_IDS]}\n" for uid, pod in sorted(self.own.held.items()))
+        self.own.node = convert(KubeNode, {"metadata": {"name": NODE, "annotations": {names.HANDED_OUT: handed}}})
 
     async def scrape(self) -> tuple[float, str]:
         """Milliseconds of processor time, and the page. Nothing that was read before counts as fresh."""
@@ -147,29 +151,26 @@ def check(text: str, containers: int, processes: int, hostile: int = 0) -> None:
 
 async def scrapes(folder: Path, containers: int, processes: int, runs: int, hostile: int = 0) -> list[float]:
     node = Node(folder)
-    await node.begin()
     try:
-        await node.run(containers, processes)
-        await node.run(hostile, 1, hostile=True)
+        node.run(containers, processes)
+        node.run(hostile, 1, hostile=True)
         check((await node.scrape())[1], containers, processes, hostile)
         gc.collect()
         return [(await node.scrape())[0] for _ in range(runs)]
     finally:
-        await node.end()
+        node.close()
 
 
 async def churn(folder: Path, rounds: int) -> float:
     """Growth of resident memory in percent over so many scrapes, between which a container comes and one goes each time; the
     first tenth does not count, in which everything is met for the first time."""
     node = Node(folder)
-    await node.begin()
     try:
-        await node.run(16, 4)
+        node.run(16, 4)
         early = 0
         for number in range(rounds):
-            await node.run(1, 4)
-            gone = f"p{node.count - 17}"
-            node.leave(gone)
+            node.run(1, 4)
+            node.leave(f"p{node.count - 17}")
             await node.scrape()
             if number % 5 == 0:
                 await node.accounts.round()
@@ -179,7 +180,7 @@ async def churn(folder: Path, rounds: int) -> float:
         gc.collect()
         return 100 * (resident() - early) / early
     finally:
-        await node.end()
+        node.close()
 
 
 def resident() -> int:
