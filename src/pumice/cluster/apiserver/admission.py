@@ -1,6 +1,6 @@
 """Rules of a write that look at other objects: the namespace must be there, a priority class gives a priority, and so on.
 
-The webhooks of the cluster's users come after these (``webhooks``).
+The policies and webhooks of the cluster's users come after these (``policies``, ``webhooks``).
 """
 
 from __future__ import annotations
@@ -32,12 +32,6 @@ def on_create(backend: Backend, kind: Kind, value: Json) -> None:
             raise invalid("", "Service", value["metadata"].get("name", ""), problems)
     elif kind.id == ("scheduling.k8s.io", "PriorityClass"):
         _one_default(backend, value)
-    elif kind.id[0] == "admissionregistration.k8s.io" and "AdmissionPolicy" in kind.id[1]:
-        why = "this API server evaluates no admission policies yet (it knows no CEL), and keeps none that nobody would obey"
-        raise forbidden(kind.group, kind.plural, value["metadata"].get("name", ""), why)
-    elif kind.id[0] == "admissionregistration.k8s.io" and any(h.get("matchConditions") for h in value.get("webhooks") or ()):
-        why = "this API server evaluates no matchConditions yet (it knows no CEL), and keeps no webhook that it would ask wrongly"
-        raise forbidden(kind.group, kind.plural, value["metadata"].get("name", ""), why)
 
 
 def on_delete(kind: Kind, name: str) -> None:

@@ -33,6 +33,10 @@ class ApiFailure(Exception):
         }
 
 
+UNSAID: Any = object()
+"""Instead of a value that is too large to be said."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
     """One bad field. ``type`` is a cause type of Kubernetes: FieldValueRequired, FieldValueInvalid, FieldValueDuplicate,
@@ -45,7 +49,7 @@ class FieldProblem:
 
     @property
     def text(self) -> str:
-        if self.type in ("FieldValueRequired", "FieldValueForbidden"):
+        if self.type in ("FieldValueRequired", "FieldValueForbidden") or self.value is UNSAID:
             said = _SAYS[self.type]
         else:
             said = f"{_SAYS[self.type]}: {_show(self.value)}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from pumice.cluster.apiserver import admission
 from pumice.cluster.apiserver.backend import Backend
-from pumice.cluster.apiserver.crd.schema import has_rules
+from pumice.cluster.apiserver.concerns import Write
 from pumice.cluster.apiserver.errors import (
     STALE,
     ApiFailure,
@@ -26,11 +26,12 @@ from pumice.cluster.apiserver.errors import (
     not_found,
 )
 from pumice.cluster.apiserver.patch.managed import record_write
+from pumice.cluster.apiserver.policies import Policies
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.schema.decode import decode
 from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
-from pumice.cluster.apiserver.webhooks import Admission, Write
+from pumice.cluster.apiserver.webhooks import Admission
 
 Json = dict[str, Any]
 _NARROW = ("status", "binding")  # subresources that leave the spec as it was, but for the node
@@ -47,6 +48,7 @@ class WriteOptions:
     warn: Callable[[str], None] = lambda text: None
     managed: list[Json] | None = None  # ownership as server-side apply has worked it out
     admission: Admission | None = None  # who has to be asked before anything is stored
+    policies: Policies | None = None  # what the cluster's policies say of it; nothing of what the server itself writes
 
 
 class Objects:
@@ -107,10 +109,6 @@ class Objects:
         admission.on_create(backend, kind, value)
         value = self._admitted("CREATE", kind, value, None, options)
         metadata = value["metadata"]
-        if kind.id == ("apiextensions.k8s.io", "CustomResourceDefinition") and has_rules(value["spec"]):
-            options.warn(
-                "x-kubernetes-validations are kept and published, but the embedded API server does not evaluate them"
-            )
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name) + strategy.validate(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
@@ -122,15 +120,28 @@ class Objects:
 
     def _admitted(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
                   subresource: str = "") -> Json:  # fmt: skip
-        """The object as the cluster's webhooks let it in. Raises what they say, and Waits where they are to be asked first."""
-        if options.admission is None:
+        """The object as the cluster's policies and webhooks let it in. Raises what they say, and Waits where webhooks are to be
+        asked first."""
+        if (options.admission is None and options.policies is None) or subresource == "binding":
             return value
-        admitted = options.admission.admit(Write(operation, kind, value, old, subresource, options.dry_run))
-        if admitted is value or operation == "DELETE":
-            return value
-        admitted = self.parse(kind, admitted, options)
-        self.backend.strategy(kind).default(admitted)
-        return admitted
+        write = Write(operation, kind, value, old, subresource, options.dry_run)
+        admitted = value if options.policies is None else options.policies.mutated(write)
+        admitted = admitted if options.admission is None else options.admission.admit(write)
+        if admitted is not value and operation != "DELETE":
+            admitted = write.value = self.parse(kind, admitted, options)
+            self.backend.strategy(kind).default(admitted)
+        if options.policies is not None:
+            options.policies.check(write)
+        return value if operation == "DELETE" else admitted
+
+    def let_in(self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions, subresource: str) -> None:
+        """What is sent to a subresource that takes a kind of its own (a Binding): raises what policies and webhooks say of it."""
+        body = {**body, "metadata": {**(body.get("metadata") or {}), "name": name, "namespace": namespace}}
+        write = Write("CREATE", kind, body, None, subresource, options.dry_run, body)
+        if options.admission is not None:
+            options.admission.admit(write)
+        if options.policies is not None:
+            options.policies.check(write)
 
     def _place(self, kind: Kind, namespace: str, metadata: Json) -> None:
         if not kind.namespaced:
@@ -196,7 +207,7 @@ class Objects:
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name)
         problems += validate_metadata_update(metadata, old["metadata"])
-        problems += strategy.validate_status(value) if subresource in _NARROW else strategy.validate(value)
+        problems += strategy.validate_again(value, old, narrow=subresource in _NARROW)
         if subresource not in (*_NARROW, "finalize", "ephemeralcontainers", "resize"):
             problems += strategy.validate_update(value, old)
         if problems:

@@ -63,7 +63,7 @@ class ApiServer:
         self.custom_kinds = CustomKinds(self.backend)
         self.tables = Tables(self.clock)
         self.openapi = OpenApi(self.backend.registry)
-        self.webhooks = Webhooks(self.backend)
+        self.webhooks = Webhooks(self.backend, self.rights)
         self.requests = Requests()
         self._ready = False
 

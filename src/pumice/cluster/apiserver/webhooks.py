@@ -13,55 +13,28 @@ import binascii
 import copy
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
 from pumice.cluster.apiserver.backend import Backend
-from pumice.cluster.apiserver.errors import ApiFailure
-from pumice.cluster.apiserver.http_types import Request
+from pumice.cluster.apiserver.concerns import GROUP, Write, concerns
+from pumice.cluster.apiserver.errors import ApiFailure, forbidden
+from pumice.cluster.apiserver.expressions import Question, review_of
+from pumice.cluster.apiserver.http_types import Request, User
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
-from pumice.cluster.apiserver.registry import Kind
-from pumice.cluster.requirements import matches_selector
+from pumice.cluster.apiserver.rights import Rights
+from pumice.cluster.cel.values import CelError
 
 Json = dict[str, Any]
-GROUP = "admissionregistration.k8s.io"
 MUTATING, VALIDATING = f"{GROUP}/mutatingwebhookconfigurations", f"{GROUP}/validatingwebhookconfigurations"
 TRIES = 5
 """For a write whose object others change while it is asked about."""
 PATIENCE = 10.0
 LARGEST = 3 << 20
 """Bytes of an answer that are read."""
-
-
-@dataclass(slots=True)
-class Write:
-    """One object's part of a request."""
-
-    operation: str
-    kind: Kind
-    value: Json
-    old: Json | None
-    subresource: str
-    dry_run: bool
-
-    @property
-    def metadata(self) -> Json:
-        found: Json = self.value["metadata"]
-        return found
-
-    @property
-    def about(self) -> tuple[str, str, str]:
-        """What stays the same from one try to the next; a name that is made up does not."""
-        metadata = self.metadata
-        name = "" if self.operation == "CREATE" and metadata.get("generateName") else metadata.get("name", "")
-        return self.operation, metadata.get("namespace", ""), name
-
-    @property
-    def replaced(self) -> str:
-        return str((self.old or {}).get("metadata", {}).get("resourceVersion", ""))
 
 
 class Waits(Exception):
@@ -98,6 +71,7 @@ class Admission:
 @dataclass(slots=True)
 class Webhooks:
     backend: Backend
+    rights: Rights
 
     def any(self) -> bool:
         storage = self.backend.storage
@@ -105,34 +79,16 @@ class Webhooks:
 
     def concerned(self, write: Write) -> Iterator[tuple[Json, bool]]:
         """(webhook, whether it mutates), in the order in which they are asked."""
-        if write.kind.group == GROUP:
-            return
         for resource in (MUTATING, VALIDATING):
             for stored in sorted(self.backend.storage.objects(resource), key=lambda found: found.name):
                 for hook in stored.value().get("webhooks") or ():
-                    if self._concerns(hook, write):
+                    if concerns(self.backend, hook, hook.get("rules") or (), write):
                         yield hook, resource == MUTATING
-
-    def _concerns(self, hook: Json, write: Write) -> bool:
-        if not any(_covers(rule, write) for rule in hook.get("rules") or ()):
-            return False
-        labels = [(value["metadata"].get("labels") or {}) for value in (write.value, write.old) if value is not None]
-        selector = hook.get("objectSelector")
-        if selector and not any(matches_selector(selector, found) for found in labels):
-            return False
-        selector = hook.get("namespaceSelector")
-        return not selector or self._in_namespace(selector, write)
-
-    def _in_namespace(self, selector: Json, write: Write) -> bool:
-        if write.kind.id == ("", "Namespace"):
-            return matches_selector(selector, write.metadata.get("labels") or {})
-        if not write.kind.namespaced:
-            return True
-        found = self.backend.read("v1/namespaces", "", write.metadata["namespace"])
-        return found is not None and matches_selector(selector, found["metadata"].get("labels") or {})
 
     async def decide(self, write: Write, request: Request) -> Json:
         for hook, mutates in list(self.concerned(write)):
+            if not self._meant(hook, write, request.user):
+                continue
             if write.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
                 raise ApiFailure(400, "BadRequest", f'admission webhook "{hook["name"]}" does not support dry run')
             try:
@@ -149,9 +105,17 @@ class Webhooks:
                 write.value = _patched(hook["name"], write.value, answer)
         return write.value
 
+    def _meant(self, hook: Json, write: Write, user: User) -> bool:
+        """Whether its ``matchConditions`` hold. Raises Forbidden where that cannot be told."""
+        try:
+            return Question(self.backend, self.rights, user, write).holds(hook.get("matchConditions"))
+        except CelError as problem:
+            if hook.get("failurePolicy", "Fail") == "Ignore":
+                return False
+            kind, name = write.kind, write.metadata.get("name", "")
+            raise forbidden(kind.group, kind.plural, name, str(problem)) from None
+
     async def _call(self, hook: Json, review: Json) -> Json:
-        if hook.get("matchConditions"):
-            raise _NoAnswer("this API server evaluates no matchConditions (it knows no CEL)")
         url, host = self._place(hook["clientConfig"])
         try:
             tls = ssl.create_default_context(cadata=_pem(hook["clientConfig"].get("caBundle", "")))
@@ -198,24 +162,6 @@ class _NoAnswer(Exception):
     """A webhook cannot be asked."""
 
 
-def _covers(rule: Json, write: Write) -> bool:
-    kind = write.kind
-    resource = f"{kind.plural}/{write.subresource}" if write.subresource else kind.plural
-    resources = rule.get("resources") or ()
-    named = resource in resources or "*/*" in resources or (not write.subresource and "*" in resources)
-    named = named or (bool(write.subresource) and (f"*/{write.subresource}" in resources or f"{kind.plural}/*" in resources))
-    scope = rule.get("scope", "*")
-    return (
-        named and _has(rule, "operations", write.operation) and _has(rule, "apiGroups", kind.group)
-        and _has(rule, "apiVersions", kind.version) and (scope == "*" or (scope == "Namespaced") == kind.namespaced)
-    )  # fmt: skip
-
-
-def _has(rule: Mapping[str, Any], field: str, word: str) -> bool:
-    words = rule.get(field) or ()
-    return "*" in words or word in words
-
-
 def _ready_at(pod: Json, target: Any) -> str:
     """Host and port; empty while the pod is not ready."""
     status = pod.get("status") or {}
@@ -227,20 +173,8 @@ def _ready_at(pod: Json, target: Any) -> str:
 
 
 def _review(write: Write, request: Request, uid: str) -> Json:
-    kind, metadata, user = write.kind, write.metadata, request.user
-    type_ = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    resource = {"group": kind.group, "version": kind.version, "resource": kind.plural}
-    asked: Json = {
-        "uid": uid, "kind": type_, "resource": resource, "requestKind": type_, "requestResource": resource,
-        "name": metadata.get("name", ""), "operation": write.operation, "dryRun": write.dry_run, "options": None,
-        "userInfo": {"username": user.name, "uid": user.uid, "groups": list(user.groups),
-                     "extra": {key: list(values) for key, values in user.extra.items()}},
-        "object": None if write.operation == "DELETE" else write.value, "oldObject": write.old,
-    }  # fmt: skip
-    if kind.namespaced:
-        asked["namespace"] = metadata["namespace"]
-    if write.subresource:
-        asked["subResource"] = asked["requestSubResource"] = write.subresource
+    value = None if write.operation == "DELETE" else write.value
+    asked = {"uid": uid, **review_of(write, request.user), "object": value, "oldObject": write.old}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
 
 

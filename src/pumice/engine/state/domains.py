@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise ValueError("it is empty")
     try:
         compiled = re.compile(pattern)
-        parser: Any = re._parser  # type: ignore[attr-defined]
+        parser: Any = import_module("re._parser")
         repeats = list(_repeats(parser.parse(pattern), inside=False))
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from None

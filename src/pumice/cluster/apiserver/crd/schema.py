@@ -1,24 +1,23 @@
 """Structural schemas of CRDs: pruning (as a Shape), defaults, validation.
 
-Rules: Kubernetes "Extend the Kubernetes API with CustomResourceDefinitions". Rules in CEL (x-kubernetes-validations) pass through
-``Rules``, the wall behind which an evaluator will stand; until then they are published and kept, and creating such a CRD warns.
+Rules: Kubernetes "Extend the Kubernetes API with CustomResourceDefinitions"; those in CEL are run beside the others (``rules``).
+What an update leaves as it was is not held against it ("Validation ratcheting"), unless a rule looks at what was before.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import re2
 
+from pumice.cluster.apiserver.crd.rules import MISSING, RuleRun
 from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types
 
 Json = dict[str, Any]
 Problems = list[FieldProblem]
-Rules = Callable[[Json, Any, Any, str], Problems]  # schema, value, old value, path
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -28,10 +27,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
-
-
-def no_rules(schema: Json, value: Any, old: Any, path: str) -> Problems:
-    return []
 
 
 def shape_of(raw: Json, types: Types) -> Shape:
@@ -68,21 +63,34 @@ def _shape(raw: Json) -> Shape:
 
 
 class Schema:
-    """One version's schema. ``rules`` evaluates x-kubernetes-validations."""
+    """One version's schema."""
 
-    def __init__(self, raw: Json, rules: Rules = no_rules) -> None:
-        self.raw, self._rules = raw, rules
+    def __init__(self, raw: Json) -> None:
+        self.raw = raw
 
     def default(self, value: Json) -> None:
         _default(self.raw, value)
 
     def validate(self, value: Json, old: Json | None = None) -> Problems:
-        problems: Problems = []
+        """What is wrong with an object that replaces ``old``, where it does."""
+        check, problems = _Validation(), Problems()
         for key, schema in (self.raw.get("properties") or {}).items():
             if key not in ("apiVersion", "kind", "metadata") and key in value:
-                problems += self._check(schema, value[key], (old or {}).get(key), key)
+                problems += check.of(schema, value[key], MISSING if old is None else old.get(key, MISSING), key)
         problems += [required(key) for key in self.raw.get("required") or () if key not in value]
-        return problems + self._rules(self.raw, value, old, "")
+        return problems + check.rules.check(self.raw, value, MISSING if old is None else old, "")
+
+
+class _Validation:
+    """Of one object; ``old`` is what a value replaces, MISSING where that cannot be told."""
+
+    def __init__(self) -> None:
+        self.rules = RuleRun()
+
+    def of(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
+        problems = self._check(schema, value, old, path)
+        unchanged = bool(problems) and old is not MISSING and value == old
+        return [problem for problem in problems if self.rules.lasts(problem)] if unchanged else problems
 
     def _check(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
         if value is None and schema.get("nullable"):
@@ -93,11 +101,9 @@ class Schema:
         if isinstance(value, dict):
             problems += self._object(schema, value, old if isinstance(old, dict) else {}, path)
         elif isinstance(value, list):
-            problems += self._array(schema, value, path)
+            problems += self._array(schema, value, old, path)
         problems += self._combined(schema, value, old, path)
-        if schema.get("x-kubernetes-validations"):
-            problems += self._rules(schema, value, old, path)
-        return problems
+        return problems + self.rules.check(schema, value, old, path)
 
     def _object(self, schema: Json, value: Json, old: Json, path: str) -> Problems:
         problems: Problems = []
@@ -106,7 +112,7 @@ class Schema:
         for key, inner in value.items():
             child = properties.get(key, values if isinstance(values, dict) else None)
             if child is not None:
-                problems += self._check(child, inner, old.get(key), f"{path}.{key}")
+                problems += self.of(child, inner, old.get(key, MISSING), f"{path}.{key}")
         problems += [required(f"{path}.{key}") for key in schema.get("required") or () if key not in value]
         low, high = schema.get("minProperties"), schema.get("maxProperties")
         if low is not None and len(value) < low:
@@ -116,12 +122,13 @@ class Schema:
             problems.append(FieldProblem("FieldValueTooMany", path, detail, len(value)))
         return problems
 
-    def _array(self, schema: Json, value: list[Any], path: str) -> Problems:
+    def _array(self, schema: Json, value: list[Any], old: Any, path: str) -> Problems:
         problems: Problems = []
         items = schema.get("items")
         if isinstance(items, dict):
+            before = _by_keys(schema, old)
             for i, inner in enumerate(value):
-                problems += self._check(items, inner, None, f"{path}[{i}]")
+                problems += self.of(items, inner, before.get(_keys(schema, inner), MISSING), f"{path}[{i}]")
         low, high = schema.get("minItems"), schema.get("maxItems")
         if low is not None and len(value) < low:
             problems.append(invalid_value(path, len(value), f"{path} in body should have at least {low} items"))
@@ -131,8 +138,7 @@ class Schema:
             case "set":
                 keys = [repr(inner) for inner in value]
             case "map":
-                names = schema.get("x-kubernetes-list-map-keys") or ()
-                keys = [repr([inner.get(n) for n in names]) if isinstance(inner, dict) else "" for inner in value]
+                keys = [_keys(schema, inner) for inner in value]
             case _:
                 return problems
         problems += [duplicate(f"{path}[{i}]", value[i]) for i, key in enumerate(keys) if key in keys[:i]]
@@ -156,6 +162,20 @@ class Schema:
         if schema.get("not") and not self._check(schema["not"], value, old, path):
             problems.append(invalid_value(path, value, f"{path} in body must not validate the schema (not)"))
         return problems
+
+
+def _keys(schema: Json, value: Any) -> str:
+    """What tells an element of a list of type map from the others; empty where there is no such thing."""
+    names = schema.get("x-kubernetes-list-map-keys") or ()
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(value, dict):
+        return ""
+    return repr([value.get(name) for name in names])
+
+
+def _by_keys(schema: Json, old: Any) -> dict[str, Any]:
+    found = {_keys(schema, value): value for value in old} if isinstance(old, list) else {}
+    found.pop("", None)
+    return found
 
 
 def _default(schema: Json, value: Any) -> None:
@@ -265,10 +285,3 @@ def _range(schema: Json, value: float, path: str) -> Problems:
     if schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
         problems.append(invalid_value(path, value, f"{path} in body must be of type int32"))
     return problems
-
-
-def has_rules(raw: Any) -> bool:
-    """Whether a schema contains rules in CEL."""
-    if isinstance(raw, dict):
-        return "x-kubernetes-validations" in raw or any(has_rules(value) for value in raw.values())
-    return isinstance(raw, list) and any(has_rules(value) for value in raw)

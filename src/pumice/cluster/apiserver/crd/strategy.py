@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pumice.cluster.apiserver.crd.rule_checks import bad_rules
 from pumice.cluster.apiserver.crd.schema import Schema, bad_patterns
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
 from pumice.cluster.apiserver.names import bad_1035_label, bad_subdomain
@@ -26,6 +27,9 @@ class CustomStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldProblem]:
         return self.schema.validate(value)
+
+    def validate_again(self, value: Json, old: Json, *, narrow: bool) -> list[FieldProblem]:
+        return self.schema.validate(value, old)
 
     def fields(self, value: Json) -> Mapping[str, str]:
         found = {path: find_first(value, path) for path in self._paths}
@@ -114,4 +118,5 @@ def _versions(versions: list[Json]) -> list[FieldProblem]:
         elif schema.get("type") != "object":
             problems.append(invalid_value(f"{path}.type", schema.get("type", ""), "must be object at the root"))
         problems += bad_patterns(schema, path)
+        problems += bad_rules(schema, path)
     return problems

@@ -12,7 +12,7 @@ DEFAULT = Strategy()
 def builtin_strategies() -> Mapping[tuple[str, str], Strategy]:
     """Group and kind -> rules; a kind that is not named follows ``DEFAULT``."""
     from pumice.cluster.apiserver.crd.strategy import DefinitionStrategy
-    from pumice.cluster.apiserver.strategies import core, workloads
+    from pumice.cluster.apiserver.strategies import core, expressions, workloads
     from pumice.cluster.apiserver.strategies.nodes import NodeStrategy
     from pumice.cluster.apiserver.strategies.pods import PodStrategy
 
@@ -23,4 +23,5 @@ def builtin_strategies() -> Mapping[tuple[str, str], Strategy]:
         ("", "Node"): NodeStrategy(),
         **core.STRATEGIES,
         **workloads.STRATEGIES,
+        **expressions.STRATEGIES,
     }

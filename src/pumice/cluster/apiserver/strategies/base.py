@@ -49,6 +49,10 @@ class Strategy:
         """After a write that could touch only status and metadata."""
         return self.validate(value)
 
+    def validate_again(self, value: Json, old: Json, *, narrow: bool) -> Problems:
+        """Of what replaces ``old``; ``narrow``: by a write that could touch only status and metadata."""
+        return self.validate_status(value) if narrow else self.validate(value)
+
     def fields(self, value: Json) -> Mapping[str, str]:
         """Selectable fields beyond name and namespace."""
         return {}

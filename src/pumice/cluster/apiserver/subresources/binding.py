@@ -43,6 +43,8 @@ def bind(call: Call, name: str) -> Response:
         raise conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
         raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+    sent = {"apiVersion": "v1", "kind": "Binding", **binding}
+    call.objects.let_in(call.kind, call.target.namespace, name, sent, call.options, call.target.subresource)
     old = stored.value()
     spec["nodeName"] = target["name"]
     for key in ("annotations", "labels"):

@@ -11,6 +11,7 @@ from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import bad_request
 from pumice.cluster.apiserver.http_types import Request, Response, Target
 from pumice.cluster.apiserver.objects import Objects, WriteOptions
+from pumice.cluster.apiserver.policies import Policies
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.rights import Rights, act_of
 from pumice.cluster.apiserver.schema.decode import decode
@@ -59,6 +60,7 @@ class Call:
             validation=validation,
             warn=request.warnings.append,
             admission=request.admission,
+            policies=Policies(self.backend, self.rights, request.user, request.warnings.append),
         )
 
     def show(self, value: Json, code: int = 200) -> Response:

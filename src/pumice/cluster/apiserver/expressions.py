@@ -1,0 +1,148 @@
+"""What an admission expression sees of one write: its objects, who asks, its namespace, and what he may do besides.
+
+Source: Kubernetes "Validating Admission Policy", section "Validation expression", and "Authorizer".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.concerns import Write, namespace_of
+from pumice.cluster.apiserver.http_types import User
+from pumice.cluster.apiserver.rights import Act, Rights
+from pumice.cluster.apiserver.strategies.expressions import CONDITION_NAMES, NAMES
+from pumice.cluster.cel.evaluation import compiled
+from pumice.cluster.cel.running import Budget
+from pumice.cluster.cel.values import CelError, Host
+
+Json = dict[str, Any]
+ALL_STEPS: Final = 10_000_000
+"""What all expressions of one policy may cost (Kubernetes' bound)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorizer(Host):
+    rights: Rights
+    user: User
+    act: Act = field(default_factory=lambda: Act(""))
+
+    def asked(self, method: str, *given: Any) -> Any:
+        (word,) = given if method != "serviceAccount" else ("",)
+        act = self.act
+        if not isinstance(word, str):
+            raise TypeError
+        match method:
+            case "check":
+                verb = Act(word, act.group, act.resource, act.namespace, act.name, act.path)
+                return Decision(self.rights.allows(self.user, verb))
+            case "serviceAccount":
+                namespace, name = given
+                groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+                return Authorizer(self.rights, User(f"system:serviceaccount:{namespace}:{name}", groups=groups))
+            case "subresource":
+                return self._with(resource=f"{act.resource}/{word}")
+            case "path" | "group" | "resource" | "namespace" | "name":
+                return self._with(**{method: word})
+        raise TypeError
+
+    def _with(self, **changed: str) -> Authorizer:
+        act = {name: getattr(self.act, name) for name in ("verb", "group", "resource", "namespace", "name", "path")}
+        return Authorizer(self.rights, self.user, Act(**{**act, **changed}))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Host):
+    allowed: bool
+
+    def asked(self, method: str, *given: Any) -> Any:
+        match method:
+            case "allowed":
+                return self.allowed
+            case "errored":
+                return False
+            case "reason":
+                return ""
+        raise TypeError
+
+
+@dataclass(slots=True)
+class Question:
+    """One write, as expressions see it, and what has been worked out for it."""
+
+    backend: Backend
+    rights: Rights
+    user: User
+    write: Write
+    params: Any = None
+    _made: dict[str, Any] = field(default_factory=dict)
+    budget: int = ALL_STEPS
+
+    def run(self, text: str, names: frozenset[str] = NAMES, variables: Mapping[str, Callable[[], Any]] | None = None) -> Any:
+        """Raises CelError."""
+        budget = Budget(min(Budget().left, self.budget))
+        before = budget.left
+        try:
+            return compiled(text, names)(self._variables(variables or {}), budget)
+        finally:
+            self.budget = max(0, self.budget - (before - max(0, budget.left)))
+
+    def holds(self, conditions: Any) -> bool:
+        """Whether all ``matchConditions`` do. Raises CelError where none says no and one cannot be told."""
+        problem: CelError | None = None
+        for each in conditions or ():
+            try:
+                if self.run(each["expression"], CONDITION_NAMES) is not True:
+                    return False
+            except CelError as found:
+                problem = problem or CelError(f"expression '{each['expression']}' resulted in error: {found}")
+        if problem is not None:
+            raise problem
+        return True
+
+    def _variables(self, variables: Mapping[str, Callable[[], Any]]) -> Json:
+        write = self.write
+        value = None if write.operation == "DELETE" else write.shown or write.value
+        return {
+            "object": value, "oldObject": write.old, "params": self.params, "variables": _Lazy(variables),
+            "namespaceObject": lambda: namespace_of(self.backend, write), "request": self._request,
+            "authorizer": Authorizer(self.rights, self.user),
+        }  # fmt: skip
+
+    def _request(self) -> Json:
+        if "request" not in self._made:
+            self._made["request"] = review_of(self.write, self.user)
+        found: Json = self._made["request"]
+        return found
+
+
+class _Lazy(dict[str, Any]):
+    """A policy's variables: each is worked out when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if callable(value):
+            value = self[name] = value()
+        return value
+
+
+def review_of(write: Write, user: User) -> Json:
+    """What webhooks and expressions are told of a request (AdmissionRequest without the objects)."""
+    kind, metadata = write.kind, write.metadata
+    shown = write.shown
+    group, _, version = (shown or {}).get("apiVersion", kind.api_version).rpartition("/")
+    type_ = {"group": group, "version": version, "kind": shown["kind"] if shown else kind.kind}
+    resource = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+    found: Json = {
+        "kind": type_, "resource": resource, "requestKind": type_, "requestResource": resource,
+        "name": metadata.get("name", ""), "operation": write.operation, "dryRun": write.dry_run, "options": None,
+        "userInfo": {"username": user.name, "uid": user.uid, "groups": list(user.groups),
+                     "extra": {key: list(values) for key, values in user.extra.items()}},
+    }  # fmt: skip
+    if kind.namespaced:
+        found["namespace"] = metadata["namespace"]
+    if write.subresource:
+        found["subResource"] = found["requestSubResource"] = write.subresource
+    return found

@@ -1,0 +1,187 @@
+"""Admission policies in CEL: what is changed of a write, and whether it is let in.
+
+Sources: Kubernetes "Validating Admission Policy" and "Mutating Admission Policy". A policy takes effect by its bindings; one that
+cannot be evaluated refuses, unless its failurePolicy says otherwise. Mutations run once each, whatever their reinvocationPolicy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.concerns import GROUP, Write, concerns
+from pumice.cluster.apiserver.errors import ApiFailure
+from pumice.cluster.apiserver.expressions import Question
+from pumice.cluster.apiserver.http_types import User
+from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
+from pumice.cluster.apiserver.patch.strategic import apply_strategic_patch
+from pumice.cluster.apiserver.rights import Rights
+from pumice.cluster.apiserver.strategies.expressions import NAMES
+from pumice.cluster.cel.values import CelError, Message
+from pumice.cluster.requirements import matches_selector
+
+Json = dict[str, Any]
+VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
+_SHELVES: Final = {VALIDATING: f"{GROUP}/validatingadmissionpolicies", MUTATING: f"{GROUP}/mutatingadmissionpolicies"}
+_BINDINGS: Final = {kind: shelf.removesuffix("ies") + "ybindings" for kind, shelf in _SHELVES.items()}
+_CODES: Final = {"Invalid": 422, "Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
+
+
+@dataclass(slots=True)
+class Policies:
+    """Of one request."""
+
+    backend: Backend
+    rights: Rights
+    user: User
+    warn: Callable[[str], None]
+
+    def mutated(self, write: Write) -> Json:
+        """The object as the mutating policies change it. Raises Invalid or InternalError."""
+        for policy, binding, question in self._asked(MUTATING, write):
+            variables = _defined(policy, question)
+            for mutation in policy["spec"].get("mutations") or ():
+                try:
+                    write.value = _mutated(mutation, question, variables)
+                except (CelError, ApiFailure, ValueError) as problem:
+                    if policy["spec"].get("failurePolicy", "Fail") == "Fail":
+                        named = f"{MUTATING} '{_name(policy)}' with binding '{_name(binding)}'"
+                        raise self._denied(write, f"{named} denied request: {problem}", "Invalid") from None
+        return write.value
+
+    def check(self, write: Write) -> None:
+        """Raises what a policy says that does not let it in."""
+        for policy, binding, question in self._asked(VALIDATING, write):
+            variables = _defined(policy, question)
+            for validation in policy["spec"].get("validations") or ():
+                message, reason = _judged(policy, validation, question, variables)
+                if not message:
+                    continue
+                actions = binding["spec"].get("validationActions") or ()
+                named = f"{VALIDATING} '{_name(policy)}' with binding '{_name(binding)}'"
+                if "Warn" in actions:
+                    self.warn(f"Validation failed for {named}: {message}")
+                if "Deny" in actions:
+                    raise self._denied(write, f"{named} denied request: {message}", reason)
+
+    def _asked(self, kind: str, write: Write) -> Iterator[tuple[Json, Json, Question]]:
+        """Policies that a write concerns, each once a binding and parameter."""
+        storage = self.backend.storage
+        policies = {stored.name: stored for stored in storage.objects(_SHELVES[kind])}
+        bindings = sorted(storage.objects(_BINDINGS[kind]), key=lambda stored: stored.name) if policies else []
+        for stored in bindings:
+            binding = stored.value()
+            found = policies.get(binding["spec"].get("policyName", ""))
+            if found is None:
+                continue
+            policy = found.value()
+            if not self._bound(policy, binding, write):
+                continue
+            try:
+                question = Question(self.backend, self.rights, self.user, write)
+                if not question.holds(policy["spec"].get("matchConditions")):
+                    continue
+                parameters = list(self._params(policy, binding, write))
+            except (CelError, LookupError) as problem:
+                if policy["spec"].get("failurePolicy", "Fail") == "Ignore":
+                    continue
+                why = f"{kind} '{_name(policy)}' with binding '{_name(binding)}' denied request: {problem.args[0]}"
+                raise self._denied(write, why, "Invalid") from None
+            for params in parameters:
+                yield policy, binding, Question(self.backend, self.rights, self.user, write, params)
+
+    def _bound(self, policy: Json, binding: Json, write: Write) -> bool:
+        about = policy["spec"].get("matchConstraints") or {}
+        narrowed = binding["spec"].get("matchResources")
+        everything = [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*", "*/*"]}]
+        return concerns(self.backend, about, about.get("resourceRules") or (), write) and (
+            not narrowed or concerns(self.backend, narrowed, narrowed.get("resourceRules") or everything, write)
+        )
+
+    def _params(self, policy: Json, binding: Json, write: Write) -> Iterator[Any]:
+        """Raises LookupError where there is none and that is refused."""
+        asked, reference = policy["spec"].get("paramKind"), binding["spec"].get("paramRef")
+        if not asked or not reference:
+            yield None
+            return
+        group, _, version = asked["apiVersion"].rpartition("/")
+        kind = next((k for k in self.backend.registry.of(group, version) if k.kind == asked["kind"]), None)
+        if kind is None:
+            raise LookupError(f"failed to configure policy: no kind {asked['kind']} in {asked['apiVersion']}")
+        namespace = (reference.get("namespace") or write.metadata.get("namespace", "")) if kind.namespaced else ""
+        if reference.get("name"):
+            one = self.backend.read(kind.storage, namespace, reference["name"])
+            found = [] if one is None else [one]
+        else:
+            values = [stored.value() for stored in self.backend.storage.objects(kind.storage, namespace)]
+            selector = reference.get("selector") or {}
+            found = [value for value in values if matches_selector(selector, value["metadata"].get("labels") or {})]
+        if not found and reference.get("parameterNotFoundAction", "Deny") == "Deny":
+            why = "no params found for policy binding with `Deny` parameterNotFoundAction"
+            raise LookupError(f"failed to configure binding: {why}")
+        yield from found
+
+    def _denied(self, write: Write, text: str, reason: str) -> ApiFailure:
+        kind, name = write.kind, write.metadata.get("name", "")
+        qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+        group = {"group": kind.group} if kind.group else {}
+        details = {"name": name, **group, "kind": kind.plural, "causes": [{"message": text}]}
+        return ApiFailure(_CODES.get(reason, 422), reason, f'{qualified} "{name}" is forbidden: {text}', details)
+
+
+def _name(value: Json) -> str:
+    return str(value["metadata"]["name"])
+
+
+def _defined(policy: Json, question: Question) -> dict[str, Callable[[], Any]]:
+    found: dict[str, Callable[[], Any]] = {}
+    for each in policy["spec"].get("variables") or ():
+        known = dict(found)
+        found[each["name"]] = partial(question.run, each["expression"], NAMES, known)
+    return found
+
+
+def _judged(policy: Json, validation: Json, question: Question, variables: Mapping[str, Callable[[], Any]]) -> tuple[str, str]:
+    """(Why not, reason); an empty text lets it in."""
+    text = validation["expression"]
+    try:
+        if question.run(text, NAMES, variables) is True:
+            return "", ""
+    except CelError as problem:
+        if policy["spec"].get("failurePolicy", "Fail") == "Ignore":
+            return "", ""
+        return f"expression '{text}' resulted in error: {problem}", "Invalid"
+    message = (validation.get("message") or "").strip() or f"failed expression: {text.strip()}"
+    if validation.get("messageExpression"):
+        try:
+            said = question.run(validation["messageExpression"], NAMES, variables)
+            message = said.strip() if isinstance(said, str) and said.strip() else message
+        except CelError:
+            pass  # the validation's message serves instead
+    return message, validation.get("reason") or "Invalid"
+
+
+def _mutated(mutation: Json, question: Question, variables: Mapping[str, Callable[[], Any]]) -> Json:
+    write = question.write
+    if mutation.get("patchType") == "JSONPatch":
+        steps = question.run(mutation["jsonPatch"]["expression"], NAMES, variables)
+        found = apply_json_patch(write.value, _plain(steps))
+    else:
+        applied = _plain(question.run(mutation["applyConfiguration"]["expression"], NAMES, variables))
+        if not isinstance(applied, dict):
+            raise CelError("an ApplyConfiguration's expression makes an Object")
+        found = apply_strategic_patch(write.value, applied, write.kind.shape)
+    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+        raise CelError("the mutation leaves no object")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return {key: _plain(inner) for key, inner in value.fields.items()}
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,83 @@
+"""Kinds that hold admission expressions: what does not compile is not stored."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required
+from pumice.cluster.apiserver.strategies.base import Strategy
+from pumice.cluster.cel.evaluation import compiled
+from pumice.cluster.cel.values import CelError
+
+Json = dict[str, Any]
+NAMES: Final = frozenset(("object", "oldObject", "request", "params", "namespaceObject", "variables", "authorizer"))
+CONDITION_NAMES: Final = NAMES - {"params", "variables"}
+
+
+class PolicyStrategy(Strategy):
+    counts_generation = True
+
+    def default(self, value: Json) -> None:
+        spec = value.setdefault("spec", {})
+        spec.setdefault("failurePolicy", "Fail")
+        about = spec.setdefault("matchConstraints", {})
+        about.setdefault("matchPolicy", "Equivalent")
+        for key in ("namespaceSelector", "objectSelector"):
+            about.setdefault(key, {})
+        for rule in about.get("resourceRules") or ():
+            rule.setdefault("scope", "*")
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        spec, problems = value["spec"], list[FieldProblem]()
+        if "validations" in spec or "mutations" not in spec:
+            problems += [] if spec.get("validations") or spec.get("auditAnnotations") else [
+                required("spec.validations", "validations or auditAnnotations must contain at least one item")]  # fmt: skip
+        for path, text in _expressions(spec):
+            problems += _bad(text, f"spec.{path}", CONDITION_NAMES if path.startswith("matchConditions") else NAMES)
+        return problems
+
+
+class WebhookStrategy(Strategy):
+    counts_generation = True
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        return [
+            problem for i, hook in enumerate(value.get("webhooks") or ())
+            for j, each in enumerate(hook.get("matchConditions") or ())
+            for problem in _bad(each.get("expression", ""), f"webhooks[{i}].matchConditions[{j}].expression", CONDITION_NAMES)
+        ]  # fmt: skip
+
+
+_LISTS: Final = {
+    "matchConditions": ("expression",), "variables": ("expression",), "validations": ("expression", "messageExpression"),
+    "auditAnnotations": ("valueExpression",),
+}  # fmt: skip
+
+
+def _expressions(spec: Json) -> list[tuple[str, str]]:
+    """(Path, text)."""
+    found = []
+    for name, keys in _LISTS.items():
+        for place, each in enumerate(spec.get(name) or ()):
+            found += [(f"{name}[{place}].{key}", each.get(key, "")) for key in keys if key == keys[0] or each.get(key)]
+    for place, each in enumerate(spec.get("mutations") or ()):
+        for way in ("applyConfiguration", "jsonPatch"):
+            found += [(f"mutations[{place}].{way}.expression", each[way].get("expression", ""))] if each.get(way) else []
+    return found
+
+
+def _bad(text: str, path: str, names: frozenset[str]) -> list[FieldProblem]:
+    if not text.strip():
+        return [required(path)]
+    try:
+        compiled(text, names)
+    except CelError as problem:
+        return [invalid_value(path, text, f"compilation failed: {problem}")]
+    return []
+
+
+GROUP: Final = "admissionregistration.k8s.io"
+STRATEGIES: Final = {
+    **{(GROUP, kind): PolicyStrategy() for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")},
+    **{(GROUP, kind): WebhookStrategy() for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")},
+}

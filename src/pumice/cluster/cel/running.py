@@ -1,0 +1,49 @@
+"""What a running expression has: its variables and how far it may still go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pumice.cluster.cel.values import CelError, type_of
+
+STEPS: Final = 1_000_000
+"""What one expression may cost, in looks at a value (Kubernetes' bound on a single rule)."""
+
+
+class OverBudget(CelError):
+    """The expression would go on."""
+
+
+@dataclass(slots=True)
+class Budget:
+    left: int = STEPS
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise OverBudget("operation cancelled: actual cost limit exceeded")
+
+
+@dataclass(slots=True)
+class Env:
+    variables: Mapping[str, Any]
+    budget: Budget
+
+    def inner(self, **more: Any) -> Env:
+        return Env({**self.variables, **more}, self.budget)
+
+
+Run = Callable[[Env], Any]
+
+
+def boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise CelError(f"no such overload: {type_of(value)} is no bool")
+    return value
+
+
+def length(value: Any) -> int:
+    """Steps that it takes to look through a value."""
+    return len(value) // 10 if isinstance(value, str | bytes | list | dict) else 0

@@ -1,0 +1,124 @@
+"""What an expression computes with. JSON's values are themselves; these are the kinds that Python has no own type for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+
+class CelError(Exception):
+    """An expression that cannot be evaluated, or compiled; the text is for whoever wrote it."""
+
+
+class Uint(int):
+    """An unsigned integer of 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CelType:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that may be missing (``optional.of(x)``, ``optional.none()``, ``x.?field``)."""
+
+    there: bool
+    value: Any = None
+
+
+@dataclass(slots=True)
+class Message:
+    """An object that a mutation makes: ``Object{spec: …}`` and ``JSONPatch{op: …}``."""
+
+    type: str
+    fields: dict[str, Any]
+
+
+class Host:
+    """A value of whoever runs the expression, which answers for itself."""
+
+    def asked(self, method: str, *given: Any) -> Any:
+        """Raises TypeError for a method that it does not have."""
+        raise TypeError
+
+
+HOST_METHODS: Final = frozenset(
+    ("path", "group", "resource", "subresource", "namespace", "name", "check", "allowed", "reason", "errored", "serviceAccount")
+)
+"""The methods of all of them (Kubernetes' authorizer)."""
+NOTHING: Final = Optional(False)
+INT_LEAST, INT_MOST, UINT_MOST = -(2**63), 2**63 - 1, 2**64 - 1
+
+
+def type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null_type"
+        case bool():
+            return "bool"
+        case Uint():
+            return "uint"
+        case int():
+            return "int"
+        case float():
+            return "double"
+        case str():
+            return "string"
+        case bytes():
+            return "bytes"
+        case list():
+            return "list"
+        case Mapping():
+            return "map"
+        case datetime():
+            return "google.protobuf.Timestamp"
+        case timedelta():
+            return "google.protobuf.Duration"
+        case CelType():
+            return "type"
+        case Optional():
+            return "optional_type"
+        case Message():
+            return value.type
+    return type(value).__name__
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Numbers compare by what they are, whatever their type; other values of unlike types are unequal."""
+    if is_number(left) and is_number(right):
+        return bool(left == right)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(equal(value, right[key]) for key, value in left.items())
+    if isinstance(left, bool) != isinstance(right, bool):
+        return False
+    return type_of(left) == type_of(right) and bool(left == right)
+
+
+def ordered(left: Any, right: Any) -> int:
+    """-1, 0 or 1. Raises CelError for what has no order."""
+    comparable = (is_number(left) and is_number(right)) or (
+        type_of(left) == type_of(right) and isinstance(left, bool | str | bytes | datetime | timedelta)
+    )
+    if not comparable:
+        raise CelError(f"no such overload: {type_of(left)} < {type_of(right)}")
+    return int(left > right) - int(left < right)
+
+
+def whole(value: int, like: Any = 0) -> int:
+    """The integer, in the type of the other. Raises CelError where it has no room."""
+    if isinstance(like, Uint):
+        if not 0 <= value <= UINT_MOST:
+            raise CelError("unsigned integer overflow")
+        return Uint(value)
+    if not INT_LEAST <= value <= INT_MOST:
+        raise CelError("integer overflow")
+    return value
