@@ -28,7 +28,7 @@ def main(
     kubeconfig: Kubeconfig = None,
     scheduler_name: SchedulerNames = None,
     listen_address: Listen = ":8081",
-    worker_threads: Annotated[int, typer.Option(min=1, help="Objects reconciled at once.")] = 8,
+    worker_threads: Annotated[int, typer.Option(min=1, help="Objects reconciled at once.")] = 32,
     bare_pod_groups: Annotated[bool, typer.Option(help="Write a PodGroup for pods that name none.")] = True,
     inherit_owner_annotations: Annotated[bool, typer.Option(help="Copy volcano.sh/ annotations of owners.")] = True,
     leader_elect: LeaderElect = False,
@@ -45,4 +45,4 @@ def main(
         inherit_owner_annotations=inherit_owner_annotations,
         leader_elect=leader_elect,
     )
-    run_daemon(controller.run, settings, kubeconfig, "pumice-controller")
+    run_daemon(controller.run, settings, kubeconfig, "pumice-controller", connections=64)

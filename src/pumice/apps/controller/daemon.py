@@ -52,7 +52,8 @@ class Settings(LedSettings):
     """``bare_pod_groups`` False: no PodGroup is written for pods that name none (the scheduler needs none)."""
 
     listen: str = "127.0.0.1:8081"
-    workers: int = 8
+    workers: int = 32
+    """What they do is wait for answers: a burst of Jobs goes at the pace of so many requests at once."""
     bare_pod_groups: bool = True
     jobs: bool = True
     """Whether Jobs are looked after."""

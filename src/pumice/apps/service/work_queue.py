@@ -16,6 +16,8 @@ from pumice.ports.cluster import ApiError
 log = logging.getLogger("pumice.controller")
 
 RETRY_FIRST, RETRY_LAST = 0.05, 30.0
+BESIDE = 4
+"""So few must be at work for what may be put off to be done: the others wait for the same API server."""
 
 Key = tuple[str, str]
 """Kind and key of an object."""
@@ -108,7 +110,8 @@ class WorkQueue:
         patient = next((i for i in self._idle if i not in self._busy), None)
         if patient is not None and self._idle[patient] <= self.clock.monotonic():
             return patient
-        return next((i for i in self._todo if i not in self._busy), patient)
+        item = next((i for i in self._todo if i not in self._busy), None)
+        return item if item is not None or len(self._busy) >= BESIDE else patient
 
     def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
         pause = max(least, min(RETRY_LAST, RETRY_FIRST * 2.0 ** min(failures, 12)) * (0.5 + self.dice.random()))

@@ -10,8 +10,8 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.service.work_queue import WorkQueue
 
 
-async def order_of(queue: WorkQueue, done: list[str], seconds: float) -> list[str]:
-    task = asyncio.create_task(queue.run(1))
+async def order_of(queue: WorkQueue, done: list[str], seconds: float, workers: int = 1) -> list[str]:
+    task = asyncio.create_task(queue.run(workers))
     await queue.clock.sleep(seconds)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -58,5 +58,18 @@ def test_what_is_done_for_another_reason_need_not_be_done_once_more() -> None:
         for key in ("first", "a", "b"):
             queue.add("x", key)
         assert await order_of(queue, done, 10) == ["first", "a", "b"]
+
+    run_virtually(story())
+
+
+def test_what_may_be_put_off_waits_while_many_are_at_work() -> None:
+    async def story() -> None:
+        clock, done = VirtualClock(), list[str]()
+        queue = queue_of(clock, done)
+        queue.add_later("x", "patient", 0.1, put_off=60)
+        for key in "abcdefgh":
+            queue.add("x", key)
+        assert (await order_of(queue, done, 3, workers=8))[-1] == "patient"
+        assert len(done) == 9
 
     run_virtually(story())
