@@ -208,6 +208,23 @@ def test_more_important_pods_and_older_ones_of_its_queue_are_not_held_up() -> No
     assert world.node_of("old") == "n0"
 
 
+def test_an_older_job_that_has_what_it_needs_does_not_pass_with_more_pods() -> None:
+    """As a Deployment's: its PodGroup is older than the gang, and its pods come anew for ever."""
+    busy = Busy(conf(), nodes=0)
+    busy.add(node("n0", cards=2, mib=8000), group("web", minimum=1))
+    for i in range(2):
+        busy.add(pod(f"web-{i}", group="web", mib=8000))
+    busy.running()
+    busy.world.settle(30)
+    busy.add(*gang(2, cards=1))
+    assert busy.held == {"n0"}
+    for i in range(2):
+        busy.add(pod(f"web-{i + 2}", group="web", mib=8000))
+        busy.world.delete_pod(f"web-{i}")
+        busy.world.settle(3)
+    assert busy.stands()
+
+
 def test_a_gang_that_its_queue_may_not_have_is_held_nothing() -> None:
     busy = Busy(conf())
     busy.world.add(queue("small", capability={"volcano.sh/vgpu-number": "1"}))

@@ -24,12 +24,12 @@ class Reservation:
     until: float
 
     def binds(self, job: Job | None) -> bool:
-        """Whether that job is kept off the nodes: not the gang itself, nor who is more important, nor who is as important, of the
-        same queue and older."""
+        """Whether that job is kept off the nodes: not the gang itself, nor who is more important, nor who never had its minimum
+        either, is as important, of the same queue and older."""
         if job is None or job is self.job or job.priority > self.job.priority:
             return False
-        same = job.queue is self.job.queue and job.priority == self.job.priority
-        return not (same and job.order() < self.job.order())
+        alike = job.queue is self.job.queue and job.priority == self.job.priority and not job.stood
+        return not (alike and job.order() < self.job.order())
 
 
 @dataclass(slots=True)
