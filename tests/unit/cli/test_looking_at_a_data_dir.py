@@ -87,7 +87,7 @@ def test_programs_are_told_the_cards_and_the_pods(data: DataDir, capsys: pytest.
     assert found["pods"] == [{"namespace": "a", "name": "p", "node": "n1", "phase": "Running"}]
     (card,) = found["cards"]
     assert (card["node"], card["uuid"], card["memory"], card["cores"]) == ("n1", "GPU-a", 3000, 50)
-    assert card["holders"] == [{"pod": "a/p", "memory": 3000, "cores": 50}]
+    assert card["holders"] == [{"pod": "a/p", "memory": 3000, "cores": 50, "template": ""}]
 
 
 def test_no_cluster_is_no_cluster_for_programs_too(data: DataDir) -> None:
