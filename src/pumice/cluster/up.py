@@ -311,7 +311,9 @@ class Cluster:
         assert self._plane is not None
         cards, npus = sum(node.cards for node in self.spec.nodes), sum(node.npus for node in self.spec.nodes)
         kinds = "real cards by NVML" if any(node.real for node in self.spec.nodes) else f"{cards} emulated cards"
-        kinds += f", {npus} emulated NPUs" if npus else ""
+        if npus:
+            named = f"{npus} emulated NPU{'s' if npus != 1 else ''}"
+            kinds = f"{kinds}, {named}" if any(node.has_cards for node in self.spec.nodes) else named
         count = len(self.spec.nodes)
         self.facts |= {
             "pid": os.getpid(), "server": self._plane.server, "port": int(self._plane.server.rpartition(":")[2]),
