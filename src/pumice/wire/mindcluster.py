@@ -6,7 +6,6 @@ Nothing here raises on data: what cannot be read is left out and named.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,8 +35,6 @@ SERVER_TYPE: Final = "servertype"
 CHIP_NAME: Final = "node.kubernetes.io/npu.chip.name"
 BASE_DEVICES: Final = "baseDeviceInfos"
 
-TAKEN: Final = str(2**64 - 1)
-"""The time that the plugin writes over a decision's once it has been carried out."""
 CHIPS: Final = 64
 """Ids of chips lie below: a vNPU's number is the chip's times 16, plus 100, and 1123 at most (spec ascend 40)."""
 _CHIP = re.compile(r"[A-Za-z0-9]+-([0-9]{1,2})")
@@ -140,10 +137,6 @@ def parse_real_slice(text: str) -> RealSlice | None:
 
 def render_real_slice(real: RealSlice) -> str:
     return f"{KIND}-{real.word}-{real.number}-{real.chip}_{real.group}"
-
-
-def render_real_chips(chips: Sequence[int]) -> str:
-    return ",".join(map(chip_name, chips))
 
 
 def _id(text: str, digits: int = 2) -> int | None:

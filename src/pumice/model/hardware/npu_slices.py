@@ -47,9 +47,6 @@ class SliceKind:
         """The templates that serve a request, the one to be tried first in front; empty where none does."""
         return (self.high if high else self.low).get((cores, dvpp), ())
 
-    def of_word(self, word: str) -> SliceTemplate | None:
-        return next((template for template in self.templates.values() if template.word == word), None)
-
 
 @cache
 def slice_kinds() -> Mapping[str, SliceKind]:
