@@ -105,7 +105,7 @@ def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
             continue
         if seat.trouble:
             found.append((key, Sign.UNREADABLE))
-        elif seat.lost:
+        elif seat.lost and seat.pod.running(seat.container.name):  # one that begins anew gets a new region
             found.append((key, Sign.GONE))
         found += [(key, sign) for sign in signs(tenant(seat, snapshot.unit))]
     return found

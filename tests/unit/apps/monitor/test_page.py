@@ -281,6 +281,22 @@ def test_a_region_that_its_tenant_changed_or_took_away_is_told_on_the_pod(tmp_pa
         path.unlink()
         await until(lambda: told("not any more"))
 
+    pod = pod_object("p", gives(A), uid="u1", phase="Running")
+    pod["status"]["containerStatuses"] = [{"name": "train", "state": {"running": {}}}]
+    play(tmp_path, look, pod, feedback_every=0.02)
+
+
+def test_a_container_that_begins_anew_with_an_empty_region_is_no_suspect(tmp_path):
+    path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes(devices=1, uuids={0: A.encode()}))
+
+    async def look(page, cluster):
+        assert "Device_utilization_desc_of_container" in await page()
+        path.write_bytes(b"")
+        async with asyncio.timeout(60):
+            while "Device_utilization_desc_of_container" in await page():
+                await asyncio.sleep(0.01)
+        assert "pumice_region_suspect" not in await page()
+
     play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"), feedback_every=0.02)
 
 
