@@ -177,3 +177,16 @@ def test_a_gang_that_stands_on_a_pod_that_never_goes_lets_the_others_pass_after_
     world.delete_pod("late")
     world.settle()
     assert [world.node_of(f"g-{i}") for i in range(2)] == ["n1", "n1"]
+
+
+def test_a_gang_that_comes_to_stand_by_pods_that_ask_for_nothing_lets_the_others_come_at_once() -> None:
+    alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}]}}  # fmt: skip
+    world = World()
+    world.add(
+        node("n1", cpu="4"), group("g", minimum=2), pod("apart", group="g", cpu="2", priority=5, affinity=alone),
+        pod("idle-1", group="g", priority=9), pod("idle-2", group="g", priority=9), pod("other", group="g", cpu="2"),
+    )  # fmt: skip
+    world.settle(1)
+    assert [world.node_of(name) for name in ("idle-1", "idle-2", "other")] == ["n1"] * 3, "held back by none that did not stay"
+    assert world.node_of("apart") == ""

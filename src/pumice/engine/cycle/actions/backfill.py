@@ -45,6 +45,8 @@ def backfill(cycle: Cycle) -> None:
             statement.place(task, choice)
         if framework.job_ready(job) and job.counts[Status.ALLOCATED]:
             commit(cycle, job, statement)
+            if job in cycle.discarded:  # with these it stands: the others, which failed as a gang, may come one by one
+                cycle.postponed[job] = None
         else:
             discard(cycle, job, statement)
 
