@@ -168,7 +168,8 @@ class DaemonDoor(Door):
         before = list(self.checker.complaints)
         self.checker.placed(pod, node, annotations, Cluster(self.store.tables))
         if lately and len(self.checker.complaints) > len(before):
-            with_them = {key: lately.get(p["metadata"]["uid"], p) for key, p in self.store.tables["Pod"].items()}
+            shown = self.store.tables["Pod"].items()  # one that has its node by now is in doubt no longer
+            with_them = {key: p if p["spec"].get("nodeName") else lately.get(p["metadata"]["uid"], p) for key, p in shown}
             found, self.checker.complaints = self.checker.complaints, before
             self.checker.placed(pod, node, annotations, Cluster({**self.store.tables, "Pod": with_them}))
             if len(self.checker.complaints) > len(before):
