@@ -8,8 +8,7 @@ from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
-from pumice.adapters.region.reader import read_region
-from pumice.ports.region import BadRegion, RegionSnapshot
+from pumice.ports.region import BadRegion
 
 MANY = 64
 """Files of one folder that are looked at; a container may have filled its folder with anything."""
@@ -32,10 +31,6 @@ class ContainerFolders:
             if separator and uid and container and entry.is_dir(follow_symlinks=False):
                 found[uid, container] = Path(entry.path)
         return found
-
-    def read(self, directory: Path) -> RegionSnapshot | None:
-        newest = self.region(directory)
-        return None if newest is None else read_region(newest)
 
     def sweep(self, alive: Collection[str], now: float, grace: float = 300.0) -> list[Path]:
         """Remove folders of pods that are gone, once nothing has changed in them for ``grace`` seconds."""

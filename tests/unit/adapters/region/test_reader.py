@@ -119,10 +119,8 @@ def test_folders_of_containers_are_found_read_and_swept(tmp_path):
     folders = ContainerFolders(tmp_path)
     found = folders.containers()
     assert sorted(found) == [("u1", "train"), ("u2", "idle")]
-    seen = folders.read(found["u1", "train"])
-    assert seen is not None
-    assert seen.used(0).total == 5
-    assert folders.read(found["u2", "idle"]) is None
+    assert folders.region(found["u1", "train"]) == tmp_path / "u1_train" / "abc.cache"
+    assert folders.region(found["u2", "idle"]) is None
     now = (tmp_path / "u2_idle").stat().st_mtime
     assert folders.sweep({"u1"}, now + 299) == []
     assert folders.sweep({"u1"}, now + 300) == [tmp_path / "u2_idle"]
