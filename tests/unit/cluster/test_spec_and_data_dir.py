@@ -40,6 +40,8 @@ def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
         ("nodes: [{name: Gpu_1}]\n", ":1: nodes[0].name: 'Gpu_1' cannot be a node's name: a lowercase RFC 1123 subdomain"),
         ("nodes: [{name: a}, {name: a}]\n", "two nodes are named 'a'"),
         ("nodes: [\n", ":2: not YAML"),
+        ("podNetwork: 10.0.0.0/30\n", ": pod network 10.0.0.0/30: it is a private range of /24 or larger"),
+        ("podNetwork: here\n", ": pod network 'here': it is auto, none, or a range such as 10.77.0.0/16"),
         ("controlPlane: kubernetes\n", ":1: controlPlane: 'kubernetes' is not known; "),
         ("port: 70000\n", ":1: port: must be at most 65535, not 70000"),
         ("images: pumice\n", ":1: images: must be a list"),
@@ -58,6 +60,11 @@ def test_a_cluster_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
         load(tmp_path / "cluster.yaml")
     with pytest.raises(BadInput, match=r"none\.yaml: cannot be read: No such file or directory"):
         load(tmp_path / "none.yaml")
+
+
+def test_a_cluster_file_says_which_network_pods_get(tmp_path: Path) -> None:
+    assert load(written(tmp_path, "podNetwork: 10.77.0.0/16\n")).pod_network == "10.77.0.0/16"
+    assert load(written(tmp_path, "nodes: []\n")).pod_network == "auto"
 
 
 def test_an_empty_cluster_file_means_one_node_of_two_cards(tmp_path: Path) -> None:
