@@ -225,6 +225,24 @@ def test_an_older_job_that_has_what_it_needs_does_not_pass_with_more_pods() -> N
     assert busy.stands()
 
 
+def test_nodes_are_held_while_the_gang_stands_on_pods_that_are_still_leaving() -> None:
+    busy = Busy(conf(), nodes=1)
+    world = busy.world
+    busy.add(*gang(2, cards=1))
+    late = busy.come()
+    world.terminate("s1")
+    world.settle(2)
+    world.terminate("s2")
+    world.settle(2)
+    assert busy.held == {"n0"}
+    world.delete_pod("s1")
+    world.settle(2)
+    assert not world.node_of(late)
+    world.delete_pod("s2")
+    world.settle(2)
+    assert busy.stands()
+
+
 def test_a_gang_that_its_queue_may_not_have_is_held_nothing() -> None:
     busy = Busy(conf())
     busy.world.add(queue("small", capability={"volcano.sh/vgpu-number": "1"}))

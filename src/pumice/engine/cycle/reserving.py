@@ -94,7 +94,7 @@ def _over(cycle: Cycle, found: Reservation) -> tuple[str, str] | None:
     job, rows = found.job, cycle.state.ledger.table.row_of
     if not job.known or job.group is None:
         return "Withdrawn", "it is gone"
-    if job.is_pipelined() or cycle.framework.job_ready(job):
+    if cycle.framework.job_ready(job) or (job.is_pipelined() and job not in cycle.standing):  # that ends with the cycle
         return "Placed", "its pods have places"
     if not _limit(cycle):
         return "Withdrawn", "the configuration holds no nodes"
