@@ -14,7 +14,7 @@ import typer
 from pumice.cli import job, queue
 from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Output, OutputOption
 from pumice.model.errors import BadInput
-from pumice.wire.names import SCHEDULER_NAME
+from pumice.wire import names
 
 Name = Annotated[str, typer.Option("-n", "--name", help="Name of the Job.", show_default=False)]
 Namespace = Annotated[str, typer.Option("-N", "--namespace", help="Namespace.")]
@@ -33,10 +33,10 @@ APPS = {"vsub": vsub, "vjobs": vjobs, "vqueues": vqueues, "vcancel": vcancel, "v
 def submit(
     name: Name = "",
     namespace: Annotated[
-        str, typer.Option("-N", "--namespace", envvar="VOLCANO_DEFAULT_JOB_NAMESPACE", help="Namespace.")
+        str, typer.Option("-N", "--namespace", envvar=names.VSUB_NAMESPACE, help="Namespace.")
     ] = "default",
     image: Annotated[
-        str, typer.Option("-i", "--image", envvar="VOLCANO_DEFAULT_IMAGE", help="Image of its container.")
+        str, typer.Option("-i", "--image", envvar=names.VSUB_IMAGE, help="Image of its container.")
     ] = "busybox",
     command: Annotated[str, typer.Option("-c", "--command", help="What the container runs.", show_default=False)] = "",
     minimum: Annotated[int, typer.Option("-m", "--min", help="Pods that start together or not at all.")] = 1,
@@ -44,8 +44,8 @@ def submit(
     requests: Annotated[str, typer.Option("-R", "--requests", help="What each requests.")] = job.ASKED,
     limits: Annotated[str, typer.Option("-L", "--limits", help="What each may use.")] = job.ASKED,
     scheduler: Annotated[
-        str, typer.Option("-S", "--scheduler", envvar="VOLCANO_SCHEDULER_NAME", help="Who schedules it.")
-    ] = SCHEDULER_NAME,
+        str, typer.Option("-S", "--scheduler", envvar=names.VSUB_SCHEDULER, help="Who schedules it.")
+    ] = names.SCHEDULER_NAME,
     kubeconfig: Kubeconfig = None,
     master: Master = "",
 ) -> None:

@@ -131,3 +131,8 @@ DEVICE_CONFIGMAP: Final = "volcano-vgpu-device-config"
 NODE_CONFIGMAP: Final = "volcano-vgpu-node-config"
 DEVICE_CONFIG_NAMESPACE: Final = "kube-system"
 DEVICE_CONFIG_KEY: Final = "device-config.yaml"
+
+# -- defaults of vsub's flags (upstream pkg/cli/vsub) --
+VSUB_NAMESPACE: Final = "VOLCANO_DEFAULT_JOB_NAMESPACE"
+VSUB_IMAGE: Final = "VOLCANO_DEFAULT_IMAGE"
+VSUB_SCHEDULER: Final = "VOLCANO_SCHEDULER_NAME"
