@@ -100,24 +100,24 @@ async def wipe(server: Server) -> None:
     await settled(server)
 
 
-async def large(server: Server, name: str) -> Figures:
+async def large(server: Server, name: str, size: int) -> Figures:
     """One Job of many pods. Its pods are created once the scheduler has let its group in."""
     async with OursWhole(server) as running:
         await settled(server)
         server.log.mark()
         running.controller.mark()
         began = time.time()
-        await create_jobs(server.kube, [make_job(name, 0, LARGE, TASKS)])
-        pods = pods_of(name, LARGE, TASKS)
+        await create_jobs(server.kube, [make_job(name, 0, size, TASKS)])
+        pods = pods_of(name, size, TASKS)
         await server.log.until_bound(pods, 120)
         result: Figures = {
             "pods_created_s": max(server.log.created[pod] for pod in pods) - began,
             "pods_bound_s": max(server.log.bound[pod] for pod in pods) - began,
         }
         await check(server.kube, pods)
-        found = await through(server, running, {name: LARGE})
-        result["cpu_ms_per_pod"] = running.controller.cpu_since_mark() / LARGE * 1000
-        result["status_writes"] = found["over"] - LARGE - 2  # its pods, and its group made and deleted
+        found = await through(server, running, {name: size})
+        result["cpu_ms_per_pod"] = running.controller.cpu_since_mark() / size * 1000
+        result["status_writes"] = found["over"] - size - 2  # its pods, and its group made and deleted
         await wipe(server)
     return result
 
@@ -162,9 +162,10 @@ async def run(options: Options) -> dict[str, Any]:
     found: dict[str, list[Figures]] = {"large": [], "jobs": [], "bare": []}
     async with api_server(options.server) as server:
         await prepare(server.kube, options.nodes)
-        await large(server, "warm")
+        size = LARGE // 10 if options.quick else LARGE
+        await large(server, "warm", size)
         for number in range(options.repeats):
-            found["large"].append(await large(server, f"large-{number}"))
+            found["large"].append(await large(server, f"large-{number}", size))
             progress(f"large {number + 1}/{options.repeats}", found["large"][-1])
             found["bare"].append(await burst(server, OursWhole(server), options.pods, f"bare-{number}"))
             progress(f"bare {number + 1}/{options.repeats}", found["bare"][-1])
@@ -172,7 +173,7 @@ async def run(options: Options) -> dict[str, Any]:
             progress(f"jobs {number + 1}/{options.repeats}", found["jobs"][-1])
         course = await rounds(server, max(20, options.pods // 5))
         result: dict[str, Any] = {
-            "api_server": server.name, "nodes": options.nodes, "small_jobs": options.pods, "pods_of_large_job": LARGE,
+            "api_server": server.name, "nodes": options.nodes, "small_jobs": options.pods, "pods_of_large_job": size,
             **{name: medians(runs) for name, runs in found.items()}, "resident_mib_after_each_round": course,
         }  # fmt: skip
         result["jobs_to_bare_pods"] = round(result["jobs"]["pods_per_s"]["median"] / result["bare"]["pods_per_s"]["median"], 3)
