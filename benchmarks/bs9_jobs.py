@@ -35,6 +35,7 @@ MINUTES = 12
 LARGE, TASKS = 1000, 4
 ROUNDS = 10
 AGENT = "pumice-controller"
+OF_JOBS = ("jobs", "podgroups", "pods")
 
 
 def make_job(name: str, index: int, replicas: int = 1, tasks: int = 1) -> Json:
@@ -81,8 +82,10 @@ async def through(server: Server, running: OursWhole, jobs: dict[str, int]) -> F
 
 
 def writes(server: Server) -> int:
+    """The controller's, on Jobs and what is made for them."""
     server.log.read()
-    return sum(count for what, count in server.log.kinds.items() if what.startswith(f"{AGENT} ") and not what.endswith(" events"))
+    words = ((what.split(), count) for what, count in server.log.kinds.items())
+    return sum(count for (agent, _, kind), count in words if agent == AGENT and kind.partition("/")[0] in OF_JOBS)
 
 
 async def check_jobs(kube: KubeClient, jobs: dict[str, int], phase: str, counted: str) -> None:
