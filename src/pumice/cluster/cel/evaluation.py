@@ -46,7 +46,7 @@ class Program:
         return self.run(Env(variables, budget or Budget()))
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def compiled(text: str, names: frozenset[str]) -> Program:
     """Raises CelError for what is no expression, and for names and functions that nobody knows."""
     return Program(text, _Compiler(names).of(parse(text)))

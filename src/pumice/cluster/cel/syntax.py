@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -12,8 +12,10 @@ from lark.exceptions import LarkError, UnexpectedInput
 
 from pumice.cluster.cel.values import CelError
 
-LONGEST: Final = 32 << 10
+LONGEST: Final = 10 << 10
 """Characters of an expression."""
+ALL_TOGETHER: Final = 64 << 10
+"""Characters of the expressions of one object: reading so many takes a second."""
 DEEPEST: Final = 128
 """Nodes inside one another."""
 _ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -26,7 +28,6 @@ def _parser() -> Lark:
     return Lark(grammar, parser="lalr", maybe_placeholders=False)
 
 
-@lru_cache(maxsize=1024)
 def parse(text: str) -> Tree[Any]:
     """Raises CelError with the place of what is wrong."""
     if len(text) > LONGEST:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pumice.cluster.apiserver.crd.rule_checks import bad_rules
+from pumice.cluster.apiserver.strategies.expressions import PolicyStrategy
 from pumice.cluster.cel.evaluation import compiled
 from pumice.cluster.cel.running import Budget, OverBudget
 from pumice.cluster.cel.values import CelError, Message, Optional, Uint
@@ -107,6 +109,15 @@ def test_what_would_go_on_is_cut_off(text: str) -> None:
 def test_a_monstrous_text_is_refused_or_read_and_never_a_crash(text: str) -> None:
     with contextlib.suppress(CelError):
         value(text)
+
+
+def test_more_expressions_than_a_server_can_read_beside_its_work_are_refused_unread() -> None:
+    rules = [{"rule": "self.all(x, x == 1)" + " " * 9000} for _ in range(10)]
+    (problem,) = bad_rules({"type": "object", "x-kubernetes-validations": rules}, "schema")
+    assert "characters together" in problem.text
+    spec = {"validations": [{"expression": "true" + " " * 9000} for _ in range(10)]}
+    (problem,) = PolicyStrategy().validate({"spec": spec})
+    assert "characters together" in problem.text
 
 
 def test_words_in_any_order_are_an_expression_or_refused() -> None:

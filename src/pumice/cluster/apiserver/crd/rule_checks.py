@@ -13,7 +13,7 @@ from lark import Tree
 from pumice.cluster.apiserver.crd.rules import NAMES, escaped
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required
 from pumice.cluster.cel.evaluation import compiled
-from pumice.cluster.cel.syntax import parse
+from pumice.cluster.cel.syntax import ALL_TOGETHER, parse
 from pumice.cluster.cel.values import CelError
 
 Json = dict[str, Any]
@@ -31,7 +31,21 @@ _ANY: Final[Json] = {}
 
 def bad_rules(raw: Any, path: str) -> list[FieldProblem]:
     """Of a whole schema."""
-    return _bad_rules(raw, path, 1, root=True) if isinstance(raw, dict) else []
+    if not isinstance(raw, dict):
+        return []
+    if (length := _length(raw)) > ALL_TOGETHER:
+        why = f"the rules have {length} characters together; at most {ALL_TOGETHER} are read"
+        return [FieldProblem("FieldValueForbidden", path, why)]
+    return _bad_rules(raw, path, 1, root=True)
+
+
+def _length(raw: Any) -> int:
+    if isinstance(raw, list):
+        return sum(map(_length, raw))
+    if not isinstance(raw, dict):
+        return 0
+    own = sum(len(str(rule)) for rule in raw.get("x-kubernetes-validations") or ())
+    return own + sum(_length(value) for key, value in raw.items() if key not in ("default", "enum", "example"))
 
 
 def _bad_rules(schema: Json, path: str, times: int, *, root: bool = False) -> list[FieldProblem]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required
 from pumice.cluster.apiserver.strategies.base import Strategy
 from pumice.cluster.cel.evaluation import compiled
+from pumice.cluster.cel.syntax import ALL_TOGETHER
 from pumice.cluster.cel.values import CelError
 
 Json = dict[str, Any]
@@ -32,7 +33,11 @@ class PolicyStrategy(Strategy):
         if "validations" in spec or "mutations" not in spec:
             problems += [] if spec.get("validations") or spec.get("auditAnnotations") else [
                 required("spec.validations", "validations or auditAnnotations must contain at least one item")]  # fmt: skip
-        for path, text in _expressions(spec):
+        expressions = _expressions(spec)
+        if (length := sum(len(text) for _, text in expressions)) > ALL_TOGETHER:
+            why = f"the expressions have {length} characters together; at most {ALL_TOGETHER} are read"
+            return [*problems, FieldProblem("FieldValueForbidden", "spec", why)]
+        for path, text in expressions:
             problems += _bad(text, f"spec.{path}", CONDITION_NAMES if path.startswith("matchConditions") else NAMES)
         return problems
 
