@@ -190,3 +190,12 @@ def test_a_gang_that_comes_to_stand_by_pods_that_ask_for_nothing_lets_the_others
     world.settle(1)
     assert [world.node_of(name) for name in ("idle-1", "idle-2", "other")] == ["n1"] * 3, "held back by none that did not stay"
     assert world.node_of("apart") == ""
+
+
+def test_a_nomination_that_leaves_no_room_for_the_rest_of_a_gang_is_followed_once() -> None:
+    small = pod("small", group="g", cpu="1", priority=9)
+    small["status"]["nominatedNodeName"] = "n1"
+    world = World()
+    world.add(node("n1", cpu="4"), node("n2", cpu="1"), group("g", minimum=2), small, pod("large", group="g", cpu="4"))
+    world.settle(1)
+    assert (world.node_of("small"), world.node_of("large")) == ("n2", "n1")

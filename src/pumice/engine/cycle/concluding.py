@@ -39,8 +39,13 @@ def _keep_nominated(cycle: Cycle, statement: Statement) -> None:
 
 
 def discard(cycle: Cycle, job: Job, statement: Statement) -> None:
-    """Take everything back; each pod remembers where it would have gone."""
+    """Take everything back; each pod remembers where it would have gone. A nomination that the gang failed with is not followed
+    again: without it there may be room for all."""
     cycle.discarded[job] = None
+    for step in statement.steps:
+        if isinstance(step, Place) and step.task.nominated == step.choice.node:
+            step.task.nominated = ""
+            cycle.postponed[job] = None
     cycle.placer.reconsider(t.cls for t in job.pending.values())
     _remember(statement)
     statement.rollback()
