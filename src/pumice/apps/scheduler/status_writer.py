@@ -25,7 +25,17 @@ from pumice.engine.effects import (
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, event_body, stamp
+from pumice.wire.volcano import (
+    EVENTS,
+    HYPER_NODES,
+    INQUEUE,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    PodGroupCondition,
+    event_body,
+    stamp,
+)
 
 log = logging.getLogger("pumice.scheduler.status")
 
@@ -44,6 +54,14 @@ GIVE_WAY = 0.02
 Binding, and ten thousand pods that wait have ten thousand conditions to be told."""
 GIVE_WAY_AT_MOST = 10.0
 """After so many seconds without a pause of the Bindings they are written as fast as they come."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Writes in their order, the latest value a key, and who waits for one."""
+
+    todo: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -66,11 +84,13 @@ class StatusWriter:
     """Whether this scheduler leads: nobody evicts without the lease."""
     refused: Callable[[Evict, str], None] = lambda effect, cause: None
     """Told of an eviction that the API server refuses for good."""
-    _pending: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _evictions: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
+    admitting: int = 32
+    """Groups that are let in side by side: their pods are made after that, by controllers that wait for it."""
+    _rest: _Lane = field(default_factory=_Lane)
+    _evictions: _Lane = field(default_factory=_Lane)
     """Apart from the rest: no backlog and no write that hangs keeps them waiting, and none of them is dropped."""
-    _evict: asyncio.Event = field(default_factory=asyncio.Event)
+    _let_in: _Lane = field(default_factory=_Lane)
+    """PodGroups that may have their pods made: no Binding comes before them, so they give way to none."""
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
     """Keys on their way, each by one worker at a time, so that an older value never overtakes a newer one; and whether the
     value is still wanted."""
@@ -88,19 +108,29 @@ class StatusWriter:
         if isinstance(effect, PodCondition) and effect.event:
             self.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "FailedScheduling",
                            effect.message))  # fmt: skip
+        lane = self._lane(effect)
+        for other in self._lanes:
+            if other is not lane:
+                other.todo.pop(key, None)
+        lane.todo[key] = effect
+        while len(self._rest.todo) > BACKLOG_LIMIT:
+            self._rest.todo.popitem(last=False)
+        lane.wake.set()
+
+    @property
+    def _lanes(self) -> tuple[_Lane, _Lane, _Lane]:
+        return self._rest, self._evictions, self._let_in
+
+    def _lane(self, effect: Effect) -> _Lane:
         if isinstance(effect, Evict):
-            self._evictions[key] = effect
-            self._evict.set()
-            return
-        self._pending[key] = effect
-        while len(self._pending) > BACKLOG_LIMIT:
-            self._pending.popitem(last=False)
-        self._wake.set()
+            return self._evictions
+        new = isinstance(effect, GroupStatus) and effect.phase == INQUEUE and not effect.conditions
+        return self._let_in if new else self._rest
 
     def forget(self, uid: str) -> None:
         """The pod was bound: a condition that is not yet written is out of date."""
         key = ("pod", uid)
-        self._pending.pop(key, None)
+        self._rest.todo.pop(key, None)
         if key in self._writing:
             self._writing[key] = False
 
@@ -115,24 +145,29 @@ class StatusWriter:
 
     @property
     def backlog(self) -> int:
-        return len(self._pending)
+        return len(self._rest.todo) + len(self._let_in.todo)
 
     async def run(self) -> None:
         """Write for ever. What is on its way when this is cancelled is written by the next run or flush."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.workers):
-                group.create_task(self._work(self._pending, self._wake, self._gives_way))
-                group.create_task(self._work(self._evictions, self._evict, lambda: False))
+                group.create_task(self._work(self._rest, self._gives_way))
+                group.create_task(self._work(self._evictions, lambda: False))
+            for _ in range(self.admitting):
+                group.create_task(self._work(self._let_in, lambda: False))
 
     async def drain(self, seconds: float) -> None:
         """Wait until nothing is left to write, at most that long."""
         deadline = self.clock.monotonic() + seconds
-        while (self._pending or self._evictions or self._writing) and self.clock.monotonic() < deadline:
+        while (self._left() or self._writing) and self.clock.monotonic() < deadline:
             await self.clock.sleep(0.01)
+
+    def _left(self) -> bool:
+        return any(lane.todo for lane in self._lanes)
 
     async def flush(self, seconds: float) -> None:
         """Write what is left, at most that long, when nobody runs any more."""
-        if self._pending or self._evictions:
+        if self._left():
             async with asyncio.TaskGroup() as group:
                 workers = group.create_task(self.run())
                 await self.drain(seconds)
@@ -150,30 +185,29 @@ class StatusWriter:
         self._next_turn = now + GIVE_WAY
         return False
 
-    async def _work(
-        self, todo: OrderedDict[tuple[str, ...], Effect], wake: asyncio.Event, gives_way: Callable[[], bool]
-    ) -> None:
+    async def _work(self, lane: _Lane, gives_way: Callable[[], bool]) -> None:
         while True:
             if gives_way():
                 await self.clock.sleep(GIVE_WAY)
                 continue
-            key = next((key for key in todo if key not in self._writing), None)
+            key = next((key for key in lane.todo if key not in self._writing), None)
             if key is None:
-                wake.clear()
-                await wake.wait()
+                lane.wake.clear()
+                await lane.wake.wait()
                 continue
-            effect = todo.pop(key)
+            effect = lane.todo.pop(key)
             self._writing[key] = True
             try:
                 await self._write(key, effect)
             except asyncio.CancelledError:
-                if self._writing[key] and not isinstance(effect, Event):
-                    todo.setdefault(key, effect)
+                if self._writing[key] and not isinstance(effect, Event) and not self._waits(key):
+                    lane.todo[key] = effect
                 raise
             finally:
                 del self._writing[key]
-                if key in todo:
-                    wake.set()
+                for waiting in self._lanes:
+                    if key in waiting.todo:
+                        waiting.wake.set()
 
     async def _write(self, key: tuple[str, ...], effect: Effect) -> None:
         attempt = 0
@@ -192,13 +226,16 @@ class StatusWriter:
                 if error.code in hopeless or isinstance(effect, Event):
                     log.debug("not written %s: %s", effect, error)
                     return
-                if key in self._pending:
+                if self._waits(key):
                     return  # a newer value is waiting
                 pause = 0.1 * 2 ** min(attempt, ATTEMPTS) * (0.5 + self.dice.random())
                 await self.clock.sleep(max(pause, error.retry_after))
                 attempt += 1
         if self._writing[key]:
             log.warning("given up after %d attempts: %s", ATTEMPTS, effect)
+
+    def _waits(self, key: tuple[str, ...]) -> bool:
+        return any(key in lane.todo for lane in self._lanes)
 
     async def _perform(self, effect: Effect) -> None:
         match effect:
@@ -285,7 +322,7 @@ class StatusWriter:
         """Not the same words again within ten minutes, and not more than the rate allows."""
         now = self.clock.monotonic()
         words = (event.uid, event.reason, event.message)
-        if ("event", *words) in self._pending:
+        if ("event", *words) in self._rest.todo:
             return True
         said = hash(words)  # thousands are remembered, their words not
         if now - self._said.get(said, -1e9) < REPEAT_EVENT_AFTER:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, StatusWriter
-from pumice.engine.effects import Event
+from pumice.engine.effects import Event, GroupStatus
 from pumice.ports.cluster import Json, Resource
 
 
@@ -17,6 +18,13 @@ class Recorder:
 
     def __init__(self) -> None:
         self.moments: list[float] = []
+        self.phases: list[str] = []
+
+    async def patch(self, resource: Resource, name: str, body: Json, namespace: str = "", **how: Any) -> Json:
+        self.moments.append(VirtualClock().monotonic())
+        self.phases.append(body["status"]["phase"])
+        await VirtualClock().sleep(0.01)
+        return {}
 
     async def create(self, resource: Resource, obj: Json, namespace: str = "") -> Json:
         self.moments.append(VirtualClock().monotonic())
@@ -56,3 +64,32 @@ def test_under_lasting_load_all_are_written() -> None:
 
 def test_without_bindings_they_are_written_at_once() -> None:
     assert write(10, busy_until=0.0) == [0.0] * 10
+
+
+def statuses(*phases: str, groups: int = 1) -> Recorder:
+    """Each group's phases, put one after the other while Bindings are on their way all the time."""
+    cluster = Recorder()
+
+    async def story() -> None:
+        writer = StatusWriter(cluster, VirtualClock(), random.Random(1), busy=lambda: True)  # type: ignore[arg-type]
+        running = asyncio.create_task(writer.run())
+        for phase in phases:
+            for i in range(groups):
+                writer.put(GroupStatus("default", f"g{i}", phase, (), 0, 0, 0))
+            await VirtualClock().sleep(0.005)
+        await writer.drain(60)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run_virtually(story())
+    return cluster
+
+
+def test_a_group_whose_pods_may_be_made_is_told_so_whatever_is_on_its_way() -> None:
+    assert max(statuses("Inqueue", groups=320).moments) < 0.2, "its Bindings come only after that"
+    assert max(statuses("Running", groups=320).moments) > 1.0
+
+
+def test_no_older_phase_of_a_group_overtakes_a_newer_one() -> None:
+    assert statuses("Inqueue", "Running").phases == ["Inqueue", "Running"]
+    assert statuses("Running", "Inqueue", "Running").phases[-1] == "Running"
