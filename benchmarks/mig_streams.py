@@ -1,4 +1,4 @@
-"""MIG placement on streams of requests: 100 A100-40GB, four mixes, three loads, four seeds (research 3.4).
+"""MIG placement on streams of requests: 100 A100-40GB, four mixes, three loads, four seeds.
 
 Poisson arrivals, lognormal lives, blocked requests are lost. Prints the mean memory in use (requested memory over all
 memory, per cent, after a warm-up) and the share of requested memory that was accepted, per rule, mix and load.

@@ -35,7 +35,7 @@ def main(
     log_format: LogAs = LogFormat.TEXT,
     verbosity: Verbosity = 3,
 ) -> None:
-    """Look after Jobs, PodGroups of bare pods, and the parents and states of queues."""
+    """Look after Jobs, CronJobs and JobFlows, PodGroups of bare pods, queues, and HyperNodes that labels make."""
     setup_logging(log_format, verbosity)
     settings = controller.Settings(
         scheduler_names=scheduler_names(scheduler_name),

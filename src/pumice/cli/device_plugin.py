@@ -62,7 +62,7 @@ FailOnInit = Annotated[
     bool, typer.Option("--fail-on-init-error/--wait-for-driver", envvar="FAIL_ON_INIT_ERROR",
                        help="Stop when no driver answers, or wait for one."),
 ]  # fmt: skip
-HealthAddress = Annotated[str, typer.Option(help="ADDRESS:PORT of /healthz and /readyz; empty: none.")]
+HealthAddress = Annotated[str, typer.Option(help="ADDRESS:PORT of /metrics, /healthz and /readyz; empty: none.")]
 
 
 @app.command("nvidia", epilog="Example: pumice device-plugin nvidia --node-name n1 --device-split-count 4", cls=UpstreamCommand)

@@ -45,15 +45,17 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "jobflow": ("pumice.cli.jobflow", "Create, list, show, delete JobFlows"),
         "jobtemplate": ("pumice.cli.jobtemplate", "Create, list, show, delete JobTemplates"),
         "pod": ("pumice.cli.pod", "List the pods of Jobs and queues"),
+    },
+    "Nodes of a Kubernetes cluster": {
+        "doctor": ("pumice.cli.doctor", "Say what is wrong with a node, and how it is mended"),
         "inspect": ("pumice.cli.inspect", "Show the memory of shared cards, node by node"),
     },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
         "controller": ("pumice.cli.controller", "Jobs, PodGroups and queues"),
-        "webhook": ("pumice.cli.webhook", "Admission of Jobs, PodGroups and queues"),
+        "webhook": ("pumice.cli.webhook", "Admission of Volcano's kinds, and of pods"),
         "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
-        "doctor": ("pumice.cli.doctor", "Say what is wrong with a node, and how it is mended"),
     },
     "The project": {
         "bench": ("pumice.cli.bench", "Run the benchmarks"),

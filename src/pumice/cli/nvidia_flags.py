@@ -15,7 +15,7 @@ from pumice.wire.nvidia_plugin_config import parse_nvidia_plugin_config
 
 log = logging.getLogger("pumice.cli")
 PANEL: Final = "Of NVIDIA's plugin"
-NO_CDI: Final = "without effect: no CDI specification is written here"
+NO_CDI: Final = "Without effect: no CDI specification is written here."
 
 
 def _from_file(ctx: typer.Context, path: Path | None) -> Path | None:

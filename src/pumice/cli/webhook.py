@@ -47,7 +47,7 @@ def main(
     log_format: LogAs = LogFormat.TEXT,
     verbosity: Verbosity = 3,
 ) -> None:  # fmt: skip
-    """Refuse what cannot be meant, and fill in what is left out, of Jobs, PodGroups, queues, HyperNodes and JobFlows."""
+    """Refuse what cannot be meant, and fill in what is left out, of Volcano's kinds and, where asked, of pods."""
     setup_logging(log_format, verbosity)
     files = tls_cert_file, tls_private_key_file, ca_cert_file
     if any(files) and not all(files):
