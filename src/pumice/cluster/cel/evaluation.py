@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -15,7 +15,7 @@ from lark import Token, Tree
 from pumice.cluster.cel.functions import FUNCTIONS, METHODS, NAMESPACES
 from pumice.cluster.cel.macros import MACROS, folded
 from pumice.cluster.cel.operators import OPERATORS, contains, elements, field_of, item_of, lookup, map_key, negated
-from pumice.cluster.cel.running import Budget, Env, OverBudget, Run, boolean, length
+from pumice.cluster.cel.running import Budget, Env, Run, boolean, decided, length
 from pumice.cluster.cel.syntax import bytes_of, parse, text_of
 from pumice.cluster.cel.values import (
     HOST_METHODS,
@@ -129,10 +129,14 @@ class _Compiler:
         return lambda env: then(env) if boolean(when(env)) else otherwise(env)
 
     def _or_(self, *sides: Tree[Any]) -> Run:
-        return _decided([self.of(side) for side in sides], True)
+        return self._either(sides, True)
 
     def _and_(self, *sides: Tree[Any]) -> Run:
-        return _decided([self.of(side) for side in sides], False)
+        return self._either(sides, False)
+
+    def _either(self, sides: Iterable[Tree[Any]], decides: bool) -> Run:
+        runs = [self.of(side) for side in sides]
+        return lambda env: decided((partial(run, env) for run in runs), decides)
 
     def _nots(self, *children: Any) -> Run:
         *signs, inner = children
@@ -217,7 +221,6 @@ class _Compiler:
         run = self.within(variable).of(body)
         return lambda env: run(env.inner(**{variable: given(env)}))
 
-
     def _when_there(self, inner: Tree[Any], name: Tree[Any], body: Tree[Any], *, wraps: bool) -> Run:
         optional, variable = self.of(inner), str(name.children[0])
         then = self.within(variable).of(body)
@@ -277,21 +280,3 @@ def _asked(name: str, method: Callable[..., Any] | None, value: Any, *given: Any
     if method is None:
         raise TypeError
     return method(value, *given)
-
-
-def _decided(runs: list[Run], decides: bool) -> Run:
-    def run(env: Env) -> bool:
-        problem: CelError | None = None
-        for side in runs:
-            try:
-                if boolean(side(env)) is decides:
-                    return decides
-            except OverBudget:
-                raise
-            except CelError as found:
-                problem = problem or found
-        if problem is not None:
-            raise problem
-        return not decides
-
-    return run

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cmp_to_key, partial
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from pumice.cluster.cel.values import NOTHING, CelError, Optional
+from pumice.cluster.cel.values import NOTHING, CelError, Optional, of
 from pumice.wire.quantity import parse_quantity
 
 ADDRESSES: Final = (IPv4Address, IPv6Address, IPv4Network, IPv6Network)
@@ -59,32 +59,13 @@ class Format:
     longest: int
 
 
-def by(compare: Callable[[Any, Any], int]) -> Any:
-    return cmp_to_key(compare)
-
-
-def value_of(value: Any) -> Any:
-    if isinstance(value, Optional):
-        if not value.there:
-            raise CelError("optional.none() dereference")
-        return value.value
-    raise TypeError
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
 def quantity(text: Any) -> Quantity:
-    return Quantity(parse_quantity(_text(text)), text)
+    return Quantity(parse_quantity(of(text, str)), text)
 
 
 def _amount(value: Any) -> Fraction:
-    if not isinstance(value, Quantity):
-        raise TypeError
-    return value.amount
+    found: Fraction = of(value, Quantity).amount
+    return found
 
 
 def _added(value: Any, other: Any, sign: int = 1) -> Quantity:
@@ -111,19 +92,14 @@ def _is(make: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 def url(text: Any) -> Url:
-    parts = urlsplit(_text(text))
+    parts = urlsplit(of(text, str))
     if not (parts.scheme or text.startswith("/")) or any(sign.isspace() for sign in text):
         raise CelError(f"cannot parse {text!r} as a URL")
     return Url(text, parts)
 
 
 def _url(read: Callable[[SplitResult], Any]) -> Callable[[Any], Any]:
-    def of(value: Any) -> Any:
-        if not isinstance(value, Url):
-            raise TypeError
-        return read(value.parts)
-
-    return of
+    return lambda value: read(of(value, Url).parts)
 
 
 def _host(parts: SplitResult) -> str:
@@ -131,7 +107,7 @@ def _host(parts: SplitResult) -> str:
 
 
 def _address(text: Any) -> Any:
-    if "%" in _text(text):
+    if "%" in of(text, str):
         raise CelError(f"{text!r} has a zone")
     found = ip_address(text)
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
@@ -140,7 +116,7 @@ def _address(text: Any) -> Any:
 
 
 def _network(text: Any) -> Any:
-    if "/" not in _text(text) or "%" in text:
+    if "/" not in of(text, str) or "%" in text:
         raise CelError(f"{text!r} is no CIDR")
     return ip_network(text, strict=False)
 
@@ -166,7 +142,7 @@ def _is_global(value: Any) -> bool:
 def _problems(form: Any, text: Any) -> Optional:
     """``format.x().validate(text)``: what is wrong, or nothing."""
     found = []
-    if len(_text(text)) > form.longest:
+    if len(of(text, str)) > form.longest:
         found.append(f"must be no more than {form.longest} characters")
     if re.fullmatch(form.pattern, text) is None:
         found.append("is not of this format")
@@ -174,7 +150,7 @@ def _problems(form: Any, text: Any) -> Optional:
 
 
 def _named(name: Any) -> Optional:
-    found = _FORMATS.get(_text(name))
+    found = _FORMATS.get(of(name, str))
     return NOTHING if found is None else Optional(True, Format(*found))
 
 

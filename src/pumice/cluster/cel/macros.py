@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from pumice.cluster.cel.running import Env, OverBudget, Run, boolean
+from pumice.cluster.cel.running import Env, Run, boolean, decided
 from pumice.cluster.cel.values import CelError, type_of
 
 Element = tuple[tuple[Any, ...], list[Callable[[], Any]]]
@@ -44,21 +44,7 @@ def _elements(value: Any, names: int) -> Iterable[tuple[Any, ...]]:
 
 
 def _any(decides: bool) -> Callable[[Iterable[Element]], bool]:
-    def fold(elements: Iterable[Element]) -> bool:
-        problem: CelError | None = None
-        for _, (part,) in elements:
-            try:
-                if boolean(part()) is decides:
-                    return decides
-            except OverBudget:
-                raise
-            except CelError as found:
-                problem = problem or found
-        if problem is not None:
-            raise problem
-        return not decides
-
-    return fold
+    return lambda elements: decided((part for _, (part,) in elements), decides)
 
 
 def _one(elements: Iterable[Element]) -> bool:

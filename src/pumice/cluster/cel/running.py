@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,6 +42,22 @@ def boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise CelError(f"no such overload: {type_of(value)} is no bool")
     return value
+
+
+def decided(sides: Iterable[Callable[[], Any]], decides: bool) -> bool:
+    """The first that comes to ``decides`` settles it, also after one that could not be told; else all have to be told."""
+    problem: CelError | None = None
+    for side in sides:
+        try:
+            if boolean(side()) is decides:
+                return decides
+        except OverBudget:
+            raise
+        except CelError as found:
+            problem = problem or found
+    if problem is not None:
+        raise problem
+    return not decides
 
 
 def length(value: Any) -> int:

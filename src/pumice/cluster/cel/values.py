@@ -86,6 +86,13 @@ def type_of(value: Any) -> str:
     return type(value).__name__
 
 
+def of(value: Any, *types: type) -> Any:
+    """The value. Raises TypeError where it is of none of these types; a bool is no number."""
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise TypeError
+    return value
+
+
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pumice.cluster.apiserver.errors import UNSAID, FieldProblem
 from pumice.cluster.cel.evaluation import Program, compiled
-from pumice.cluster.cel.functions import duration, timestamp
 from pumice.cluster.cel.running import Budget, OverBudget
+from pumice.cluster.cel.times import duration, timestamp
 from pumice.cluster.cel.values import NOTHING, CelError, Optional
 
 Json = dict[str, Any]

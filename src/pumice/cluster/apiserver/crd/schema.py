@@ -7,14 +7,12 @@ What an update leaves as it was is not held against it ("Validation ratcheting")
 from __future__ import annotations
 
 import copy
-from functools import lru_cache
 from typing import Any
-
-import re2
 
 from pumice.cluster.apiserver.crd.rules import MISSING, RuleRun
 from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types
+from pumice.cluster.patterns import pattern_of
 
 Json = dict[str, Any]
 Problems = list[FieldProblem]
@@ -211,20 +209,6 @@ def _wrong_type(schema: Json, value: Any, path: str) -> FieldProblem | None:
         type(value), "null"
     )
     return FieldProblem("FieldValueTypeInvalid", path, f'{path} in body must be of type {wanted}: "{got}"', got)
-
-
-_QUIET = re2.Options()
-_QUIET.log_errors = False
-
-
-@lru_cache(maxsize=512)
-def pattern_of(text: str) -> Any:
-    """RE2, which Kubernetes uses: time grows with the length of the text alone. Raises ValueError with what is wrong."""
-    try:
-        return re2.compile(text, _QUIET)
-    except re2.error as problem:
-        said = problem.args[0] if problem.args else ""
-        raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from None
 
 
 def bad_patterns(raw: Any, path: str) -> Problems:
