@@ -25,7 +25,7 @@ class Backend:
     def __init__(self, storage: Storage, registry: Registry, clock: Clock, dice: Random) -> None:
         self.storage, self.registry, self.clock, self.dice = storage, registry, clock, dice
         self.strategies: dict[tuple[str, str], Strategy] = dict(builtin_strategies())
-        self._by_shelf: dict[str, Strategy] = {
+        self._by_store: dict[str, Strategy] = {
             kind.storage: self.strategy(kind) for kind in registry if kind.group != "events.k8s.io"
         }
         storage.indexer = self.index
@@ -35,11 +35,11 @@ class Backend:
 
     def use(self, kind: Kind, strategy: Strategy) -> None:
         """Rules of a custom kind, for its index of selectable fields."""
-        self._by_shelf[kind.storage] = strategy
+        self._by_store[kind.storage] = strategy
 
     def index(self, store: str, value: Json) -> Index:
         metadata = value.get("metadata") or {}
-        fields: Mapping[str, str] = self._by_shelf.get(store, DEFAULT).fields(value)
+        fields: Mapping[str, str] = self._by_store.get(store, DEFAULT).fields(value)
         own = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
         return metadata.get("labels") or {}, {**own, **fields}
 

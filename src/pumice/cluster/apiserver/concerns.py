@@ -11,10 +11,10 @@ from typing import Any
 
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.strategies.expressions import GROUP
 from pumice.cluster.requirements import matches_selector
 
 Json = dict[str, Any]
-GROUP = "admissionregistration.k8s.io"
 
 
 @dataclass(slots=True)

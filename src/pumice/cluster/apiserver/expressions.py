@@ -6,8 +6,8 @@ Source: Kubernetes "Validating Admission Policy", section "Validation expression
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.concerns import Write, namespace_of
@@ -15,12 +15,10 @@ from pumice.cluster.apiserver.http_types import User
 from pumice.cluster.apiserver.rights import Act, Rights
 from pumice.cluster.apiserver.strategies.expressions import CONDITION_NAMES, NAMES
 from pumice.cluster.cel.evaluation import compiled
-from pumice.cluster.cel.running import Budget
+from pumice.cluster.cel.running import ALL_STEPS, STEPS, Budget
 from pumice.cluster.cel.values import CelError, Host
 
 Json = dict[str, Any]
-ALL_STEPS: Final = 10_000_000
-"""What all expressions of one policy may cost (Kubernetes' bound)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +28,17 @@ class Authorizer(Host):
     act: Act = field(default_factory=lambda: Act(""))
 
     def asked(self, method: str, *given: Any) -> Any:
-        (word,) = given if method != "serviceAccount" else ("",)
-        act = self.act
-        if not isinstance(word, str):
-            raise TypeError
-        match method:
-            case "check":
-                verb = Act(word, act.group, act.resource, act.namespace, act.name, act.path)
-                return Decision(self.rights.allows(self.user, verb))
-            case "serviceAccount":
-                namespace, name = given
+        match method, *given:
+            case "check", str(verb):
+                return Decision(self.rights.allows(self.user, replace(self.act, verb=verb)))
+            case "serviceAccount", namespace, name:
                 groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
                 return Authorizer(self.rights, User(f"system:serviceaccount:{namespace}:{name}", groups=groups))
-            case "subresource":
-                return self._with(resource=f"{act.resource}/{word}")
-            case "path" | "group" | "resource" | "namespace" | "name":
-                return self._with(**{method: word})
+            case "subresource", str(word):
+                return replace(self, act=replace(self.act, resource=f"{self.act.resource}/{word}"))
+            case ("path" | "group" | "resource" | "namespace" | "name"), str(word):
+                return replace(self, act=replace(self.act, **{method: word}))
         raise TypeError
-
-    def _with(self, **changed: str) -> Authorizer:
-        act = {name: getattr(self.act, name) for name in ("verb", "group", "resource", "namespace", "name", "path")}
-        return Authorizer(self.rights, self.user, Act(**{**act, **changed}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +65,17 @@ class Question:
     user: User
     write: Write
     params: Any = None
-    _made: dict[str, Any] = field(default_factory=dict)
     budget: int = ALL_STEPS
+    _review: Json | None = None
 
     def run(self, text: str, names: frozenset[str] = NAMES, variables: Mapping[str, Callable[[], Any]] | None = None) -> Any:
         """Raises CelError."""
-        budget = Budget(min(Budget().left, self.budget))
-        before = budget.left
+        given = min(STEPS, self.budget)
+        budget = Budget(given)
         try:
             return compiled(text, names)(self._variables(variables or {}), budget)
         finally:
-            self.budget = max(0, self.budget - (before - max(0, budget.left)))
+            self.budget -= given - max(0, budget.left)
 
     def holds(self, conditions: Any) -> bool:
         """Whether all ``matchConditions`` do. Raises CelError where none says no and one cannot be told."""
@@ -112,10 +100,9 @@ class Question:
         }  # fmt: skip
 
     def _request(self) -> Json:
-        if "request" not in self._made:
-            self._made["request"] = review_of(self.write, self.user)
-        found: Json = self._made["request"]
-        return found
+        if self._review is None:
+            self._review = review_of(self.write, self.user)
+        return self._review
 
 
 class _Lazy(dict[str, Any]):

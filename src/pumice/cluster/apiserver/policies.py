@@ -12,21 +12,21 @@ from functools import partial
 from typing import Any, Final
 
 from pumice.cluster.apiserver.backend import Backend
-from pumice.cluster.apiserver.concerns import GROUP, Write, concerns
+from pumice.cluster.apiserver.concerns import Write, concerns
 from pumice.cluster.apiserver.errors import ApiFailure
 from pumice.cluster.apiserver.expressions import Question
 from pumice.cluster.apiserver.http_types import User
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.strategic import apply_strategic_patch
 from pumice.cluster.apiserver.rights import Rights
-from pumice.cluster.apiserver.strategies.expressions import NAMES
+from pumice.cluster.apiserver.strategies.expressions import GROUP, NAMES
 from pumice.cluster.cel.values import CelError, Message
 from pumice.cluster.requirements import matches_selector
 
 Json = dict[str, Any]
 VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
-_SHELVES: Final = {VALIDATING: f"{GROUP}/validatingadmissionpolicies", MUTATING: f"{GROUP}/mutatingadmissionpolicies"}
-_BINDINGS: Final = {kind: shelf.removesuffix("ies") + "ybindings" for kind, shelf in _SHELVES.items()}
+_POLICIES: Final = {kind: f"{GROUP}/{kind.lower().removesuffix('y')}ies" for kind in (VALIDATING, MUTATING)}
+_BINDINGS: Final = {kind: f"{GROUP}/{kind.lower()}bindings" for kind in (VALIDATING, MUTATING)}
 _CODES: Final = {"Invalid": 422, "Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 
 
@@ -47,8 +47,8 @@ class Policies:
                 try:
                     write.value = _mutated(mutation, question, variables)
                 except (CelError, ApiFailure, ValueError) as problem:
-                    if policy["spec"].get("failurePolicy", "Fail") == "Fail":
-                        named = f"{MUTATING} '{_name(policy)}' with binding '{_name(binding)}'"
+                    if not _lenient(policy):
+                        named = _named(MUTATING, policy, binding)
                         raise self._denied(write, f"{named} denied request: {problem}", "Invalid") from None
         return write.value
 
@@ -61,7 +61,7 @@ class Policies:
                 if not message:
                     continue
                 actions = binding["spec"].get("validationActions") or ()
-                named = f"{VALIDATING} '{_name(policy)}' with binding '{_name(binding)}'"
+                named = _named(VALIDATING, policy, binding)
                 if "Warn" in actions:
                     self.warn(f"Validation failed for {named}: {message}")
                 if "Deny" in actions:
@@ -70,7 +70,7 @@ class Policies:
     def _asked(self, kind: str, write: Write) -> Iterator[tuple[Json, Json, Question]]:
         """Policies that a write concerns, each once a binding and parameter."""
         storage = self.backend.storage
-        policies = {stored.name: stored for stored in storage.objects(_SHELVES[kind])}
+        policies = {stored.name: stored for stored in storage.objects(_POLICIES[kind])}
         bindings = sorted(storage.objects(_BINDINGS[kind]), key=lambda stored: stored.name) if policies else []
         for stored in bindings:
             binding = stored.value()
@@ -86,9 +86,9 @@ class Policies:
                     continue
                 parameters = list(self._params(policy, binding, write))
             except (CelError, LookupError) as problem:
-                if policy["spec"].get("failurePolicy", "Fail") == "Ignore":
+                if _lenient(policy):
                     continue
-                why = f"{kind} '{_name(policy)}' with binding '{_name(binding)}' denied request: {problem.args[0]}"
+                why = f"{_named(kind, policy, binding)} denied request: {problem.args[0]}"
                 raise self._denied(write, why, "Invalid") from None
             for params in parameters:
                 yield policy, binding, Question(self.backend, self.rights, self.user, write, params)
@@ -132,8 +132,14 @@ class Policies:
         return ApiFailure(_CODES.get(reason, 422), reason, f'{qualified} "{name}" is forbidden: {text}', details)
 
 
-def _name(value: Json) -> str:
-    return str(value["metadata"]["name"])
+def _named(kind: str, policy: Json, binding: Json) -> str:
+    return f"{kind} '{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+
+
+def _lenient(policy: Json) -> bool:
+    """Whether one that cannot be evaluated lets everything in."""
+    found: str = policy["spec"].get("failurePolicy", "Fail")
+    return found == "Ignore"
 
 
 def _defined(policy: Json, question: Question) -> dict[str, Callable[[], Any]]:
@@ -151,7 +157,7 @@ def _judged(policy: Json, validation: Json, question: Question, variables: Mappi
         if question.run(text, NAMES, variables) is True:
             return "", ""
     except CelError as problem:
-        if policy["spec"].get("failurePolicy", "Fail") == "Ignore":
+        if _lenient(policy):
             return "", ""
         return f"expression '{text}' resulted in error: {problem}", "Invalid"
     message = (validation.get("message") or "").strip() or f"failed expression: {text.strip()}"

@@ -17,7 +17,7 @@ from pumice.cluster.apiserver.storage import Storage
 Rule = Mapping[str, Any]
 
 GROUP = "rbac.authorization.k8s.io"
-SHELVES = tuple(f"{GROUP}/{plural}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
+STORES = tuple(f"{GROUP}/{plural}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
 UNBOUNDED = frozenset(("system:masters", "system:nodes"))
 EVERYTHING: Rule = {"apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"], "verbs": ["*"]}
 _REMEMBERED = 1000
@@ -73,7 +73,7 @@ class Rights:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._found: dict[tuple[str, tuple[str, ...], str], tuple[Rule, ...]] = {}
-        for store in SHELVES:
+        for store in STORES:
             storage.hooks[store] = self._forget
 
     def _forget(self, event: Write) -> None:

@@ -48,7 +48,7 @@ class Storage:
     def __init__(self, path: Path | str, window: int = 20_000, window_bytes: int = 24 << 20) -> None:
         self._disk = Disk(path)
         self._window, self._window_bytes = window, window_bytes
-        self._shelves: dict[str, ResourceStore] = {}
+        self._stores: dict[str, ResourceStore] = {}
         self._history: deque[Write] = deque()
         self._history_bytes = 0
         self._pending: list[Write] = []
@@ -91,12 +91,12 @@ class Storage:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def get(self, resource: str, namespace: str, name: str) -> Stored | None:
-        store = self._shelves.get(resource)
+        store = self._stores.get(resource)
         return store.objects.get((namespace, name)) if store else None
 
     def objects(self, resource: str, namespace: str = "", after: tuple[str, str] | None = None) -> Iterator[Stored]:
         """Objects in the order of namespace and name; of one namespace only when it is given, and behind ``after``."""
-        store = self._shelves.get(resource)
+        store = self._stores.get(resource)
         if not store:
             return
         keys, objects = store.keys, store.objects
@@ -110,7 +110,7 @@ class Storage:
 
     def objects_at(self, resource: str, namespace: str, revision: int) -> list[Stored]:
         """The list as it was at ``revision``. Raises Gone when the history does not reach that far."""
-        store = self._shelves.get(resource) or ResourceStore()
+        store = self._stores.get(resource) or ResourceStore()
         if revision > self.revision or revision < self.oldest:
             raise Gone(revision)
         then = {key: s for key, s in store.objects.items() if not namespace or key[0] == namespace}
@@ -125,14 +125,14 @@ class Storage:
         return [then[key] for key in sorted(then)]
 
     def count(self, resource: str) -> int:
-        store = self._shelves.get(resource)
+        store = self._stores.get(resource)
         return len(store.objects) if store else 0
 
     def changes(self, resource: str, revision: int) -> list[Write]:
         """Events after ``revision`` that are on disk. Raises Gone when some are forgotten."""
         if revision < self.oldest:
             raise Gone(revision)
-        return self._shelf(resource).since(revision)
+        return self._store(resource).since(revision)
 
     @property
     def settled(self) -> int:
@@ -142,7 +142,7 @@ class Storage:
     def next_change(self, resource: str) -> asyncio.Future[None]:
         """Done when the resource has a new event; cancel it when it is no longer wanted."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters = self._shelf(resource).waiters
+        waiters = self._store(resource).waiters
         waiters.add(waiter)
         waiter.add_done_callback(waiters.discard)
         return waiter
@@ -224,9 +224,9 @@ class Storage:
         for event in reversed(pending):
             stored, previous = event.stored, event.previous
             if previous is not None:
-                self._shelf(stored.resource).set(previous)
+                self._store(stored.resource).set(previous)
             elif event.change != "DELETED":
-                self._shelf(stored.resource).remove((stored.namespace, stored.name))
+                self._store(stored.resource).remove((stored.namespace, stored.name))
             self.revision = stored.revision - 1
         for event in reversed(pending):
             if hook := self.hooks.get(event.stored.resource):
@@ -256,7 +256,7 @@ class Storage:
             hook(event)
 
     def _enter(self, change: Change, stored: Stored) -> Write:
-        store = self._shelf(stored.resource)
+        store = self._store(stored.resource)
         key = (stored.namespace, stored.name)
         previous = store.objects.get(key)
         if change == "DELETED":
@@ -267,7 +267,7 @@ class Storage:
         return Write(change, stored.revision, stored, previous)
 
     def _remember(self, event: Write) -> ResourceStore:
-        store = self._shelf(event.stored.resource)
+        store = self._store(event.stored.resource)
         store.events.append(event)
         self._history.append(event)
         self._history_bytes += len(event.stored.data)
@@ -279,7 +279,7 @@ class Storage:
         while len(history) > self._window or self._history_bytes > self._window_bytes:
             event = history.popleft()
             self._history_bytes -= len(event.stored.data)
-            self._shelf(event.stored.resource).forget_oldest()
+            self._store(event.stored.resource).forget_oldest()
             self.oldest = event.revision
             self._doom(event)
 
@@ -289,10 +289,10 @@ class Storage:
         if event.change == "DELETED":
             self._doomed.append((event.revision,))
 
-    def _shelf(self, resource: str) -> ResourceStore:
-        store = self._shelves.get(resource)
+    def _store(self, resource: str) -> ResourceStore:
+        store = self._stores.get(resource)
         if store is None:
-            store = self._shelves[resource] = ResourceStore()
+            store = self._stores[resource] = ResourceStore()
         return store
 
 

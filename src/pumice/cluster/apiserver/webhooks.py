@@ -20,12 +20,13 @@ from typing import Any
 import aiohttp
 
 from pumice.cluster.apiserver.backend import Backend
-from pumice.cluster.apiserver.concerns import GROUP, Write, concerns
+from pumice.cluster.apiserver.concerns import Write, concerns
 from pumice.cluster.apiserver.errors import ApiFailure, forbidden
 from pumice.cluster.apiserver.expressions import Question, review_of
 from pumice.cluster.apiserver.http_types import Request, User
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.rights import Rights
+from pumice.cluster.apiserver.strategies.expressions import GROUP
 from pumice.cluster.cel.values import CelError
 
 Json = dict[str, Any]

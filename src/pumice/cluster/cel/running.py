@@ -10,6 +10,9 @@ from pumice.cluster.cel.values import CelError, type_of
 
 STEPS: Final = 1_000_000
 """What one expression may cost, in looks at a value (Kubernetes' bound on a single rule)."""
+ALL_STEPS: Final = 10_000_000
+"""What those may cost together that are worked out for one thing: all rules of a request, or all expressions of a policy
+(Kubernetes' bound on each of the two)."""
 
 
 class OverBudget(CelError):

@@ -12,15 +12,13 @@ from typing import Any, Final
 
 from pumice.cluster.apiserver.errors import UNSAID, FieldProblem
 from pumice.cluster.cel.evaluation import Program, compiled
-from pumice.cluster.cel.running import Budget, OverBudget
+from pumice.cluster.cel.running import ALL_STEPS, Budget, OverBudget
 from pumice.cluster.cel.times import duration, timestamp
 from pumice.cluster.cel.values import NOTHING, CelError, Optional
 
 Json = dict[str, Any]
 MISSING: Final[Any] = object()
 """What an object replaces where there was nothing, or nothing that it can be told to be."""
-ALL_STEPS: Final = 10_000_000
-"""What all rules of one request may cost (Kubernetes' bound on a request)."""
 NAMES: Final = frozenset({"self", "oldSelf"})
 _MENTIONS_OLD: Final = re.compile(r"\boldSelf\b")
 _WORDS: Final = frozenset((

@@ -6,7 +6,7 @@ from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.crd.kinds import kinds_of
 from pumice.cluster.apiserver.resource_store import Stored, Write
 
-SHELF = "apiextensions.k8s.io/customresourcedefinitions"
+DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 
 
 class CustomKinds:
@@ -14,9 +14,9 @@ class CustomKinds:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        for stored in backend.storage.objects(SHELF):
+        for stored in backend.storage.objects(DEFINITIONS):
             self._serve(stored)
-        backend.storage.hooks[SHELF] = self._changed
+        backend.storage.hooks[DEFINITIONS] = self._changed
 
     def _changed(self, event: Write) -> None:
         spec = event.stored.value()["spec"]

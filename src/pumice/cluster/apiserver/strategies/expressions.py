@@ -11,6 +11,7 @@ from pumice.cluster.cel.syntax import ALL_TOGETHER
 from pumice.cluster.cel.values import CelError
 
 Json = dict[str, Any]
+GROUP: Final = "admissionregistration.k8s.io"
 NAMES: Final = frozenset(("object", "oldObject", "request", "params", "namespaceObject", "variables", "authorizer"))
 CONDITION_NAMES: Final = NAMES - {"params", "variables"}
 
@@ -30,9 +31,9 @@ class PolicyStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldProblem]:
         spec, problems = value["spec"], list[FieldProblem]()
-        if "validations" in spec or "mutations" not in spec:
-            problems += [] if spec.get("validations") or spec.get("auditAnnotations") else [
-                required("spec.validations", "validations or auditAnnotations must contain at least one item")]  # fmt: skip
+        validates = "validations" in spec or "mutations" not in spec
+        if validates and not spec.get("validations") and not spec.get("auditAnnotations"):
+            problems.append(required("spec.validations", "validations or auditAnnotations must contain at least one item"))
         expressions = _expressions(spec)
         if (length := sum(len(text) for _, text in expressions)) > ALL_TOGETHER:
             why = f"the expressions have {length} characters together; at most {ALL_TOGETHER} are read"
@@ -67,7 +68,8 @@ def _expressions(spec: Json) -> list[tuple[str, str]]:
             found += [(f"{name}[{place}].{key}", each.get(key, "")) for key in keys if key == keys[0] or each.get(key)]
     for place, each in enumerate(spec.get("mutations") or ()):
         for way in ("applyConfiguration", "jsonPatch"):
-            found += [(f"mutations[{place}].{way}.expression", each[way].get("expression", ""))] if each.get(way) else []
+            if each.get(way):
+                found.append((f"mutations[{place}].{way}.expression", each[way].get("expression", "")))
     return found
 
 
@@ -81,7 +83,6 @@ def _bad(text: str, path: str, names: frozenset[str]) -> list[FieldProblem]:
     return []
 
 
-GROUP: Final = "admissionregistration.k8s.io"
 STRATEGIES: Final = {
     **{(GROUP, kind): PolicyStrategy() for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")},
     **{(GROUP, kind): WebhookStrategy() for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")},
