@@ -184,7 +184,8 @@ def render() -> str:
         f"- **{REFUSED}**: said no to, with the reason", f"- **{HELD}**: it goes through and brings nothing",
         f"- **{OPEN}**: it brings something; what holds against it, or that nothing does, stands beside it", "",
         f"{len(every)} attempts: {counts}. `python -m kit.attacks` in a source tree makes them and prints what comes of",
-        "them there (the ones on the API server want `KUBEBUILDER_ASSETS`). Nothing of it was tried on a real card.", "",
+        "them there (the ones on the API server want `KUBEBUILDER_ASSETS`). All are about NVIDIA's cards",
+        "([NPUs](../known-weaknesses.md#npus) are less well kept), and nothing of it was tried on a real one.", "",
     ]  # fmt: skip
     for title, attacks in parts():
         lines += [f"## {title}", "", "| attempt | outcome | why |", "|---|---|---|"]
