@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.machine.npus import NpuState, create_npus, npu_environment, read_npus
+from pumice.machine.npu_layout import NpuState
+from pumice.machine.npus import create_npus, npu_environment, read_npus
 
 
 @dataclass(frozen=True)

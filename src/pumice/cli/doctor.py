@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import socket
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from rich.markup import escape
 from pumice.adapters.kube import KubeClient
 from pumice.apps.doctor.node import Places, look
 from pumice.cli.daemon import Kubeconfig, find_access
+from pumice.cli.output import Output
 from pumice.local.plugin import KUBELET
 from pumice.model.errors import PumiceError
 from pumice.node.vgpu.doctor import Finding, NodeFacts, State, examine
@@ -27,11 +27,6 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Say what is 
                   epilog="Example: pumice doctor node --node-name n1 --kubeconfig ~/.kube/config")  # fmt: skip
 
 COLOURS = {State.OK: "green", State.WARNING: "yellow", State.BAD: "bold red", State.UNKNOWN: "dim"}
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 @app.callback()

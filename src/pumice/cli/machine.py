@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pumice.cli.machine_npus import EXAMPLES, Output, npus
+from pumice.cli.machine_npus import EXAMPLES, npus
+from pumice.cli.output import Output
 from pumice.machine import (
     FaultModel,
     Machine,

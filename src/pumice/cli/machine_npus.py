@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from pumice.cli.output import Output
+from pumice.machine.npu_layout import NpuChip
 from pumice.machine.npus import (
-    NpuChip,
     NpuFaultModel,
     clear_npu_faults,
     create_npus,
@@ -36,11 +37,6 @@ class Health(StrEnum):
     WARNING = "warning"
     ALARM = "alarm"
     CRITICAL = "critical"
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 class Moment(StrEnum):

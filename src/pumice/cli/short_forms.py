@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pumice.cli import job, queue
-from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Output, OutputOption
+from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, NameSelector, OnlyScheduler, Output, OutputOption
 from pumice.model.errors import BadInput
 from pumice.wire import names
 
@@ -62,9 +62,9 @@ def submit(
 def jobs(
     name: Name = "",
     namespace: Namespace = "default",
-    scheduler: Annotated[str, typer.Option("-S", "--scheduler", help="Only this scheduler's.", show_default=False)] = "",
+    scheduler: OnlyScheduler = "",
     all_namespaces: AllNamespaces = False,
-    selector: Annotated[str, typer.Option("--selector", help="Only names with this in them.", show_default=False)] = "",
+    selector: NameSelector = "",
     output: OutputOption = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     master: Master = "",

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated, Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -21,16 +20,12 @@ from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.local_view import wide_console
 from pumice.cli.npu_rows import all_rows
+from pumice.cli.output import Output
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.objects import Node, Pod, convert
 
 app = typer.Typer(add_completion=False)
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 @app.command(epilog="Example: pumice status -o json")

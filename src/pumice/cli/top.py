@@ -12,7 +12,6 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -22,6 +21,7 @@ from rich.text import Text
 
 from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.local_view import EMULATED, wide_console
+from pumice.cli.output import Output
 from pumice.cli.top_tabs import Tab, tabs
 from pumice.model.errors import BadInput, PumiceError
 
@@ -32,11 +32,6 @@ BACK = ("\x1b[Z", "\x1b[D", "p")
 app = typer.Typer(add_completion=False)
 BARE = ("--emulated",)
 """Options that may stand without a value."""
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 @app.command(epilog="Examples: pumice top;  pumice top --tab processes --once;  pumice top -o json")

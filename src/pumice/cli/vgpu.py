@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import Extension, live_slots, read_extension
 from pumice.cli.cards_table import bar
 from pumice.cli.local_view import places
+from pumice.cli.output import Output
 from pumice.local.region_story import DeviceStory, gate, policy_of, stories
 from pumice.local.shares import find
 from pumice.model.amount import MIB
@@ -31,11 +31,6 @@ MANY = 256
 STATES = {1: "running", 2: "suspended"}
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look into the shared region of a program or container.")
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)

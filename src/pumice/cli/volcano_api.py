@@ -25,6 +25,8 @@ Kubeconfig = Annotated[Path | None, typer.Option("-k", "--kubeconfig", envvar="K
 Master = Annotated[str, typer.Option("-s", "--master", help="Address of the API server, instead of the kubeconfig's.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace.")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", help="In every namespace.")]
+OnlyScheduler = Annotated[str, typer.Option("-S", "--scheduler", help="Only this scheduler's.", show_default=False)]
+NameSelector = Annotated[str, typer.Option("--selector", help="Only names with this in them.", show_default=False)]
 
 
 class Output(StrEnum):

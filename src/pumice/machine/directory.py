@@ -11,8 +11,6 @@ import ctypes
 import errno
 import mmap
 import os
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from pumice.machine import layout
 from pumice.machine.fill import MIB, fill_state
 from pumice.machine.model import FaultModel, MachineModel
 from pumice.machine.native import MachineError, control, library_path
+from pumice.machine.tools import place_tool
 from pumice.machine.witness import Witness, read_witness
 
 
@@ -65,7 +64,7 @@ def create(model: MachineModel, directory: Path | str) -> Machine:
                 _write(model, memory)
                 memory.flush()
         os.chmod(temporary, 0o666)  # every process of the machine, whatever its user
-        _place_tools(directory)
+        place_tool(directory, "nvidia-smi", "the cards")
         os.rename(temporary, final)
     except OSError as error:
         if temporary is not None:
@@ -80,23 +79,6 @@ def _write(model: MachineModel, memory: mmap.mmap) -> None:
     fill_state(state, model)
     state.magic = layout.MAGIC  # last: without it the file is no machine
     del state  # ctypes holds the mapping open
-
-
-def _place_tools(directory: Path) -> None:
-    """``DIR/bin/nvidia-smi``, for the PATH of whatever runs on this machine."""
-    bin_directory = directory / "bin"
-    bin_directory.mkdir(exist_ok=True)
-    tool = bin_directory / "nvidia-smi"
-    tool.write_text(
-        "#!/bin/sh\n"
-        "# nvidia-smi of an emulated machine: it shows the cards of PUMICE_MACHINE, or of the directory it lies in.\n"
-        'if [ -z "$PUMICE_MACHINE" ]; then\n'
-        '    PUMICE_MACHINE=$(cd "$(dirname "$0")/.." && pwd)\n'
-        "    export PUMICE_MACHINE\n"
-        "fi\n"
-        f'exec {shlex.quote(sys.executable)} -m pumice.machine.nvidia_smi "$@"\n'
-    )
-    tool.chmod(0o755)
 
 
 def open_machine(directory: Path | str) -> Machine:
@@ -191,14 +173,6 @@ class Machine:
         """Bytes and busy time of every process on every card, after taking out processes that died."""
         self.call("pumice_machine_reap")
         return read_witness(self.state)
-
-    def peak(self, card: int) -> int:
-        """The most bytes that all processes together have held of the card at once since ``forget_peak``."""
-        return int(self.card(card).peak_bytes)
-
-    def forget_peak(self, card: int) -> None:
-        row = self.card(card)
-        row.peak_bytes = row.lanes[0].used_bytes
 
     def set_stranger_memory(self, card: int, mib: int) -> None:
         """``mib`` of the card are in use by processes that nobody can see."""

@@ -29,7 +29,8 @@ _u32 = c_uint32
 _u64 = c_uint64
 
 
-def _words(names: str, kind: type = _u32) -> list[tuple[str, type]]:
+def words(names: str, kind: type = _u32) -> list[tuple[str, type]]:
+    """Fields of one type."""
     return [(name, kind) for name in names.split()]
 
 
@@ -38,22 +39,22 @@ class Lock(Structure):
 
 
 class Placement(Structure):
-    _fields_ = _words("start size")
+    _fields_ = words("start size")
 
 
 class Profile(Structure):
     _fields_ = [
         ("name", c_char * 32),
-        *_words("number id slices max_count"),
+        *words("number id slices max_count"),
         ("memory_mib", _u64),
-        *_words("sm_count copy_engines decoders encoders jpeg ofa p2p placement_count"),
+        *words("sm_count copy_engines decoders encoders jpeg ofa p2p placement_count"),
         ("placements", Placement * PLACEMENTS),
     ]
 
 
 class ComputeInstance(Structure):
     _fields_ = [
-        *_words("used id slices start profile reserved"),
+        *words("used id slices start profile reserved"),
         ("generation", _u64),
         ("uuid", c_char * 48),
     ]
@@ -61,7 +62,7 @@ class ComputeInstance(Structure):
 
 class GpuInstance(Structure):
     _fields_ = [
-        *_words("used id profile start size reserved"),
+        *words("used id profile start size reserved"),
         ("generation", _u64),
         ("compute", ComputeInstance * INSTANCES),
     ]
@@ -69,15 +70,15 @@ class GpuInstance(Structure):
 
 class Lane(Structure):
     _fields_ = [
-        *_words("now_ns used_bytes busy_ns slice_left_ns", _u64),
-        *_words("current started"),
+        *words("now_ns used_bytes busy_ns slice_left_ns", _u64),
+        *words("current started"),
         ("bucket_epoch", _u64),
         ("bucket_busy_ns", _u64 * BUCKETS),
     ]
 
 
 class Link(Structure):
-    _fields_ = _words("remote_card version up remote_link")
+    _fields_ = words("remote_card version up remote_link")
 
 
 class Card(Structure):
@@ -89,24 +90,24 @@ class Card(Structure):
         ("vbios", c_char * 32),
         ("part_number", c_char * 32),
         ("cpu_affinity", c_char * 64),
-        *_words("pci_domain pci_bus pci_device pci_device_id pci_subsystem_id minor"),
+        *words("pci_domain pci_bus pci_device pci_device_id pci_subsystem_id minor"),
         ("numa_node", c_int32),
         ("brand", _u32),
-        *_words("memory_bytes reserved_bytes bar1_bytes context_bytes stranger_bytes", _u64),
-        *_words("sm_count threads_per_sm warp_size l2_bytes"),
-        *_words("shared_per_block shared_per_sm regs_per_sm memory_bus_bits cc_major cc_minor architecture"),
-        *_words("clock_sm_mhz clock_mem_mhz clock_sm_max_mhz clock_mem_max_mhz"),
-        *_words("power_idle_mw power_max_mw power_limit_mw temperature_c fan_percent"),
-        *_words("persistence compute_mode ecc_capable ecc_mode"),
-        *_words("ecc_corrected ecc_uncorrected", _u64),
-        *_words("pcie_generation pcie_width"),
+        *words("memory_bytes reserved_bytes bar1_bytes context_bytes stranger_bytes", _u64),
+        *words("sm_count threads_per_sm warp_size l2_bytes"),
+        *words("shared_per_block shared_per_sm regs_per_sm memory_bus_bits cc_major cc_minor architecture"),
+        *words("clock_sm_mhz clock_mem_mhz clock_sm_max_mhz clock_mem_max_mhz"),
+        *words("power_idle_mw power_max_mw power_limit_mw temperature_c fan_percent"),
+        *words("persistence compute_mode ecc_capable ecc_mode"),
+        *words("ecc_corrected ecc_uncorrected", _u64),
+        *words("pcie_generation pcie_width"),
         ("peak_bytes", _u64),
         ("settings_reserved", _u32 * 4),
-        *_words("link_count lost ipc_capable managed_capable pool_capable vmm_capable"),
+        *words("link_count lost ipc_capable managed_capable pool_capable vmm_capable"),
         ("links", Link * LINKS),
         ("topology", _u32 * CARDS),
-        *_words("mig_capable mig_mode mig_pending mig_needs_reset"),
-        *_words("mig_slices mig_compute_slices profile_count mig_reserved"),
+        *words("mig_capable mig_mode mig_pending mig_needs_reset"),
+        *words("mig_slices mig_compute_slices profile_count mig_reserved"),
         ("profiles", Profile * PROFILES),
         ("lock", Lock),
         ("generation", _u64),
@@ -117,9 +118,9 @@ class Card(Structure):
 
 class Account(Structure):
     _fields_ = [
-        *_words("bytes peak_bytes requested_bytes context_bytes allocations", _u64),
-        *_words("submitted_ns served_ns launches copies_bytes", _u64),
-        *_words("contexts lane gi_id ci_id mark_head mark_tail"),
+        *words("bytes peak_bytes requested_bytes context_bytes allocations", _u64),
+        *words("submitted_ns served_ns launches copies_bytes", _u64),
+        *words("contexts lane gi_id ci_id mark_head mark_tail"),
         ("bucket_epoch", _u64),
         ("bucket_busy_ns", _u64 * BUCKETS),
     ]
@@ -127,26 +128,26 @@ class Account(Structure):
 
 class Process(Structure):
     _fields_ = [
-        *_words("state pid"),
-        *_words("start_ticks pid_namespace attached_ns generation", _u64),
+        *words("state pid"),
+        *words("start_ticks pid_namespace attached_ns generation", _u64),
         ("name", c_char * 64),
         ("accounts", Account * CARDS),
     ]
 
 
 class Mark(Structure):
-    _fields_ = _words("position_ns time_ns", _u64)
+    _fields_ = words("position_ns time_ns", _u64)
 
 
 class Summary(Structure):
-    _fields_ = _words("peak_bytes leaked_bytes busy_ns submitted_ns launches reserved", _u64)
+    _fields_ = words("peak_bytes leaked_bytes busy_ns submitted_ns launches reserved", _u64)
 
 
 class Past(Structure):
     _fields_ = [
         ("sequence", _u64),
-        *_words("pid killed"),
-        *_words("start_ticks ended_ns", _u64),
+        *words("pid killed"),
+        *words("start_ticks ended_ns", _u64),
         ("name", c_char * 64),
         ("cards", Summary * CARDS),
     ]
@@ -154,18 +155,18 @@ class Past(Structure):
 
 class Participant(Structure):
     _fields_ = [
-        *_words("pid tid"),
-        *_words("start_ticks pid_namespace deadline_ns", _u64),
-        *_words("joined waiting"),
+        *words("pid tid"),
+        *words("start_ticks pid_namespace deadline_ns", _u64),
+        *words("joined waiting"),
     ]
 
 
 class Clock(Structure):
     _fields_ = [
-        *_words("mode tick"),
+        *words("mode tick"),
         ("virtual_ns", _u64),
         ("lock", Lock),
-        *_words("participant_high reserved"),
+        *words("participant_high reserved"),
         ("participants", Participant * PARTICIPANTS),
     ]
 
@@ -174,36 +175,36 @@ class Fault(Structure):
     _fields_ = [
         ("used", _u32),
         ("code", c_int32),
-        *_words("first count delay_ns calls hits", _u64),
-        *_words("card crash"),
+        *words("first count delay_ns calls hits", _u64),
+        *words("card crash"),
         ("function", c_char * 64),
     ]
 
 
 class Xid(Structure):
     _fields_ = [
-        *_words("sequence time_ns xid event_type", _u64),
-        *_words("card gi_id ci_id reserved"),
+        *words("sequence time_ns xid event_type", _u64),
+        *words("card gi_id ci_id reserved"),
     ]
 
 
 class State(Structure):
     _fields_ = [
         ("magic", _u64),
-        *_words("version cards"),
+        *words("version cards"),
         ("size", _u64),
         ("driver_version", c_char * 32),
         ("nvml_version", c_char * 32),
-        *_words("cuda_version locks_ready"),
+        *words("cuda_version locks_ready"),
         ("hostname", c_char * 64),
         ("boot_id", _u64 * 2),
-        *_words("slice_ns kernel_ns copy_bytes_per_us", _u64),
-        *_words("queue_depth overlap require_root pid_mode"),
+        *words("slice_ns kernel_ns copy_bytes_per_us", _u64),
+        *words("queue_depth overlap require_root pid_mode"),
         ("settings_reserved", _u64 * 4),
-        *_words("fault_count faults_reserved"),
+        *words("fault_count faults_reserved"),
         ("xid_sequence", _u64),
-        *_words("xid_futex process_high"),
-        *_words("history_sequence process_generation", _u64),
+        *words("xid_futex process_high"),
+        *words("history_sequence process_generation", _u64),
         ("lock", Lock),
         ("clock", Clock),
         ("faults", Fault * FAULTS),

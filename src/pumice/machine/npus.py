@@ -1,7 +1,6 @@
-"""The NPUs of an emulated machine: a mirror of ``native/machine/include/machine/npu.h``, making them, and what a test does to
-them.
+"""The NPUs of an emulated machine: making them, and what a test does to them.
 
-What a driver decides is decided in ``libdcmi.so``. ``tests/unit/machine/test_npus.py`` compares the layout with the C compiler's.
+What a driver decides is decided in ``libdcmi.so``.
 """
 
 from __future__ import annotations
@@ -10,98 +9,23 @@ import ctypes
 import fcntl
 import mmap
 import os
-import shlex
-import sys
 import tempfile
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from ctypes import Structure, c_char, c_int32, c_uint32, c_uint64, sizeof
+from ctypes import sizeof
 from dataclasses import dataclass
 from pathlib import Path
 
 from pumice.machine.document import nearest
 from pumice.machine.native import MachineError, library_dir
+from pumice.machine.npu_layout import CHIPS, MAGIC, VERSION, NpuChip, NpuSize, NpuState
+from pumice.machine.tools import place_tool
 from pumice.model.hardware.npu_driver import DriverChip, Size, driver_chips
 from pumice.ports.vnpus import UNOPENED
 
-MAGIC = 0x315355504E554E50
-VERSION = 1
-CHIPS = 16
-TEMPLATES = 16
-SLICES = 16
-PROCESSES = 64
-ERRORS = 8
-FAULTS = 16
-UNITS = 6
 DRIVER = "25.5.0"
 _DIES = uuid.UUID("5e5c4f0c-8f1d-4e7c-9b0e-70756d696365")
-
-_u32 = c_uint32
-_u64 = c_uint64
-
-
-def _words(names: str, kind: type = _u32) -> list[tuple[str, type]]:
-    return [(name, kind) for name in names.split()]
-
-
-class NpuSize(Structure):
-    _fields_ = [*_words("cores cpus"), ("memory_mib", _u64), ("media", _u32 * UNITS)]
-
-
-class NpuTemplate(Structure):
-    _fields_ = [("name", c_char * 32), ("size", NpuSize)]
-
-
-class NpuSlice(Structure):
-    _fields_ = [*_words("used id template group"), *_words("container generation busy_until_ns busy_ns", _u64)]
-
-
-class NpuProcess(Structure):
-    _fields_ = [*_words("pid slice"), *_words("start_ticks bytes", _u64)]
-
-
-class NpuChip(Structure):
-    _fields_ = [
-        *_words("name product bus_id", c_char * 32),
-        ("die", _u32 * 6),
-        *_words("card device physical groups slices_most hbm health gone share error_count"),
-        ("errors", _u32 * ERRORS),
-        *_words("power_dw temperature"),
-        ("size", NpuSize),
-        *_words("template_count reserved"),
-        *_words("generation busy_until_ns busy_ns", _u64),
-        ("templates", NpuTemplate * TEMPLATES),
-        ("slices", NpuSlice * SLICES),
-        ("processes", NpuProcess * PROCESSES),
-    ]
-
-
-class NpuFault(Structure):
-    _fields_ = [
-        ("function", c_char * 64),
-        ("used", _u32),
-        ("code", c_int32),
-        *_words("first count calls", _u64),
-        *_words("crash reserved"),
-    ]
-
-
-class NpuState(Structure):
-    _fields_ = [
-        ("magic", _u64),
-        *_words("version chip_count"),
-        ("size", _u64),
-        ("driver_version", c_char * 32),
-        ("faults", NpuFault * FAULTS),
-        ("chips", NpuChip * CHIPS),
-    ]
-
-
-MIRRORED = {
-    "npu_size": NpuSize, "npu_template": NpuTemplate, "npu_slice": NpuSlice, "npu_process": NpuProcess, "npu_chip": NpuChip,
-    "npu_fault": NpuFault, "npu_state": NpuState,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +56,7 @@ def create_npus(chips: Sequence[str], directory: Path | str, name: str = "machin
     state.magic = MAGIC
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _tool(directory)
+        place_tool(directory, "npu-smi", "the NPUs")
         descriptor, draft = tempfile.mkstemp(prefix=".npus-", dir=directory)
         with os.fdopen(descriptor, "wb") as file:
             file.write(bytes(state))
@@ -160,22 +84,6 @@ def _fill(row: NpuChip, chip: DriverChip, number: int, machine: str) -> None:
 def _size(row: NpuSize, size: Size) -> None:
     row.cores, row.cpus, row.memory_mib = size.cores, size.cpus, size.memory
     row.media[:] = size.media
-
-
-def _tool(directory: Path) -> None:
-    """``DIR/bin/npu-smi``, for the PATH of whatever runs on this machine."""
-    tool = directory / "bin" / "npu-smi"
-    tool.parent.mkdir(exist_ok=True)
-    tool.write_text(
-        "#!/bin/sh\n"
-        "# npu-smi of an emulated machine: it shows the NPUs of PUMICE_MACHINE, or of the directory it lies in.\n"
-        'if [ -z "$PUMICE_MACHINE" ]; then\n'
-        '    PUMICE_MACHINE=$(cd "$(dirname "$0")/.." && pwd)\n'
-        "    export PUMICE_MACHINE\n"
-        "fi\n"
-        f'exec {shlex.quote(sys.executable)} -m pumice.machine.npu_smi "$@"\n'
-    )
-    tool.chmod(0o755)
 
 
 def has_npus(directory: Path | str) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pumice.cli import down, status
+from pumice.cli.output import Output
 from pumice.cluster.datadir import DataDir
 from pumice.model.errors import BadInput
 from pumice.wire import names
@@ -45,7 +46,7 @@ def test_nobody_is_ended_for_a_pid_that_a_killed_cluster_left_behind(data: DataD
     assert ended == []
 
 
-def told(capsys: pytest.CaptureFixture[str], data: DataDir, output: status.Output, **world: Any) -> tuple[int, str]:
+def told(capsys: pytest.CaptureFixture[str], data: DataDir, output: Output, **world: Any) -> tuple[int, str]:
     """Exit code and text, as ``look``, of a world that is given."""
     try:
         status.tell(data, output, **world)
@@ -64,9 +65,9 @@ def test_a_cluster_that_does_not_answer_is_told_after_a_moment(data: DataDir, ca
             "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
         }))  # fmt: skip
-        code, text = told(capsys, data, status.Output.TEXT, patience=0.1)
+        code, text = told(capsys, data, Output.TEXT, patience=0.1)
         assert (code, text) == (1, "the cluster (pid 4711) runs, but its API server does not answer: nothing came within 0 s\n")
-        code, text = told(capsys, data, status.Output.JSON, patience=0.1)
+        code, text = told(capsys, data, Output.JSON, patience=0.1)
         assert (code, json.loads(text)["error"]) == (1, "nothing came within 0 s")
 
 
@@ -81,8 +82,8 @@ def test_programs_are_told_the_cards_and_the_pods(data: DataDir, capsys: pytest.
 
     with data.hold():
         data.write_facts({**FACTS, "pid": 4711})
-        found = json.loads(told(capsys, data, status.Output.JSON, look=answer)[1])
-        text = told(capsys, data, status.Output.TEXT, look=answer)[1]
+        found = json.loads(told(capsys, data, Output.JSON, look=answer)[1])
+        text = told(capsys, data, Output.TEXT, look=answer)[1]
         assert text.count("a/p (3000 MiB, 50 %)") == 1  # in a pipe, in one line
     assert found["pods"] == [{"namespace": "a", "name": "p", "node": "n1", "phase": "Running"}]
     (card,) = found["cards"]

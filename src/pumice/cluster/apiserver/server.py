@@ -60,7 +60,7 @@ class ApiServer:
         self.backend = Backend(storage, builtin(types()), self.clock, self.dice)
         self.objects = Objects(self.backend)
         self.expiry = Expiry(storage, self.clock)
-        self.custom_kinds = CustomKinds(self.backend)
+        CustomKinds(self.backend)  # it serves them by the hooks that it leaves there
         self.tables = Tables(self.clock)
         self.openapi = OpenApi(self.backend.registry)
         self.webhooks = Webhooks(self.backend, self.rights)

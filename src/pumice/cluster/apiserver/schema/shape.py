@@ -44,7 +44,6 @@ class Shape:
         self.form, self.name, self.items, self._fields = form, name, items, fields
         self.required, self.open, self.lenient = required, open, lenient
         self._omits, self._pointers = omits, pointers
-        self.retain_keys = "retainKeys" in marks
         self.atomic = "atomic" in marks
         self.keys: tuple[str, ...] = ()
         self.list_type = "set" if "set" in marks else "atomic"
