@@ -256,7 +256,7 @@ def parser() -> argparse.ArgumentParser:
     length.add_argument("--kernel-us", type=_duration, metavar="D", help="length of a kernel (default 1000)")
     found.add_argument("--seconds", type=_duration, metavar="S", help="stop after S seconds, or hold the memory")
     found.add_argument("--streams", type=_positive, default=1, metavar="N", help="streams to use in turn (1)")
-    found.add_argument("--device", type=_natural, default=0, metavar="I", help="CUDA's number of the card (0)")
+    found.add_argument("--device", type=_natural, default=0, metavar="I", help="the driver's number of the card (0)")
     found.add_argument("--npu", action="store_true", help="load an emulated Ascend NPU instead of a graphics card")
     found.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return found
@@ -345,13 +345,14 @@ def _library(name: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the load; 0, or 1 when the driver refused something, or 2 when there is no driver to ask."""
+    lacking, name = "no CUDA driver on this machine ({}); without a card: pumice run --emulated -- pumice burn", "libcuda.so.1"
     try:
         load, as_json = _load(sys.argv[1:] if arguments is None else arguments)
-        library = _library("libascendcl.so" if load.npu else "libcuda.so.1")
-        got = burn(load, library, (lambda got: None) if as_json else _tell_taken)
+        if load.npu:
+            lacking, name = "no emulated NPU ({}); pumice machine npus DIRECTORY --make 310P3 makes one", "libascendcl.so"
+        got = burn(load, _library(name), (lambda got: None) if as_json else _tell_taken)
     except OSError as error:
-        print(f"pumice burn: no CUDA driver on this machine ({error}); without a card: pumice run --emulated -- pumice burn",
-              file=sys.stderr)  # fmt: skip
+        print(f"pumice burn: {lacking.format(error)}", file=sys.stderr)
         return 2
     except PumiceError as error:
         print(f"pumice burn: {error}", file=sys.stderr)
