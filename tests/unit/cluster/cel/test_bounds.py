@@ -1,0 +1,65 @@
+"""Expressions always end, whatever somebody has written."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+
+import pytest
+from kit.expressions import value
+
+from pumice.cluster.apiserver.crd.rule_checks import bad_rules
+from pumice.cluster.apiserver.strategies.expressions import PolicyStrategy
+from pumice.cluster.cel.running import Budget, OverBudget
+from pumice.cluster.cel.values import CelError
+
+WORDS = """
+self . size ? : ( ) [ ] { } , 1 2u 1.5 'a' b'a' && || ! - + * / % == < has( .all( x .map( .? [? null true
+size( optional.of( .orValue( type( duration('1s') timestamp('2026-01-01T00:00:00Z') quantity('1') .add(
+string( int( .split( .join( .matches( .format( cel.bind(x, math.greatest( .sum() .max() ip('::1') .family()
+Object{ a: self.words self.labels self.parts self.name self.none .getHours() .charAt(
+"""
+
+
+@pytest.mark.parametrize("text", [
+    "lists.range(10000).all(a, lists.range(10000).all(b, a == a))",
+    "lists.range(1000).map(a, lists.range(1000).map(b, lists.range(1000)))",
+    "lists.range(10000).map(a, 'xxxxxxxxxxxxxxxxxxxxxxxx'.replace('', 'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy') + 'z')",
+    "cel.bind(s, 'xxxxxxxxxx', lists.range(9999).all(a, (s + s + s + s + s + s + s + s + s + s + s + s + s + s + s + s) != ''))",
+])  # fmt: skip
+def test_what_would_go_on_is_cut_off(text: str) -> None:
+    with pytest.raises(OverBudget):
+        value(text, Budget(200_000))
+
+
+@pytest.mark.parametrize("text", ["(" * 5000 + "1" + ")" * 5000, "!" * 40_000 + "true", "[" * 500 + "]" * 500, "-" * 3000 + "1",
+                                  "a." * 2000 + "b", "1" + " + 1" * 3000, "x" * 40_000])  # fmt: skip
+def test_a_monstrous_text_is_refused_or_read_and_never_a_crash(text: str) -> None:
+    with contextlib.suppress(CelError):
+        value(text)
+
+
+def test_more_expressions_than_a_server_can_read_beside_its_work_are_refused_unread() -> None:
+    rules = [{"rule": "self.all(x, x == 1)" + " " * 9000} for _ in range(10)]
+    (problem,) = bad_rules({"type": "object", "x-kubernetes-validations": rules}, "schema")
+    assert "characters together" in problem.text
+    spec = {"validations": [{"expression": "true" + " " * 9000} for _ in range(10)]}
+    (problem,) = PolicyStrategy().validate({"spec": spec})
+    assert "characters together" in problem.text
+
+
+def test_words_in_any_order_are_an_expression_or_refused() -> None:
+    words = [*WORDS.split(), ", ", " in "]
+    seed = Random().randrange(10**9)
+    dice, read = Random(seed), 0
+    for _ in range(4000):
+        text = "".join(dice.choices(words, k=dice.randrange(1, 9)))
+        for closed in (text, text + ")" * text.count("("), f"({text}"):
+            try:
+                value(closed, Budget(10_000))
+                read += 1
+            except CelError:
+                pass
+            except Exception as problem:
+                raise AssertionError(f"seed {seed}: {closed!r} ended by {problem!r}") from problem
+    assert read > 100
