@@ -9,7 +9,7 @@ import pytest
 from kit.expressions import value
 
 from pumice.cluster.apiserver.crd.rule_checks import bad_rules
-from pumice.cluster.apiserver.strategies.expressions import PolicyStrategy
+from pumice.cluster.apiserver.strategies.expressions import PolicyStrategy, WebhookStrategy
 from pumice.cluster.cel.running import Budget, OverBudget
 from pumice.cluster.cel.values import CelError
 
@@ -45,6 +45,9 @@ def test_more_expressions_than_a_server_can_read_beside_its_work_are_refused_unr
     assert "characters together" in problem.text
     spec = {"validations": [{"expression": "true" + " " * 9000} for _ in range(10)]}
     (problem,) = PolicyStrategy().validate({"spec": spec})
+    assert "characters together" in problem.text
+    hooks = [{"matchConditions": [{"expression": "true" + " " * 9000}]} for _ in range(10)]
+    (problem,) = WebhookStrategy().validate({"webhooks": hooks})
     assert "characters together" in problem.text
 
 

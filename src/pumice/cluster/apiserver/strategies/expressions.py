@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required
@@ -34,24 +35,20 @@ class PolicyStrategy(Strategy):
         validates = "validations" in spec or "mutations" not in spec
         if validates and not spec.get("validations") and not spec.get("auditAnnotations"):
             problems.append(required("spec.validations", "validations or auditAnnotations must contain at least one item"))
-        expressions = _expressions(spec)
-        if (length := sum(len(text) for _, text in expressions)) > ALL_TOGETHER:
-            why = f"the expressions have {length} characters together; at most {ALL_TOGETHER} are read"
-            return [*problems, FieldProblem("FieldValueForbidden", "spec", why)]
-        for path, text in expressions:
-            problems += _bad(text, f"spec.{path}", CONDITION_NAMES if path.startswith("matchConditions") else NAMES)
-        return problems
+        return problems + _bad_expressions([
+            (f"spec.{path}", text, CONDITION_NAMES if path.startswith("matchConditions") else NAMES)
+            for path, text in _expressions(spec)
+        ], "spec")  # fmt: skip
 
 
 class WebhookStrategy(Strategy):
     counts_generation = True
 
     def validate(self, value: Json) -> list[FieldProblem]:
-        return [
-            problem for i, hook in enumerate(value.get("webhooks") or ())
-            for j, each in enumerate(hook.get("matchConditions") or ())
-            for problem in _bad(each.get("expression", ""), f"webhooks[{i}].matchConditions[{j}].expression", CONDITION_NAMES)
-        ]  # fmt: skip
+        return _bad_expressions([
+            (f"webhooks[{i}].matchConditions[{j}].expression", each.get("expression", ""), CONDITION_NAMES)
+            for i, hook in enumerate(value.get("webhooks") or ()) for j, each in enumerate(hook.get("matchConditions") or ())
+        ], "webhooks")  # fmt: skip
 
 
 _LISTS: Final = {
@@ -71,6 +68,14 @@ def _expressions(spec: Json) -> list[tuple[str, str]]:
             if each.get(way):
                 found.append((f"mutations[{place}].{way}.expression", each[way].get("expression", "")))
     return found
+
+
+def _bad_expressions(expressions: Sequence[tuple[str, str, frozenset[str]]], where: str) -> list[FieldProblem]:
+    """Of one object: (path, text, names that it may use)."""
+    if (length := sum(len(text) for _, text, _ in expressions)) > ALL_TOGETHER:
+        why = f"the expressions have {length} characters together; at most {ALL_TOGETHER} are read"
+        return [FieldProblem("FieldValueForbidden", where, why)]
+    return [problem for path, text, names in expressions for problem in _bad(text, path, names)]
 
 
 def _bad(text: str, path: str, names: frozenset[str]) -> list[FieldProblem]:
