@@ -112,6 +112,16 @@ class NodePod(Struct, rename="camel", gc=False):
         """Whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
         return MIRROR in self.annotations
 
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """All of them, in the kubelet's order."""
+        return (*self.spec.init_containers, *self.spec.containers)
+
+    @property
+    def container_statuses(self) -> tuple[ContainerStatus, ...]:
+        """What is told of each of them, in the same order."""
+        return (*self.status.init_container_statuses, *self.status.container_statuses)
+
     def running(self, container: str) -> bool:
         """Whether that container is known to run now."""
         return any(status.running for status in self.status.container_statuses if status.name == container)

@@ -117,6 +117,7 @@ ROOT_QUEUE: Final = "root"
 
 # Fixed names of installed objects
 SCHEDULER_NAME: Final = "volcano"
+CONTROLLER_NAME: Final = "vc-controller-manager"
 SYSTEM_NAMESPACE: Final = "volcano-system"
 SCHEDULER_CONFIGMAP: Final = "volcano-scheduler-configmap"
 SCHEDULER_CONF_KEY: Final = "volcano-scheduler.conf"

@@ -9,6 +9,7 @@ from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import volcano
+from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.objects import decode
 from pumice.wire.volcano import Command
 
@@ -96,7 +97,7 @@ class Commands:
         meta = command.metadata
         about = {"apiVersion": volcano.BUS_API, "kind": "Command", "namespace": meta.namespace, "name": meta.name,
                  "uid": meta.uid}  # fmt: skip
-        body = volcano.event_body(about, "Warning", "CommandRefused", text, "vc-controller-manager", self.clock.now())
+        body = volcano.event_body(about, "Warning", "CommandRefused", text, CONTROLLER_NAME, self.clock.now())
         await self.cluster.create(volcano.EVENTS, body, meta.namespace)
 
     def _target(self, command: Command) -> str:

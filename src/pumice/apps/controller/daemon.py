@@ -17,13 +17,13 @@ from pumice.apps.controller.discovery import Topology
 from pumice.apps.controller.job_effects import lasting
 from pumice.apps.controller.jobs import Jobs
 from pumice.apps.controller.makers import CRON, FLOW, TEMPLATE, Makers
-from pumice.apps.controller.unserved_kinds import ABSENT, LOOK_AGAIN, UNSERVED, UnservedKinds
+from pumice.apps.controller.unserved_kinds import UNSERVED, UnservedKinds
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.settings import LedSettings
 from pumice.apps.service.tasks import run_until
-from pumice.apps.service.watches import Watcher
+from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import podgroup, queue
 from pumice.engine.state.bearers import Bearers
@@ -33,7 +33,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES
-from pumice.wire.names import GROUP_NAME, JOB_NAME, ROOT_QUEUE
+from pumice.wire.names import CONTROLLER_NAME, GROUP_NAME, JOB_NAME, ROOT_QUEUE
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue, group_name_for
 from pumice.wire.without_effect import Row, What, rows
@@ -44,7 +44,6 @@ BEHIND = 0.2
 """Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
 REFUSED = 300.0
 """Seconds after which a PodGroup that was refused is asked for again."""
-LEASE = "vc-controller-manager"
 
 
 @dataclass(slots=True)
@@ -132,13 +131,13 @@ class Controller:
         if self._election is not None and not self._lost_lease:
             await self._election.release()
         if self._lost_lease:
-            raise Unavailable(f"the lease {LEASE} was lost; another controller leads now")
+            raise Unavailable(f"the lease {CONTROLLER_NAME} was lost; another controller leads now")
 
     async def _work(self) -> None:
         await self._synced.wait()
         async with asyncio.TaskGroup() as beside:
             if self.settings.leader_elect:
-                election = Election(self.cluster, self.clock, self.dice, LEASE, self.settings.lease_namespace)
+                election = Election(self.cluster, self.clock, self.dice, CONTROLLER_NAME, self.settings.lease_namespace)
                 await election.acquire()
                 self._election = election
                 beside.create_task(self._keep(election))
@@ -287,7 +286,8 @@ class Controller:
                 case queue.Tell():
                     about = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "name": name,
                              "uid": self.queues[name].metadata.uid}  # fmt: skip
-                    body = volcano.event_body(about, action.type, action.reason, action.message, LEASE, self.clock.now())
+                    now = self.clock.now()
+                    body = volcano.event_body(about, action.type, action.reason, action.message, CONTROLLER_NAME, now)
                     await self.cluster.create(volcano.EVENTS, body, "default")
 
     async def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
@@ -305,7 +305,7 @@ class Controller:
         await watcher.watch(name, resource, partial(watcher.taken, name, handle), label_selector=label_selector)
 
     async def _watch_unserved(self, row: Row, resource: Resource) -> None:
-        watcher = Watcher(self.cluster, self.clock, log, lambda _: None, ABSENT, LOOK_AGAIN)
+        watcher = Watcher(self.cluster, self.clock, log, lambda _: None, ABSENT_OR_FORBIDDEN, SELDOM)
         await watcher.watch(row.name, resource, partial(watcher.taken, row.name, self.unserved.on(row)))
 
     def _is_synced(self, name: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pumice.apps.service.watches import Watcher
+from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import hypernodes
 from pumice.controllers.hypernodes import Change, Drop, Make
@@ -19,6 +19,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.controller_conf import CONFIG_KEY, CONFIG_MAP, LABEL, SOURCE, Discovery, parse_controller_conf
+from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.objects import ConfigMap, decode
 
 log = logging.getLogger("pumice.controller")
@@ -26,8 +27,6 @@ log = logging.getLogger("pumice.controller")
 KIND: Final = "topology"
 PAUSE: Final = 0.5
 """Seconds in which further changes of labels are waited for."""
-ABSENT, LOOK_AGAIN = (403, 404), 60.0
-COMPONENT: Final = "vc-controller-manager"
 AWAITED: Final = frozenset(("nodes", "hypernodes"))
 
 
@@ -56,7 +55,7 @@ class Topology:
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
         """No start waits for them."""
-        watcher = Watcher(self.cluster, self.clock, log, self._list_is_there, absent=ABSENT, pause=LOOK_AGAIN)
+        watcher = Watcher(self.cluster, self.clock, log, self._list_is_there, absent=ABSENT_OR_FORBIDDEN, pause=SELDOM)
         name = f"metadata.name={CONFIG_MAP}"
         return [
             watcher.watch("configuration", volcano.CONFIGMAPS, partial(watcher.taken, "configuration", self._on_map),
@@ -128,7 +127,7 @@ class Topology:
         log.warning("%s: %s", CONFIG_MAP, text)
         meta = self._map.metadata
         about = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = volcano.event_body(about, "Warning", reason, text, COMPONENT, self.clock.now())
+        body = volcano.event_body(about, "Warning", reason, text, CONTROLLER_NAME, self.clock.now())
         await self.cluster.create(volcano.EVENTS, body, meta.namespace)
 
     # -- watches ------------------------------------------------------------------------------------------------------

@@ -34,14 +34,13 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import volcano
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
-from pumice.wire.names import OUT_OF_SYNC
+from pumice.wire.names import CONTROLLER_NAME, OUT_OF_SYNC
 from pumice.wire.objects import Meta, convert
 from pumice.wire.volcano import PodGroup
 
 log = logging.getLogger("pumice.controller")
 
 Json = dict[str, Any]
-COMPONENT = "vc-controller-manager"
 AT_ONCE = 64
 """Pods of one Job that are made or deleted at the same time."""
 
@@ -274,7 +273,7 @@ class Effects:
         known.told[told.reason] = told.message
         meta = known.job.metadata
         about = {"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = volcano.event_body(about, told.type, told.reason, told.message, COMPONENT, self.clock.now())
+        body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
         try:
             await self.cluster.create(volcano.EVENTS, body, meta.namespace)
         except ApiError as error:

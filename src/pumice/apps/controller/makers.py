@@ -22,12 +22,11 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, JOB_TEMPLATES, Job
-from pumice.wire.names import OF_TEMPLATE
+from pumice.wire.names import CONTROLLER_NAME, OF_TEMPLATE
 from pumice.wire.objects import decode
 
 log = logging.getLogger("pumice.controller")
 
-COMPONENT = "vc-controller-manager"
 CRON, FLOW, TEMPLATE = "cronjob", "jobflow", "jobtemplate"
 APIS: Final = {CRON: (JOB_API, "CronJob"), FLOW: (FLOW_API, "JobFlow")}
 BETWEEN_PROBES, PATIENCE = 5.0, 1.0
@@ -217,7 +216,7 @@ class Makers:
         self._told[kind, key] = words
         (api, name), meta = APIS[kind], obj["metadata"]
         about = {"apiVersion": api, "kind": name, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
-        body = volcano.event_body(about, told.type, told.reason, told.message, COMPONENT, self.clock.now())
+        body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
         await self.cluster.create(volcano.EVENTS, body, meta["namespace"])
 
 

@@ -17,8 +17,6 @@ from pumice.wire.without_effect import Row
 log = logging.getLogger("pumice.controller")
 
 UNSERVED = "object of an unserved kind"
-ABSENT, LOOK_AGAIN = (403, 404), 60.0
-"""A kind that is not installed, or may not be looked at, is looked for again after so many seconds."""
 REASON = "WithoutEffect"
 COMPONENT = "pumice-controller"
 

@@ -121,6 +121,6 @@ def containers_of(pods: Mapping[str, NodePod]) -> dict[str, Key]:
     return {
         status.container_id.rpartition("/")[2]: (uid, status.name)
         for uid, pod in pods.items()
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        for status in pod.container_statuses
         if status.container_id
     }

@@ -98,9 +98,8 @@ class NodeReader:
             given = known[3]
             if not given:
                 continue
-            statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-            ended = {status.name for status in statuses if "terminated" in status.state}
-            for container in (*pod.spec.init_containers, *pod.spec.containers):
+            ended = {status.name for status in pod.container_statuses if "terminated" in status.state}
+            for container in pod.containers:
                 if devices := given.get(container.name):
                     key = pod.uid, container.name
                     seats[key] = self._seat(Seat(pod, container, devices, container.name in ended), folders, there.get(key))

@@ -34,7 +34,7 @@ def holders(pods: Iterable[NodePod]) -> dict[int, Holder]:
     return {
         short: Holder(pod.metadata.namespace, pod.metadata.name, status.name)
         for pod in pods
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        for status in pod.container_statuses
         if (short := short_id(status.container_id))
     }
 
@@ -51,7 +51,7 @@ def _softs(readings: Iterable[CardReading], hook: Path, word: str, pods: Iterabl
     by_uuid = {card.uuid: card for card in readings}
     for pod in pods:
         given = parse_runtime(pod.annotations.get(runtime_key(word), "")) or ()
-        for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for container in pod.containers:
             share = read_npu_share(hook / "containers" / f"{pod.uid}_{container.name}" / "vnpu_local_shmem")
             for position, card in enumerate(given if share and not pod.finished else ()):
                 if share and card.uuid in by_uuid and position < len(share.used):

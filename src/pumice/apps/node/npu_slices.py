@@ -94,7 +94,7 @@ def containers(pods: Iterable[NodePod]) -> dict[int, str]:
     return {
         short: pod.uid
         for pod in pods
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        for status in pod.container_statuses
         if (short := short_id(status.container_id))
     }
 

@@ -13,6 +13,8 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
 
 ABSENT_KIND_RETRY = 10.0
+ABSENT_OR_FORBIDDEN, SELDOM = (403, 404), 60.0
+"""For kinds that one can do without; after so many seconds one is looked for again."""
 
 Handler = Callable[[WatchEvent], None]
 

@@ -67,13 +67,8 @@ def _waits(pod: NodePod, node: str, resource: str) -> bool:
         and pod.status.phase in ("", "Pending")
         and pod.status.reason != "UnexpectedAdmissionError"
         and not pod.mirror
-        and any(container.asks(resource) for container in _containers(pod))
+        and any(container.asks(resource) for container in pod.containers)
     )
-
-
-def _containers(pod: NodePod) -> tuple[Container, ...]:
-    """In the kubelet's order."""
-    return (*pod.spec.init_containers, *pod.spec.containers)
 
 
 def _next_container(
@@ -83,7 +78,7 @@ def _next_container(
     phase = notes.get(BIND_PHASE, "")
     if phase == FAILED:
         return None
-    every = _containers(pod)
+    every = pod.containers
     asked = count in {container.asks(resource) for container in every}
     if allocated_key(word) not in notes or notes.get(NODE) != pod.spec.node_name or not pod.bound:
         return Broken(pod, _stranger(pod, word, resource)) if asked else None
@@ -151,5 +146,3 @@ def _turn(found: Work | Broken) -> tuple[bool, int, int, int, str]:
 
 def _time(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 1 << 64
-
-

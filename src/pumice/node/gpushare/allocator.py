@@ -82,8 +82,7 @@ class ShareAllocator(Allocator):
         return []
 
     def _asking(self, pod: NodePod) -> list[Container]:
-        every = (*pod.spec.init_containers, *pod.spec.containers)  # the kubelet's order
-        return [container for container in every if container.asks(self.resource)]
+        return [container for container in pod.containers if container.asks(self.resource)]
 
     def _here(self, pod: NodePod) -> bool:
         return (

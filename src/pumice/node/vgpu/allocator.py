@@ -122,7 +122,7 @@ class VgpuAllocator(Allocator):
             MakeDirectory(options.directory(pod.uid, container.name))
             for pod in pods
             if not pod.finished and pod.annotations.get(names.VGPU_NODE) == self._node
-            for container in (*pod.spec.init_containers, *pod.spec.containers)
+            for container in pod.containers
             if container.asks(self.resource)
         ]
 

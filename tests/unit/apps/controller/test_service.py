@@ -12,10 +12,11 @@ from kit.objects import group, node, pod, queue
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller.daemon import LEASE, Controller, Settings
+from pumice.apps.controller.daemon import Controller, Settings
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import volcano
+from pumice.wire.names import CONTROLLER_NAME
 
 
 class Running:
@@ -49,7 +50,7 @@ def test_a_controller_that_stops_hands_its_lease_over_at_once() -> None:
         await clock.sleep(2)
         assert await groups(cluster) == 1
         await second.close()
-        assert not (await cluster.get(volcano.LEASES, LEASE, "volcano-system"))["spec"]["holderIdentity"]
+        assert not (await cluster.get(volcano.LEASES, CONTROLLER_NAME, "volcano-system"))["spec"]["holderIdentity"]
 
     run_virtually(story())
 
