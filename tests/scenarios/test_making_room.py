@@ -559,3 +559,15 @@ def test_a_gang_for_which_no_room_can_be_made_keeps_nobody_behind_it_from_having
     world.settle(3)
     assert len(gone(world)) == 1
     assert world.node_of("small") == "n1"
+
+
+def test_no_room_is_made_for_a_share_that_its_queue_could_not_pay_once_its_cards_are_known() -> None:
+    conf = room_conf(ACTIONS, spares_gangs="false", more="  - name: capacity\n")
+    dear = queue("poor", capability={"volcano.sh/vgpu-memory": 5000})
+    world = full(World(conf), node("n1", cards=1, mib=8000, cpu="1"), dear, pod("low", cpu="1", priority=1, queue="poor"))
+    world.add(pod("whole", cards=1, cpu="1", priority=10, queue="poor"))  # a whole card, 8000 MiB, which only the card says
+    world.settle(8)
+    assert (gone(world), world.node_of("whole")) == (set(), "")
+    world.add(pod("small", mib=4000, cpu="1", priority=10, queue="poor"))
+    world.settle(8)
+    assert (gone(world), world.node_of("small")) == ({"low"}, "n1")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
 from enum import Enum, auto
 
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.price import May, price_of
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.cycle.unplaced import refused
-from pumice.engine.placing.evaluation import Choice
-from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.statuses import Status
@@ -73,10 +72,6 @@ class Outcome(Enum):
     """Its queue cannot take it, or another pod of its role was refused."""
 
 
-May = Callable[[QueueState, Vector], bool]
-"""Whether a queue may be charged so much more."""
-
-
 def attempt(
     cycle: Cycle, statement: Statement, task: Task, may: May, failed_roles: Collection[str] = (), within: Rows | None = None
 ) -> Outcome:
@@ -95,43 +90,23 @@ def attempt(
         task.puzzling = False
         task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
         return Outcome.LEFT
-    price = _Price(cycle, task, may) if task.cls.quota_known_late else None
+    price = price_of(cycle, task, may)
     accept = None if price is None else price.accepted
     choice = placer.choose(task.cls, task.nominated, accept, among) if task.nominated else None
     choice = choice or placer.choose(task.cls, accept=accept, among=among)
     # Nothing is free: where somebody made room for it, it may still be on its way.
-    future = placer.choose_future(task.cls, task.nominated, among) if choice is None and task.nominated else None
+    future = placer.choose_future(task.cls, task.nominated, among, accept) if choice is None and task.nominated else None
     if choice is None and future is None and price is not None and price.declined is not None:
         _too_dear(cycle, task, price.declined)
         return Outcome.LEFT
     if choice is not None:
         statement.place(task, choice)
-    elif (future := future or placer.choose_future(task.cls, among=among)) is not None:
+    elif (future := future or placer.choose_future(task.cls, among=among, accept=accept)) is not None:
         statement.promise(task, future)
     else:
         refused(cycle, task, amid_gang=bool(statement.steps), among=among)
         return Outcome.REFUSED
     return Outcome.PLACED
-
-
-@dataclass(slots=True)
-class _Price:
-    """What cards come to for a queue that pays by memory: known only once they are chosen (``PodClass.quota_known_late``)."""
-
-    cycle: Cycle
-    task: Task
-    may: May
-    declined: Vector | None = None
-
-    def accepted(self, choice: Choice) -> bool:
-        assert self.task.job is not None
-        amounts = self.cycle.state.charges.of(self.task.cls, choice.grants)
-        if amounts is None:
-            return True  # what the class says was looked at before
-        if self.may(self.task.job.queue, amounts):
-            return True
-        self.declined = amounts
-        return False
 
 
 def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:

@@ -251,9 +251,11 @@ class Placer:
         self._told = self._told_among = None
         self.standing.clear()
 
-    def choose_future(self, cls: PodClass, only: str = "", among: Among | None = None) -> Choice | None:
+    def choose_future(
+        self, cls: PodClass, only: str = "", among: Among | None = None, accept: Callable[[Choice], bool] | None = None
+    ) -> Choice | None:
         """The best node, by the plugins' scores and then by name, that would take the pod once what terminates there is gone;
-        ``only`` restricts it to one node, ``among`` to those that this one pod may have."""
+        ``only`` restricts it to one node, ``among`` to those that this one pod may have, ``accept`` as in ``choose``."""
         table = self.state.ledger.table
         if not table.releasing_rows or cls.refusals or cls.request.refused:
             return None
@@ -275,8 +277,9 @@ class Placer:
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
             row = int(rows[place])
             grants = self._future_grants(cls, table.name(row))
-            if grants is not None:
-                return Choice(table.name(row), row, grants, 0.0)
+            choice = None if grants is None else Choice(table.name(row), row, grants, 0.0)
+            if choice is not None and (accept is None or accept(choice)):
+                return choice
         return None
 
     def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:

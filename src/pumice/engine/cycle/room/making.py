@@ -9,6 +9,7 @@ from typing import Final
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.domains import allowed
+from pumice.engine.cycle.price import agreed
 from pumice.engine.cycle.room.on_a_node import Claim, Room
 from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.search import cheapest
@@ -97,7 +98,7 @@ class Making:
         mark = trial.statement.mark()
         for pod in room.pods:
             trial.statement.evict(pod, self.scope.action)
-        choice = self.cycle.placer.choose_future(task.cls, self._name(room.row), among)
+        choice = self.cycle.placer.choose_future(task.cls, self._name(room.row), among, agreed(self.cycle, task))
         if choice is None:
             trial.statement.rollback(mark)
             return False
@@ -113,11 +114,12 @@ class Making:
         job, placer = task.job, self.cycle.placer
         if job is None or not self.cycle.framework.allocatable(job.queue, task.amounts):
             return False
-        idle = placer.choose(task.cls, among=among)
+        accept = agreed(self.cycle, task)
+        idle = placer.choose(task.cls, accept=accept, among=among)
         if idle is not None:
             statement.place(task, idle)
             return True
-        future = placer.choose_future(task.cls, among=among)
+        future = placer.choose_future(task.cls, among=among, accept=accept)
         if future is not None:
             statement.promise(task, future)
         return future is not None
@@ -131,7 +133,7 @@ class Making:
         key = (task.cls, job.queue, job.priority, task.priority, own, short, where)
         if key in self._vain or key in trial.vain:
             return None
-        claim = Claim(task, among, short)
+        claim = Claim(task, among, short, agreed(self.cycle, task))
         room = cheapest(self.scope, self.cycle.placer, prices(self.cycle), trial.statement, claim)
         if room is None:
             (trial.vain if trial.statement.steps else self._vain).add(key)
@@ -166,7 +168,8 @@ class Making:
     def _promise_again(self, task: Task, trial: Trial) -> bool:
         if task.job is None or not self.cycle.framework.allocatable(task.job.queue, task.amounts):
             return False
-        future = self.cycle.placer.choose_future(task.cls, among=self.cycle.among(task, trial.within))
+        among = self.cycle.among(task, trial.within)
+        future = self.cycle.placer.choose_future(task.cls, among=among, accept=agreed(self.cycle, task))
         if future is not None:
             trial.statement.promise(task, future)
         return future is not None

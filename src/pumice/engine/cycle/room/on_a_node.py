@@ -7,7 +7,7 @@ asked last, on a trial that is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 
@@ -15,6 +15,7 @@ from pumice.engine.cycle.room.scope import Scope, importance
 from pumice.engine.cycle.room.victims import Cost, Prices, Unit, coherent, units_of
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.among import Among
+from pumice.engine.placing.evaluation import Choice
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import Hold
@@ -48,6 +49,8 @@ class Claim:
     among: Among | None = None
     short_queue: bool = False
     """Its queue has no room: pods of that queue help, wherever they are."""
+    accept: Callable[[Choice], bool] | None = None
+    """Whether its queue pays for these cards."""
 
 
 @dataclass(slots=True)
@@ -219,6 +222,6 @@ class NodeSearch:
             job = self.claimant.job
             if not gone or job is None or not self.placer.framework.allocatable(job.queue, self.claimant.amounts):
                 return False
-            return self.placer.choose_future(self.claimant.cls, node, self.claim.among) is not None
+            return self.placer.choose_future(self.claimant.cls, node, self.claim.among, self.claim.accept) is not None
         finally:
             self.statement.rollback(mark)

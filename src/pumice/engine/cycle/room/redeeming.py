@@ -5,6 +5,7 @@ from __future__ import annotations
 from pumice.engine import effects
 from pumice.engine.cycle.concluding import commit
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.price import agreed
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.topologies import bound_together
@@ -33,7 +34,7 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
         job = kept.task.job
         if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available or bound_together(job):
             continue
-        if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task)) is not None:
+        if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task), accept=agreed(cycle, kept.task)) is not None:
             found[job] = kept.task
     promises.ripe.update(dict.fromkeys(found))
     return frozenset(task.uid for task in found.values())
@@ -62,10 +63,10 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     statement = cycle.statement()
     missed: list[Task] = []
     for task in free:
-        among = cycle.among(task)
-        choice = cycle.placer.choose(task.cls, nodes[task.uid], among=among)
+        among, accept = cycle.among(task), agreed(cycle, task)
+        choice = cycle.placer.choose(task.cls, nodes[task.uid], accept, among)
         if choice is None and not bound_together(job):
-            choice = cycle.placer.choose(task.cls, among=among)
+            choice = cycle.placer.choose(task.cls, accept=accept, among=among)
         if choice is None:
             missed.append(task)
         else:
