@@ -221,6 +221,34 @@ def test_a_mutating_policy_applies_and_patches(api: Api, namespace: str) -> None
         assert made["data"] == {"x": "y"}
 
 
+@pytest.mark.parametrize(("path", "value", "code"), [
+    ("/metadata/uid", "'x'", 201), ("/metadata/namespace", "'kube-system'", 400),
+    ("/data/x", "timestamp('2020-01-01T00:00:00Z')", 201),
+])  # fmt: skip
+def test_a_mutation_leaves_the_servers_fields_alone(api: Api, namespace: str, path: str, value: str, code: int) -> None:
+    place = f"/api/v1/namespaces/{namespace}/configmaps?dryRun=All"
+    name = f"own-{namespace}"
+    steps = "object.metadata.name != 'meant' ? [JSONPatch{op: 'add', path: '/metadata/labels', value: {'in': 'force'}}] : "
+    steps += f"[JSONPatch{{op: 'add', path: '{path}', value: {value}}}]"
+    spec = {
+        "failurePolicy": "Fail", "reinvocationPolicy": "Never", "matchConstraints": about("configmaps", "CREATE"),
+        "matchConditions": [{"name": "here", "expression": f"request.namespace == '{namespace}'"}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": steps}}],
+    }  # fmt: skip
+    policy = {"kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+    binding = {"kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": {"policyName": name}}
+
+    def changed() -> bool:
+        return "in" in api.call("POST", place, map_("a", x="y")).json["metadata"].get("labels", {})
+
+    with in_force(api, changed, policy, binding):
+        answer = api.call("POST", place, map_("meant", x="y"))
+        assert answer.code == code, answer.body
+        if code == 201:
+            assert len(answer.json["metadata"]["uid"]) == 36
+            assert answer.json["data"]["x"] in ("y", "2020-01-01T00:00:00Z")
+
+
 def test_an_expression_that_does_not_compile_is_refused_with_its_place(api: Api) -> None:
     spec = {"matchConstraints": about("pods", "CREATE"), "validations": [{"expression": "object.spec == = 1"}]}
     policy = {"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "broken"}, "spec": spec}

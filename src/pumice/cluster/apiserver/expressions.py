@@ -65,17 +65,17 @@ class Question:
     user: User
     write: Write
     params: Any = None
-    budget: int = ALL_STEPS
+    budget: Budget = field(default_factory=lambda: Budget(ALL_STEPS))
     _review: Json | None = None
 
     def run(self, text: str, names: frozenset[str] = NAMES, variables: Mapping[str, Callable[[], Any]] | None = None) -> Any:
         """Raises CelError."""
-        given = min(STEPS, self.budget)
+        given = min(STEPS, self.budget.left)
         budget = Budget(given)
         try:
             return compiled(text, names)(self._variables(variables or {}), budget)
         finally:
-            self.budget -= given - max(0, budget.left)
+            self.budget.left = max(0, self.budget.left - (given - max(0, budget.left)))
 
     def holds(self, conditions: Any) -> bool:
         """Whether all ``matchConditions`` do. Raises CelError where none says no and one cannot be told."""

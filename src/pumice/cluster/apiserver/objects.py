@@ -107,7 +107,9 @@ class Objects:
             value.pop("status", None)
         strategy.prepare_create(value)
         admission.on_create(backend, kind, value)
-        value = self._admitted("CREATE", kind, value, None, options)
+        sent, value = value, self._admitted("CREATE", kind, value, None, options)
+        if value is not sent:
+            self._restore(kind, namespace, value, sent)
         metadata = value["metadata"]
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name) + strategy.validate(value)
         if problems:
@@ -150,6 +152,17 @@ class Objects:
         if metadata.get("namespace", namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         metadata["namespace"] = namespace
+
+    def _restore(self, kind: Kind, namespace: str, value: Json, sent: Json) -> None:
+        """What is the server's stays, whatever policies and webhooks made of it. Raises BadRequest for another namespace."""
+        metadata, mine = value["metadata"], sent["metadata"]
+        if kind.status and kind.id != ("", "Node"):
+            _take(value, sent, "status")
+        self._place(kind, namespace, metadata)
+        for key in ("uid", "creationTimestamp", "generation", "managedFields"):
+            _take(metadata, mine, key)
+        for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            metadata.pop(key, None)
 
     def _free_name(self, kind: Kind, namespace: str, prefix: str) -> str:
         for _ in range(8):
@@ -202,7 +215,9 @@ class Objects:
         self, kind: Kind, stored: Stored, old: Json, value: Json, options: WriteOptions, subresource: str = ""
     ) -> Json:
         """The end of every update: validates, counts the generation, records the manager, stages what has changed."""
-        value = self._admitted("UPDATE", kind, value, old, options, subresource)
+        sent, value = value, self._admitted("UPDATE", kind, value, old, options, subresource)
+        if value is not sent:
+            value = _within(kind, subresource, value, sent, old)
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
         problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name)
@@ -332,6 +347,24 @@ def report_unknown(unknown: list[str], options: WriteOptions) -> None:
     if options.validation == "Warn":
         for path in unknown:
             options.warn(f'unknown field "{path}"')
+
+
+def _take(value: Json, source: Json, key: str) -> None:
+    if key in source:
+        value[key] = source[key]
+    else:
+        value.pop(key, None)
+
+
+def _within(kind: Kind, subresource: str, value: Json, sent: Json, old: Json) -> Json:
+    """An update as policies and webhooks changed it, no further than the way by which it came reaches."""
+    if subresource in ("status", "approval"):
+        changed = ("status",) if kind.custom else ("status", "metadata")
+        kept = {key: part for key, part in sent.items() if key not in changed}
+        return kept | {key: value[key] for key in changed if key in value}
+    if kind.status:
+        _take(value, sent, "status")
+    return _narrowed(subresource, value, old)
 
 
 def _desired(kind: Kind, value: Json) -> Json:

@@ -7,7 +7,7 @@ cannot be evaluated refuses, unless its failurePolicy says otherwise. Mutations 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.strategic import apply_strategic_patch
 from pumice.cluster.apiserver.rights import Rights
 from pumice.cluster.apiserver.strategies.expressions import GROUP, NAMES
-from pumice.cluster.cel.values import CelError, Message
+from pumice.cluster.cel.running import ALL_STEPS, LONGEST_MESSAGE, Budget
+from pumice.cluster.cel.values import CelError, as_json
 from pumice.cluster.requirements import matches_selector
 
 Json = dict[str, Any]
@@ -38,6 +39,7 @@ class Policies:
     rights: Rights
     user: User
     warn: Callable[[str], None]
+    budget: Budget = field(default_factory=lambda: Budget(ALL_STEPS))
 
     def mutated(self, write: Write) -> Json:
         """The object as the mutating policies change it. Raises Invalid or InternalError."""
@@ -81,7 +83,7 @@ class Policies:
             if not self._bound(policy, binding, write):
                 continue
             try:
-                question = Question(self.backend, self.rights, self.user, write)
+                question = Question(self.backend, self.rights, self.user, write, None, self.budget)
                 if not question.holds(policy["spec"].get("matchConditions")):
                     continue
                 parameters = list(self._params(policy, binding, write))
@@ -91,7 +93,7 @@ class Policies:
                 why = f"{_named(kind, policy, binding)} denied request: {problem.args[0]}"
                 raise self._denied(write, why, "Invalid") from None
             for params in parameters:
-                yield policy, binding, Question(self.backend, self.rights, self.user, write, params)
+                yield policy, binding, Question(self.backend, self.rights, self.user, write, params, self.budget)
 
     def _bound(self, policy: Json, binding: Json, write: Write) -> bool:
         about = policy["spec"].get("matchConstraints") or {}
@@ -112,6 +114,9 @@ class Policies:
         if kind is None:
             raise LookupError(f"failed to configure policy: no kind {asked['kind']} in {asked['apiVersion']}")
         namespace = (reference.get("namespace") or write.metadata.get("namespace", "")) if kind.namespaced else ""
+        if kind.namespaced and not namespace:
+            why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+            raise LookupError(f"failed to configure binding: {why}")
         if reference.get("name"):
             one = self.backend.read(kind.storage, namespace, reference["name"])
             found = [] if one is None else [one]
@@ -164,7 +169,7 @@ def _judged(policy: Json, validation: Json, question: Question, variables: Mappi
     if validation.get("messageExpression"):
         try:
             said = question.run(validation["messageExpression"], NAMES, variables)
-            message = said.strip() if isinstance(said, str) and said.strip() else message
+            message = said.strip() if isinstance(said, str) and 0 < len(said.strip()) <= LONGEST_MESSAGE else message
         except CelError:
             pass  # the validation's message serves instead
     return message, validation.get("reason") or "Invalid"
@@ -174,20 +179,12 @@ def _mutated(mutation: Json, question: Question, variables: Mapping[str, Callabl
     write = question.write
     if mutation.get("patchType") == "JSONPatch":
         steps = question.run(mutation["jsonPatch"]["expression"], NAMES, variables)
-        found = apply_json_patch(write.value, _plain(steps))
+        found = apply_json_patch(write.value, as_json(steps))
     else:
-        applied = _plain(question.run(mutation["applyConfiguration"]["expression"], NAMES, variables))
+        applied = as_json(question.run(mutation["applyConfiguration"]["expression"], NAMES, variables))
         if not isinstance(applied, dict):
             raise CelError("an ApplyConfiguration's expression makes an Object")
         found = apply_strategic_patch(write.value, applied, write.kind.shape)
     if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
         raise CelError("the mutation leaves no object")
     return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Message):
-        return {key: _plain(inner) for key, inner in value.fields.items()}
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pumice.cluster.cel import kubernetes
 from pumice.cluster.cel.times import EPOCH
-from pumice.cluster.cel.values import CelError, CelType, Uint, of, type_of, whole
+from pumice.cluster.cel.values import CelError, CelType, Spend, Uint, as_json, length, of, type_of, whole
 
 
 def _int(value: Any) -> int:
@@ -30,10 +30,8 @@ def _uint(value: Any) -> Uint:
 def _string(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():.9f}".rstrip("0").rstrip(".") + "s"
+    if isinstance(value, datetime | timedelta):
+        return str(as_json(value))
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, float):
@@ -51,12 +49,13 @@ def _bool(value: Any) -> bool:
     return words[of(value, str)]
 
 
-def shown(value: Any) -> str:
+def shown(spend: Spend, value: Any) -> str:
     """Any value as text, as ``%s`` has it."""
+    spend(1 + length(value))
     if isinstance(value, list):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(shown(spend, item) for item in value)}]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{shown(key)}: {shown(item)}" for key, item in value.items())) + "}"
+        return "{" + ", ".join(sorted(f"{shown(spend, key)}: {shown(spend, item)}" for key, item in value.items())) + "}"
     return "null" if value is None else value.name if isinstance(value, CelType) else _string(value)
 
 

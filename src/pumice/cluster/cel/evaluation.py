@@ -15,7 +15,7 @@ from lark import Token, Tree
 from pumice.cluster.cel.functions import FUNCTIONS, METHODS, NAMESPACES
 from pumice.cluster.cel.macros import MACROS, folded
 from pumice.cluster.cel.operators import OPERATORS, contains, elements, field_of, item_of, lookup, map_key, negated
-from pumice.cluster.cel.running import Budget, Env, Run, boolean, decided, length
+from pumice.cluster.cel.running import Budget, Env, Run, boolean, decided
 from pumice.cluster.cel.syntax import bytes_of, parse, text_of
 from pumice.cluster.cel.values import (
     HOST_METHODS,
@@ -25,8 +25,11 @@ from pumice.cluster.cel.values import (
     CelType,
     Host,
     Message,
+    Metered,
     Optional,
+    Spend,
     Uint,
+    length,
     type_of,
     whole,
 )
@@ -34,6 +37,14 @@ from pumice.cluster.cel.values import (
 TYPES: Final = {
     name: CelType(name) for name in ("int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type")
 }
+
+LOOP: Final = 5
+"""What a loop costs for an element, besides what its parts look at (the language's estimate of a comprehension)."""
+ASK: Final = 10_000
+"""What it costs to ask whether somebody may do something."""
+FREE: Final = frozenset(("size", "type", "dyn", "hasValue", "value", "orValue", "or"))
+"""Functions that look at no element of what they are given."""
+LONGEST_NUMBER: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +77,10 @@ class _Compiler:
     # -- literals and names ---------------------------------------------------------------------------------------
 
     def _int(self, token: Token) -> Run:
-        return _always(whole(int(token, 16 if token[:2] in ("0x", "0X") else 10)))
+        return _always(_whole(token))
 
     def _uint(self, token: Token) -> Run:
-        digits = token[:-1]
-        return _always(whole(int(digits, 16 if digits[:2] in ("0x", "0X") else 10), Uint()))
+        return _always(_whole(token[:-1], Uint()))
 
     def _float(self, token: Token) -> Run:
         return _always(float(token))
@@ -185,7 +195,7 @@ class _Compiler:
         function = FUNCTIONS.get(str(name))
         if function is None:
             raise CelError(f"undeclared reference to '{name}'")
-        return _called(function, [self.of(argument) for argument in given])
+        return _called(function, [self.of(argument) for argument in given], free=name in FREE)
 
     def _has(self, asked: Any) -> Run:
         if not isinstance(asked, Tree) or asked.data != "select":
@@ -208,18 +218,21 @@ class _Compiler:
         if macro is not None and all(isinstance(part, Tree) and part.data == "name" for part in given[: macro.names]):
             names = [str(part.children[0]) for part in given[: macro.names]]
             inside = self.within(*names)
-            return folded(macro, self.of(inner), names, [inside.of(part) for part in given[macro.names :]])
+            parts = given[macro.names :]
+            cost = LOOP + sum(1 for part in parts for _ in part.iter_subtrees())
+            return folded(macro, self.of(inner), names, [inside.of(part) for part in parts], cost)
         method = METHODS.get(str(name))
         if method is None and name not in HOST_METHODS:
             raise CelError(f"undeclared reference to '{name}'")
-        return _called(partial(_asked, str(name), method), [self.of(inner), *(self.of(argument) for argument in given)])
+        asked = Metered(partial(_asked, str(name), method))
+        return _called(asked, [self.of(inner), *(self.of(argument) for argument in given)], free=name in FREE)
 
     def _bind(self, name: Tree[Any], value: Tree[Any], body: Tree[Any]) -> Run:
         if name.data != "name":
             raise CelError("cel.bind() variable names must be simple identifiers")
         variable, given = str(name.children[0]), self.of(value)
         run = self.within(variable).of(body)
-        return lambda env: run(env.inner(**{variable: given(env)}))
+        return lambda env: run(env.inner({variable: given(env)}))
 
     def _when_there(self, inner: Tree[Any], name: Tree[Any], body: Tree[Any], *, wraps: bool) -> Run:
         optional, variable = self.of(inner), str(name.children[0])
@@ -231,10 +244,16 @@ class _Compiler:
                 raise CelError(f"no such overload: {type_of(value)} is no optional value")
             if not value.there:
                 return NOTHING
-            found = then(env.inner(**{variable: value.value}))
+            found = then(env.inner({variable: value.value}))
             return Optional(True, found) if wraps else found
 
         return run
+
+
+def _whole(digits: str, like: Any = 0) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise CelError("integer overflow")
+    return whole(int(digits, 16 if digits[:2] in ("0x", "0X") else 10), like)
 
 
 def _always(value: Any) -> Run:
@@ -256,27 +275,28 @@ def _qualified(node: Tree[Any]) -> str | None:
     return None
 
 
-def _called(function: Callable[..., Any], runs: list[Run]) -> Run:
+def _called(function: Callable[..., Any] | Metered, runs: list[Run], *, free: bool = False) -> Run:
     def run(env: Env) -> Any:
         given = [argument(env) for argument in runs]
-        env.budget.spend(1 + sum(map(length, given)))
+        env.budget.spend(1 if free else 1 + sum(map(length, given)))
         try:
-            found = function(*given)
+            found = function.compute(env.budget.spend, *given) if isinstance(function, Metered) else function(*given)
         except CelError:
             raise
         except (TypeError, AttributeError):
             raise CelError(f"no such overload: ({', '.join(map(type_of, given))})") from None
         except (ValueError, OverflowError, ArithmeticError, IndexError) as problem:
             raise CelError(str(problem)) from None
-        env.budget.spend(length(found))
+        env.budget.spend(0 if free else length(found))
         return found
 
     return run
 
 
-def _asked(name: str, method: Callable[..., Any] | None, value: Any, *given: Any) -> Any:
+def _asked(name: str, method: Callable[..., Any] | Metered | None, spend: Spend, value: Any, *given: Any) -> Any:
     if isinstance(value, Host):
+        spend(ASK if name == "check" else 0)
         return value.asked(name, *given)
     if method is None:
         raise TypeError
-    return method(value, *given)
+    return method.compute(spend, value, *given) if isinstance(method, Metered) else method(value, *given)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pumice.cluster.cel import conversions, kubernetes, lists, strings, times
-from pumice.cluster.cel.values import NOTHING, CelError, Optional, of
+from pumice.cluster.cel.values import NOTHING, CelError, Metered, Optional, of
 
 
 def _size(value: Any) -> int:
@@ -28,11 +28,11 @@ def _value(optional: Any) -> Any:
     return optional.value
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+FUNCTIONS: Final[dict[str, Callable[..., Any] | Metered]] = {
     "size": _size, **conversions.FUNCTIONS, **strings.FUNCTIONS, **times.FUNCTIONS, **kubernetes.FUNCTIONS,
 }  # fmt: skip
 
-NAMESPACES: Final[dict[str, Callable[..., Any]]] = {
+NAMESPACES: Final[dict[str, Callable[..., Any] | Metered]] = {
     "optional.of": lambda value: Optional(True, value), "optional.none": lambda: NOTHING,
     "optional.ofNonZeroValue": lambda value: Optional(True, value) if value else NOTHING,
     "math.greatest": lambda *given: lists.greatest(_among(*given)), "math.least": lambda *given: lists.least(_among(*given)),
@@ -41,7 +41,7 @@ NAMESPACES: Final[dict[str, Callable[..., Any]]] = {
     **strings.NAMESPACES, **lists.NAMESPACES, **kubernetes.NAMESPACES,
 }  # fmt: skip
 
-METHODS: Final[dict[str, Callable[..., Any]]] = {
+METHODS: Final[dict[str, Callable[..., Any] | Metered]] = {
     "size": _size, "hasValue": lambda value: of(value, Optional).there, "value": _value,
     "orValue": lambda value, other: value.value if of(value, Optional).there else other,
     "or": lambda value, other: value if of(value, Optional).there else of(other, Optional),

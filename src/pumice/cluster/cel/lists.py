@@ -7,18 +7,18 @@ from datetime import timedelta
 from functools import cmp_to_key
 from typing import Any, Final
 
-from pumice.cluster.cel.values import CelError, equal, is_number, of, ordered, whole
+from pumice.cluster.cel.values import CelError, Metered, Spend, equal, is_number, of, ordered, whole
 
 
-def _index_of(value: Any, part: Any, start: int = 0) -> int:
+def _index_of(spend: Spend, value: Any, part: Any, start: int = 0) -> int:
     if isinstance(value, list):
-        return next((place for place, item in enumerate(value) if equal(item, part)), -1)
+        return next((place for place, item in enumerate(value) if equal(spend, item, part)), -1)
     return int(of(value, str).find(of(part, str), start))
 
 
-def _last_index_of(value: Any, part: Any, begin: int | None = None) -> int:
+def _last_index_of(spend: Spend, value: Any, part: Any, begin: int | None = None) -> int:
     if isinstance(value, list):
-        return next((place for place in reversed(range(len(value))) if equal(value[place], part)), -1)
+        return next((place for place in reversed(range(len(value))) if equal(spend, value[place], part)), -1)
     end = None if begin is None else begin + len(of(part, str))
     return int(of(value, str).rfind(of(part, str), 0, end))
 
@@ -52,17 +52,18 @@ def _extreme(sign: int) -> Callable[..., Any]:
 least, greatest = _extreme(-1), _extreme(1)
 
 
-def _distinct(value: Any) -> list[Any]:
+def _distinct(spend: Spend, value: Any) -> list[Any]:
     found: list[Any] = []
-    for item in of(value, list)[:2000]:
-        if not any(equal(item, other) for other in found):
+    for item in of(value, list):
+        if not any(equal(spend, item, other) for other in found):
             found.append(item)
     return found
 
 
-def _flatten(value: Any, depth: int = 1) -> list[Any]:
-    return [inner for item in of(value, list)
-            for inner in (_flatten(item, depth - 1) if isinstance(item, list) and depth > 0 else [item])]  # fmt: skip
+def _flatten(spend: Spend, value: Any, depth: int = 1) -> list[Any]:
+    spend(1 + len(of(value, list)))
+    return [inner for item in value
+            for inner in (_flatten(spend, item, depth - 1) if isinstance(item, list) and depth > 0 else [item])]  # fmt: skip
 
 
 def _slice(value: Any, begin: int, end: int) -> list[Any]:
@@ -77,18 +78,26 @@ def _range(count: int) -> list[int]:
     return list(range(count))
 
 
-def _holds_all(value: Any, other: Any) -> bool:
-    return all(any(equal(item, mine) for mine in of(value, list)) for item in of(other, list))
+def _holds_all(spend: Spend, value: Any, other: Any) -> bool:
+    return all(any(equal(spend, item, mine) for mine in of(value, list)) for item in of(other, list))
 
 
-NAMESPACES: Final[dict[str, Callable[..., Any]]] = {
-    "sets.contains": _holds_all, "sets.equivalent": lambda a, b: _holds_all(a, b) and _holds_all(b, a),
-    "sets.intersects": lambda a, b: any(any(equal(x, y) for y in of(b, list)) for x in of(a, list)),
+def _equivalent(spend: Spend, value: Any, other: Any) -> bool:
+    return _holds_all(spend, value, other) and _holds_all(spend, other, value)
+
+
+def _intersects(spend: Spend, value: Any, other: Any) -> bool:
+    return any(any(equal(spend, item, mine) for mine in of(value, list)) for item in of(other, list))
+
+
+NAMESPACES: Final[dict[str, Callable[..., Any] | Metered]] = {
+    "sets.contains": Metered(_holds_all), "sets.equivalent": Metered(_equivalent), "sets.intersects": Metered(_intersects),
     "lists.range": _range,
 }  # fmt: skip
 
-METHODS: Final[dict[str, Callable[..., Any]]] = {
-    "indexOf": _index_of, "lastIndexOf": _last_index_of, "reverse": lambda value: of(value, str, list)[::-1],
-    "isSorted": _sorted, "sum": _sum, "min": least, "max": greatest, "distinct": _distinct, "flatten": _flatten, "slice": _slice,
+METHODS: Final[dict[str, Callable[..., Any] | Metered]] = {
+    "indexOf": Metered(_index_of), "lastIndexOf": Metered(_last_index_of),
+    "reverse": lambda value: of(value, str, list)[::-1], "isSorted": _sorted, "sum": _sum, "min": least, "max": greatest,
+    "distinct": Metered(_distinct), "flatten": Metered(_flatten), "slice": _slice,
     "sort": lambda value: sorted(of(value, list), key=cmp_to_key(ordered)),
 }  # fmt: skip

@@ -22,12 +22,14 @@ class Macro:
     fold: Callable[[Iterable[Element]], Any]
 
 
-def folded(macro: Macro, over: Run, names: list[str], runs: list[Run]) -> Run:
+def folded(macro: Macro, over: Run, names: list[str], runs: list[Run], cost: int) -> Run:
+    """``cost``: what its parts look at, for one element."""
+
     def run(env: Env) -> Any:
         def each() -> Iterable[Element]:
             for found in _elements(over(env), macro.names):
-                env.budget.spend(1 + len(runs))
-                inner = env.inner(**dict(zip(names, found, strict=True)))
+                env.budget.spend(cost)
+                inner = env.inner(dict(zip(names, found, strict=True)))
                 yield found, [partial(part, inner) for part in runs]
 
         return macro.fold(each())

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pumice.cluster.cel.running import Budget, length
+from pumice.cluster.cel.running import Budget
 from pumice.cluster.cel.values import (
     NOTHING,
     CelError,
+    Host,
     Message,
     Optional,
     Uint,
     equal,
     is_number,
+    length,
     ordered,
     type_of,
     whole,
@@ -84,8 +86,7 @@ def _compared(holds: Callable[[int], bool]) -> Operator:
 
 
 def _equality(budget: Budget, left: Any, right: Any) -> bool:
-    budget.spend(length(left))
-    return equal(left, right)
+    return equal(budget.spend, left, right)
 
 
 OPERATORS: Final[dict[str, Operator]] = {
@@ -107,8 +108,7 @@ def contains(budget: Budget, whole_: Any, part: Any) -> bool:
     if isinstance(whole_, Mapping):
         return _key(part) in whole_
     if isinstance(whole_, list):
-        budget.spend(len(whole_))
-        return any(equal(part, item) for item in whole_)
+        return any(equal(budget.spend, part, item) for item in whole_)
     raise CelError(f"no such overload: {type_of(part)} in {type_of(whole_)}")
 
 
@@ -142,7 +142,7 @@ def map_key(key: Any) -> Any:
 def _key(key: Any) -> Any:
     if isinstance(key, float) and key.is_integer():
         return int(key)
-    if isinstance(key, list | dict | Message):
+    if isinstance(key, list | dict | Message | Optional | Host):
         raise CelError(f"unsupported key type: {type_of(key)}")
     return key
 

@@ -10,9 +10,11 @@ from pumice.cluster.cel.values import CelError, type_of
 
 STEPS: Final = 1_000_000
 """What one expression may cost, in looks at a value (Kubernetes' bound on a single rule)."""
-ALL_STEPS: Final = 10_000_000
-"""What those may cost together that are worked out for one thing: all rules of a request, or all expressions of a policy
-(Kubernetes' bound on each of the two)."""
+ALL_STEPS: Final = 1_000_000
+"""What all rules of a request may cost together, and all expressions of its policies: the server does nothing else meanwhile.
+Kubernetes has 10,000,000 for each of the two, on many processors."""
+LONGEST_MESSAGE: Final = 5 << 10
+"""Characters of what an expression may say instead of a fixed message; a longer one is left out."""
 
 
 class OverBudget(CelError):
@@ -34,7 +36,7 @@ class Env:
     variables: Mapping[str, Any]
     budget: Budget
 
-    def inner(self, **more: Any) -> Env:
+    def inner(self, more: Mapping[str, Any]) -> Env:
         return Env({**self.variables, **more}, self.budget)
 
 
@@ -61,8 +63,3 @@ def decided(sides: Iterable[Callable[[], Any]], decides: bool) -> bool:
     if problem is not None:
         raise problem
     return not decides
-
-
-def length(value: Any) -> int:
-    """Steps that it takes to look through a value."""
-    return len(value) // 10 if isinstance(value, str | bytes | list | dict) else 0

@@ -7,24 +7,31 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pumice.cluster.cel.conversions import shown
-from pumice.cluster.cel.values import CelError, of
+from pumice.cluster.cel.values import CelError, Metered, Spend, of
 from pumice.cluster.patterns import Pattern, pattern_of
 
 
-def _matches(value: Any, pattern: Any) -> bool:
-    return bool(_pattern(pattern).search(of(value, str)))
+def _matches(spend: Spend, value: Any, pattern: Any) -> bool:
+    return bool(_pattern(spend, value, pattern).search(value))
 
 
-def _pattern(text: Any) -> Pattern:
+def _pattern(spend: Spend, value: Any, text: Any) -> Pattern:
+    """To look through the value: in the worst case every part of a pattern is tried at every character."""
+    spend((len(of(value, str)) // 10) * (1 + len(of(text, str)) // 4))
     try:
-        return pattern_of(of(text, str))
+        return pattern_of(text)
     except ValueError:
         raise CelError(f"{text!r} is no regular expression") from None
 
 
-def _find_all(value: Any, pattern: Any, most: int = -1) -> list[str]:
-    found = [match.group(0) for match in _pattern(pattern).finditer(of(value, str))]
-    return found if most < 0 else found[:most]
+def _find_all(spend: Spend, value: Any, pattern: Any, most: int = -1) -> list[str]:
+    found: list[str] = []
+    for match in _pattern(spend, value, pattern).finditer(value):
+        if len(found) == most:
+            break
+        spend(10)
+        found.append(match.group(0))
+    return found
 
 
 def _substring(value: Any, begin: int, end: int | None = None) -> str:
@@ -50,7 +57,8 @@ def _split(value: Any, by: Any, most: int = -1) -> list[str]:
     return list(of(value, str).split(by, most - 1 if most > 0 else -1))
 
 
-def _join(value: Any, by: Any = "") -> str:
+def _join(spend: Spend, value: Any, by: Any = "") -> str:
+    spend(sum(len(of(item, str)) + len(of(by, str)) for item in of(value, list)) // 10)
     return str(of(by, str).join(of(item, str) for item in of(value, list)))
 
 
@@ -60,7 +68,7 @@ def _char_at(value: Any, place: int) -> str:
     return str(value[place : place + 1])
 
 
-def _format(value: Any, given: Any) -> str:
+def _format(spend: Spend, value: Any, given: Any) -> str:
     left = list(of(given, list))
 
     def put(found: re.Match[str]) -> str:
@@ -69,9 +77,11 @@ def _format(value: Any, given: Any) -> str:
         if not left:
             raise CelError("index out of range: too few arguments")
         item, digits, verb = left.pop(0), found[1], found[2]
+        if digits and len(digits) > 3:
+            raise CelError(f"a precision of {digits[1:]} is too large")
         match verb:
             case "s":
-                return shown(item)
+                return shown(spend, item)
             case "d":
                 return str(of(item, int))
             case "f" | "e":
@@ -84,20 +94,21 @@ def _format(value: Any, given: Any) -> str:
     return re.sub(r"%(\.[0-9]+)?([sdfebxXo])|%%", put, of(value, str))
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"matches": _matches}
+FUNCTIONS: Final[dict[str, Callable[..., Any] | Metered]] = {"matches": Metered(_matches)}
 
-NAMESPACES: Final[dict[str, Callable[..., Any]]] = {
+NAMESPACES: Final[dict[str, Callable[..., Any] | Metered]] = {
     "strings.quote": lambda value: '"' + of(value, str).replace("\\", "\\\\").replace('"', '\\"') + '"',
     "jsonpatch.escapeKey": lambda key: of(key, str).replace("~", "~0").replace("/", "~1"),
 }
 
-METHODS: Final[dict[str, Callable[..., Any]]] = {
+METHODS: Final[dict[str, Callable[..., Any] | Metered]] = {
     "contains": lambda value, part: of(part, str) in of(value, str),
     "startsWith": lambda value, part: of(value, str).startswith(of(part, str)),
-    "endsWith": lambda value, part: of(value, str).endswith(of(part, str)), "matches": _matches,
-    "find": lambda value, pattern: next(iter(_find_all(value, pattern, 1)), ""), "findAll": _find_all,
-    "charAt": _char_at, "substring": _substring, "replace": _replace, "split": _split, "join": _join,
-    "trim": lambda value: of(value, str).strip(), "format": _format,
+    "endsWith": lambda value, part: of(value, str).endswith(of(part, str)), "matches": Metered(_matches),
+    "find": Metered(lambda spend, value, pattern: next(iter(_find_all(spend, value, pattern, 1)), "")),
+    "findAll": Metered(_find_all),
+    "charAt": _char_at, "substring": _substring, "replace": _replace, "split": _split, "join": Metered(_join),
+    "trim": lambda value: of(value, str).strip(), "format": Metered(_format),
     "lowerAscii": lambda value: of(value, str).translate({c: c + 32 for c in range(65, 91)}),
     "upperAscii": lambda value: of(value, str).translate({c: c - 32 for c in range(97, 123)}),
 }  # fmt: skip

@@ -24,7 +24,10 @@ def duration(value: Any) -> timedelta:
     parts = _DURATION.findall(body)
     if body != "0" and (not parts or "".join(n + u for n, u in parts) != body):
         raise CelError(f"cannot convert {value!r} to duration")
-    found = timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    try:
+        found = timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    except OverflowError:
+        raise CelError(f"cannot convert {value!r} to duration") from None
     return -found if value.startswith("-") else found
 
 

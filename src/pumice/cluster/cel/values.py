@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 
 class CelError(Exception):
     """An expression that cannot be evaluated, or compiled; the text is for whoever wrote it."""
+
+
+Spend = Callable[[int], None]
+"""Raises CelError once more has been spent than an expression may cost."""
 
 
 class Uint(int):
@@ -27,6 +34,13 @@ class Optional:
 
     there: bool
     value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """A function whose work the lengths of its arguments do not tell: it spends by itself, through its first argument."""
+
+    compute: Callable[..., Any]
 
 
 @dataclass(slots=True)
@@ -93,18 +107,52 @@ def of(value: Any, *types: type) -> Any:
     return value
 
 
+def length(value: Any) -> int:
+    """Steps that it takes to look through a value."""
+    return len(value) // 10 if isinstance(value, str | bytes) else len(value) if isinstance(value, list | Mapping) else 0
+
+
+def as_json(value: Any) -> Any:
+    """The value as an object may hold it. Raises CelError for what JSON has no word for."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return int(value)
+        case float() if math.isfinite(value):
+            return value
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case timedelta():
+            return f"{value.total_seconds():.9f}".rstrip("0").rstrip(".") + "s"
+        case Message():
+            return as_json(value.fields)
+        case Mapping():
+            return {str(key): as_json(inner) for key, inner in value.items()}
+        case list():
+            return [as_json(inner) for inner in value]
+    raise CelError(f"{type_of(value)} cannot stand in an object")
+
+
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def equal(left: Any, right: Any) -> bool:
+def equal(spend: Spend, left: Any, right: Any) -> bool:
     """Numbers compare by what they are, whatever their type; other values of unlike types are unequal."""
+    spend(3 + length(left))
     if is_number(left) and is_number(right):
         return bool(left == right)
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(equal, left, right))
+        return len(left) == len(right) and all(map(partial(equal, spend), left, right))
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(equal(value, right[key]) for key, value in left.items())
+        return left.keys() == right.keys() and all(equal(spend, value, right[key]) for key, value in left.items())
+    if isinstance(left, Message) and isinstance(right, Message):
+        return left.type == right.type and equal(spend, left.fields, right.fields)
+    if isinstance(left, Optional) and isinstance(right, Optional):
+        return left.there == right.there and equal(spend, left.value, right.value)
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     return type_of(left) == type_of(right) and bool(left == right)

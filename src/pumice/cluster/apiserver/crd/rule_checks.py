@@ -55,6 +55,10 @@ def _bad_rules(schema: Json, path: str, times: int, *, root: bool = False) -> li
         problems += _bad_rule(schema, rule, f"{path}.x-kubernetes-validations[{place}]", times, root=root)
     for key, inner in (schema.get("properties") or {}).items():
         problems += _bad_rules(inner, f"{path}.properties[{key}]", times)
+    parts = [(f"{path}.{key}[{i}]", part) for key in ("allOf", "anyOf", "oneOf") for i, part in enumerate(schema.get(key) or ())]
+    parts += [(f"{path}.not", schema["not"])] if schema.get("not") else []
+    problems += [FieldProblem("FieldValueForbidden", f"{at}.x-kubernetes-validations", "must be empty to be structural")
+                 for at, part in parts if _length(part)]  # fmt: skip
     for key in ("items", "additionalProperties"):
         inner = schema.get(key)
         if isinstance(inner, dict):

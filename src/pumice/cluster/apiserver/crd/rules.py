@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from pumice.cluster.apiserver.errors import UNSAID, FieldProblem
 from pumice.cluster.cel.evaluation import Program, compiled
-from pumice.cluster.cel.running import ALL_STEPS, Budget, OverBudget
+from pumice.cluster.cel.running import ALL_STEPS, LONGEST_MESSAGE, STEPS, Budget, OverBudget
 from pumice.cluster.cel.times import duration, timestamp
 from pumice.cluster.cel.values import NOTHING, CelError, Optional
 
 Json = dict[str, Any]
 MISSING: Final[Any] = object()
 """What an object replaces where there was nothing, or nothing that it can be told to be."""
+RUN: Final = 10
+"""What it costs to run a rule, besides what it looks at."""
 NAMES: Final = frozenset({"self", "oldSelf"})
 _MENTIONS_OLD: Final = re.compile(r"\boldSelf\b")
 _WORDS: Final = frozenset((
@@ -68,7 +70,7 @@ class RuleRun:
 
     budget: int = ALL_STEPS
     over: bool = False
-    _lasting: list[FieldProblem] = field(default_factory=list)
+    _lasting: dict[int, FieldProblem] = field(default_factory=dict)
     """Said by rules that look at what was before, or because nothing more is looked at."""
 
     def check(self, schema: Json, value: Any, old: Any, path: str) -> list[FieldProblem]:
@@ -90,14 +92,14 @@ class RuleRun:
                 continue
             problems.append(problem)
             if asks_old or self.over:
-                self._lasting.append(problem)
+                self._lasting[id(problem)] = problem
             if self.over:
                 break
         return problems
 
     def lasts(self, problem: FieldProblem) -> bool:
         """Whether it holds also for what an update leaves as it was."""
-        return any(problem is found for found in self._lasting)
+        return id(problem) in self._lasting
 
     def _rule(self, rule: Json, variables: Json, shown: Any, type_: str, path: str) -> FieldProblem | None:
         try:
@@ -111,7 +113,8 @@ class RuleRun:
         if rule.get("messageExpression"):
             try:
                 said = self._run(compiled(rule["messageExpression"], NAMES), variables)
-                detail = said if isinstance(said, str) and said.strip() and "\n" not in said else detail
+                fits = isinstance(said, str) and said.strip() and len(said) <= LONGEST_MESSAGE and "\n" not in said
+                detail = said if fits else detail
             except CelError:
                 pass  # the rule's message serves instead
         reason = rule.get("reason", "FieldValueInvalid")
@@ -119,13 +122,16 @@ class RuleRun:
         return FieldProblem(known, path + rule.get("fieldPath", ""), detail, UNSAID if rule.get("fieldPath") else shown)
 
     def _run(self, program: Program, variables: Json) -> Any:
-        budget = Budget()
+        budget = Budget(min(STEPS, max(0, self.budget - RUN)))
         whole = budget.left
         try:
-            return program(variables, budget)
+            found = program(variables, budget)
         finally:
-            self.budget -= whole - budget.left
+            self.budget -= RUN + whole - budget.left
             self.over = self.budget < 0
+        if self.over:
+            raise OverBudget(_OVER)
+        return found
 
 
 def _message(rule: Json) -> str:

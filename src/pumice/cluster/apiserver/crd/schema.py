@@ -139,7 +139,8 @@ class _Validation:
                 keys = [_keys(schema, inner) for inner in value]
             case _:
                 return problems
-        problems += [duplicate(f"{path}[{i}]", value[i]) for i, key in enumerate(keys) if key in keys[:i]]
+        first = {key: i for i, key in reversed(list(enumerate(keys)))}
+        problems += [duplicate(f"{path}[{i}]", value[i]) for i, key in enumerate(keys) if first[key] != i]
         return problems
 
     def _combined(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
