@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.worker import Worker
 from pumice.model.errors import Unavailable
 from pumice.node.ascend.keeper import Keeper, Swept
 from pumice.node.cutting.owners import Owners
@@ -18,7 +17,6 @@ from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
 
 log = logging.getLogger("pumice.node")
-T = TypeVar("T")
 
 SHORT_ID = 12
 """Hexadecimal digits of a container's id that the driver knows it by (spec ascend, appendix B)."""
@@ -31,7 +29,7 @@ class NpuSlices:
     def __init__(self, keeper: Keeper, every: float, own: WrittenNode, held: Callable[[], Held | None]) -> None:
         self._keeper, self._every, self._own, self._held = keeper, every, own, held
         self._owners = Owners()
-        self._thread = ThreadPoolExecutor(1, "vnpus")
+        self._driver = Worker("vnpus")
         self._cards: tuple[str, ...] = ()
         self._told: dict[str, int] = {}
 
@@ -54,20 +52,20 @@ class NpuSlices:
         """Its claim is on disk before the runtime hears of it."""
         try:
             owner_of = containers(self._own.pods)
-            await self._call(lambda: self._keeper.claim(wanted.places, wanted.pod.uid, owner_of))
+            await self._driver.call(lambda: self._keeper.claim(wanted.places, wanted.pod.uid, owner_of))
         except Unavailable as error:
             return Conflict(wanted.pod, str(error))
         return wanted.then({})
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._driver.close()
 
     async def _sweep(self) -> None:
         self.look()
         self._owners.ask(await asyncio.to_thread(self._held))
         owner_of = containers(self._own.pods)
         try:
-            swept = await self._call(lambda: self._keeper.sweep(self._cards, self._owners.holds, owner_of))
+            swept = await self._driver.call(lambda: self._keeper.sweep(self._cards, self._owners.holds, owner_of))
         except Unavailable as error:
             log.error("slices are left as they are: %s", error)
             return
@@ -84,9 +82,6 @@ class NpuSlices:
             self._told = dict(swept.foreign)
             for card, count in swept.foreign.items():
                 log.warning("%d idle slices of card %s were made by somebody else and are left alone", count, card)
-
-    async def _call(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def containers(pods: Iterable[NodePod]) -> dict[int, str]:
