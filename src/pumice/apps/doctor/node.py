@@ -18,7 +18,7 @@ from pumice.adapters.native import vgpu_library
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
 from pumice.apps.doctor.runtimes import runtimes
-from pumice.apps.monitor.accounts import containers_of, tenant
+from pumice.apps.monitor.accounts import books_of
 from pumice.apps.monitor.daemon import Settings as MonitorSettings
 from pumice.apps.monitor.driver import DriverWatch
 from pumice.apps.monitor.reader import NodeReader, Seat
@@ -27,7 +27,6 @@ from pumice.apps.service.device_config import spaces
 from pumice.apps.service.own_node import CONFIG_MAPS, PODS, OwnNode
 from pumice.apps.service.worker import once
 from pumice.model.errors import BadInput
-from pumice.node.accounts import Books
 from pumice.node.vgpu.doctor import ConfigText, Holding, NodeFacts, PluginPod
 from pumice.node.vgpu.doctor.checks import sharing_of
 from pumice.node.vgpu.library import NAMES, digest, files
@@ -141,10 +140,7 @@ async def _with_holdings(facts: NodeFacts, places: Places, own: OwnNode, clock: 
     finally:
         reader.close()
         driver.close()
-    owners = await asyncio.to_thread(ProcOwners().owners, [process.pid for process in seen.processes])
-    alive = {pod.uid: pod for pod in own.pods if not pod.finished}
-    tenants = {key: tenant(seat, snapshot.unit) for key, seat in snapshot.seats.items() if not seat.ended}
-    books = Books(seen.processes, owners, tenants, alive, containers_of(alive))
+    books = await books_of(snapshot, seen, ProcOwners(), {pod.uid: pod for pod in own.pods if not pod.finished})
     published = own.node.metadata.annotations.get(names.HANDED_OUT, "") if own.node is not None else ""
     return replace(
         facts,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ def _docker(path: Path) -> Runtime:
         return Runtime("docker", str(path), False, "", f"cannot be read: {error}")
 
 
-def _merged(program: str, files: list[Path], read: Any) -> Runtime:
+def _merged(program: str, files: list[Path], read: Callable[[dict[str, Any]], tuple[bool, str]]) -> Runtime:
     knows, default = False, ""
     for path in files:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pumice.adapters.region.writer import write_host_pid
-from pumice.apps.monitor.driver import DriverWatch
+from pumice.apps.monitor.driver import DriverWatch, Look
 from pumice.apps.monitor.reader import NodeReader, Seat, Snapshot
 from pumice.apps.service.own_node import OwnNode
 from pumice.model.amount import MIB
@@ -49,9 +49,7 @@ class AccountRounds:
         snapshot = await self._reader.snapshot(self._every / 2)
         look = await self._driver.look(self._every / 2)
         pods = {pod.uid: pod for pod in self._own.pods if not pod.finished}
-        owners = await asyncio.to_thread(self._owners.owners, [process.pid for process in look.processes])
-        tenants = {key: tenant(seat, snapshot.unit) for key, seat in snapshot.seats.items() if not seat.ended}
-        books = Books(look.processes, owners, tenants, pods, containers_of(pods))
+        books = await books_of(snapshot, look, self._owners, pods)
         self.found = books.unaccounted()
         await asyncio.to_thread(self._name, books, snapshot)
         await self._tell(self._sentences(snapshot, pods))
@@ -97,6 +95,13 @@ class AccountRounds:
         self._before = set(now)
 
 
+async def books_of(snapshot: Snapshot, look: Look, owners: Owners, pods: Mapping[str, NodePod]) -> Books:
+    """``pods``: those that have not ended, by UID."""
+    whose = await asyncio.to_thread(owners.owners, [process.pid for process in look.processes])
+    tenants = {key: _tenant(seat, snapshot.unit) for key, seat in snapshot.seats.items() if not seat.ended}
+    return Books(look.processes, whose, tenants, pods, _containers(pods))
+
+
 def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
     """What speaks against a region, of containers that have not ended."""
     found: list[tuple[Key, Sign]] = []
@@ -107,16 +112,16 @@ def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
             found.append((key, Sign.UNREADABLE))
         elif seat.lost and seat.pod.running(seat.container.name):  # one that begins anew gets a new region
             found.append((key, Sign.GONE))
-        found += [(key, sign) for sign in signs(tenant(seat, snapshot.unit))]
+        found += [(key, sign) for sign in signs(_tenant(seat, snapshot.unit))]
     return found
 
 
-def tenant(seat: Seat, unit: int) -> Tenant:
+def _tenant(seat: Seat, unit: int) -> Tenant:
     granted = [Granted(device.uuid, device.memory * unit, device.cores) for device in seat.devices if device.slot < 0]
     return Tenant(granted, seat.claims)
 
 
-def containers_of(pods: Mapping[str, NodePod]) -> dict[str, Key]:
+def _containers(pods: Mapping[str, NodePod]) -> dict[str, Key]:
     """Name by container id, as the kubelet tells it: ``containerd://<id>``."""
     return {
         status.container_id.rpartition("/")[2]: (uid, status.name)

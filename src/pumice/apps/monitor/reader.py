@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pumice.adapters.region import ContainerFolders
 from pumice.adapters.region.claims import ClaimsReader
@@ -52,13 +53,22 @@ class Snapshot:
     config: NvidiaConfig = field(default_factory=NvidiaConfig)
 
 
+class _Known(NamedTuple):
+    """What the containers of a pod were given, and what that was read of."""
+
+    pod: NodePod
+    handed: str
+    config: NvidiaConfig
+    devices: Mapping[str, tuple[PodDevice, ...]]
+
+
 class NodeReader:
     """Reads in a thread of its own, once for all who ask at the same time. ``folders`` tells where containers' folders lie."""
 
     def __init__(self, folders: Callable[[], Path], own: OwnNode, config: NvidiaConfig) -> None:
         self._folders, self._own, self._config = folders, own, config
         self._worker, self._claims, self._turn = Worker("regions"), ClaimsReader(), asyncio.Lock()
-        self._grants: dict[str, tuple[NodePod, str, NvidiaConfig, dict[str, tuple[PodDevice, ...]]]] = {}
+        self._grants: dict[str, _Known] = {}
         self._seen: frozenset[Key] = frozenset()
         self._basis: tuple[list[NodePod], NvidiaConfig, str] | None = None
         self._at = 0.0
@@ -92,10 +102,10 @@ class NodeReader:
         folders = ContainerFolders(self._folders())
         there = folders.containers()
         seats: dict[Key, Seat] = {}
-        published, held = self._published(), {}
+        published, held = self._published(), dict[str, _Known]()
         for pod in pods:
-            held[pod.uid] = known = self._held(pod, published)
-            given = known[3]
+            held[pod.uid] = self._held(pod, published)
+            given = held[pod.uid].devices
             if not given:
                 continue
             ended = {status.name for status in pod.container_statuses if "terminated" in status.state}
@@ -120,14 +130,14 @@ class NodeReader:
         lost = claims is None and not trouble and key in self._seen
         return Seat(seat.pod, seat.container, seat.devices, seat.ended, path, claims, trouble, lost)
 
-    def _held(self, pod: NodePod, published: str) -> tuple[NodePod, str, NvidiaConfig, dict[str, tuple[PodDevice, ...]]]:
+    def _held(self, pod: NodePod, published: str) -> _Known:
         """What its containers were given; kept while nothing of it changes, for a node's pods seldom do."""
         config = self._config
         known = self._grants.get(pod.uid)
         handed = handed_to(published, pod.uid)
-        if known is None or known[0] is not pod or known[1] != handed or known[2] is not config:
+        if known is None or known.pod is not pod or known.handed != handed or known.config is not config:
             devices = granted(pod, self._own.name, config.resource_count_name, config.resource_memory_name, handed)
-            known = pod, handed, config, devices
+            known = _Known(pod, handed, config, devices)
         return known
 
 
