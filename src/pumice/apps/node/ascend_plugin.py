@@ -4,38 +4,29 @@ has."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.apps.node.card_watch import open_cards
+from pumice.apps.node.npu_configuration import known, load_vnpus, read_node_entry, sharing_of
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.npu_slices import NpuSlices
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
 from pumice.apps.node.soft_npus import ASSETS, install_library, open_shared
-from pumice.apps.service.own_node import CONFIG_MAPS, OwnNode
+from pumice.apps.service.own_node import OwnNode
 from pumice.metrics.text import Family
-from pumice.model.errors import BadInput
-from pumice.model.hardware.npu import NpuChip
 from pumice.node.ascend.allocator import NpuAllocator
 from pumice.node.ascend.answer import SoftPlaces
 from pumice.node.ascend.inventory import NpuSharing
 from pumice.node.ascend.keeper import Keeper
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.cluster import Cluster
 from pumice.ports.vnpus import Vnpus
-from pumice.wire import names
-from pumice.wire.device_config import parse_device_config
-from pumice.wire.npu_config import VnpuConfig, shipped
-from pumice.wire.npu_node_config import NpuNodeEntry, parse_npu_node_config
-
-log = logging.getLogger("pumice.node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,7 @@ async def run(
 ) -> None:
     """Serve until ``stop``. Raises PumiceError on what a person has to mend."""
     config = await load_vnpus(settings.config_file, cluster, clock)
-    entry = _node_entry(settings)
+    entry = read_node_entry(settings.node_config, settings.node_name)
     cards = await open_cards(partial(DcmiCards, settings.dcmi), settings.wait_for_driver, clock, stop)
     if cards is None:
         return
@@ -94,79 +85,3 @@ def ascend(settings: Settings, sharing: NpuSharing, cards: Cards | None = None, 
     opened = partial(open_shared if sharing.soft else DcmiCards, settings.dcmi, sharing.chip.name)
     return Brand("pumice-ascend-plugin", allocator, opened, cards,
                  slicer=partial(NpuSlices, keeper, settings.sweep_every), metrics=metrics)  # fmt: skip
-
-
-def known(found: Sequence[str], chips: Sequence[NpuChip]) -> list[NpuChip]:
-    """The configuration's entries of the chips that the driver reports. Raises BadInput where it has none for any of them."""
-    by_name = {chip.name: chip for chip in chips}
-    for name in found:
-        if name not in by_name:
-            log.error("can not find vnpu config for chip %s; it is not shared", name)
-    if not any(name in by_name for name in found):
-        raise BadInput(f"can not find vnpu config for chip {', '.join(found) or '(none: the driver lists no NPU)'}")
-    return [by_name[name] for name in found if name in by_name]
-
-
-def sharing_of(chip: NpuChip, config: VnpuConfig, entry: NpuNodeEntry | None) -> NpuSharing:
-    """A node's entry replaces the global word on soft sharing (spec ascend 15.2)."""
-    sharing = NpuSharing(chip, config.soft)
-    if entry is None:
-        return sharing
-    return replace(sharing, soft=entry.soft, shares=entry.shares, without_indices=entry.without_indices,
-                   without_uuids=entry.without_uuids)  # fmt: skip
-
-
-async def load_vnpus(file: Path | None, cluster: Cluster, clock: Clock) -> VnpuConfig:
-    """The chips and templates: of the file, else of the first ConfigMap that says something of NPUs, else as shipped."""
-    if file is not None:
-        try:
-            text = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{file}: {error}") from error
-        found = _parse(text, str(file))
-        if found is None:
-            raise BadInput(f"{file}: nothing in it is about NPUs (vnpus)")
-        return found
-    for name in (names.NPU_CONFIGMAP, names.DEVICE_CONFIGMAP):
-        text = await _config_map(name, cluster, clock)
-        found = _parse(text, f"ConfigMap {names.DEVICE_CONFIG_NAMESPACE}/{name}") if text else None
-        if found is not None:
-            return found
-    log.warning("no ConfigMap says anything of NPUs: the chips and templates that are known are used")
-    return shipped()
-
-
-async def _config_map(name: str, cluster: Cluster, clock: Clock) -> str:
-    while True:
-        try:
-            found = await cluster.get(CONFIG_MAPS, name, names.DEVICE_CONFIG_NAMESPACE)
-            return str((found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, ""))
-        except ApiError as error:
-            if error.code in (403, 404):
-                return ""
-            log.warning("reading ConfigMap %s: %s", name, error)
-            await clock.sleep(2.0)
-
-
-def _parse(text: str, where: str) -> VnpuConfig | None:
-    try:
-        config = parse_device_config(text)
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from error
-    for warning in config.warnings:
-        log.warning("%s: %s", where, warning)
-    return config.vnpus
-
-
-def _node_entry(settings: Settings) -> NpuNodeEntry | None:
-    if settings.node_config is None:
-        return None
-    try:
-        entry, problems = parse_npu_node_config(settings.node_config.read_text("utf-8"), settings.node_name)
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError, BadInput) as error:
-        raise BadInput(f"{settings.node_config}: {error}") from error
-    for problem in problems:
-        log.warning("%s: %s", settings.node_config, problem)
-    return entry

@@ -20,7 +20,7 @@ from kit.node_world import FakeKubelet, node_cluster
 from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.node import ascend_plugin
+from pumice.apps.node import ascend_plugin, npu_configuration
 from pumice.apps.node.plugin import run_plugins
 from pumice.apps.service.own_node import NODES, PODS
 from pumice.model.errors import BadInput
@@ -228,11 +228,11 @@ def test_the_handshake_is_answered_within_seconds() -> None:
 
 def test_a_chip_that_no_configuration_knows_is_not_served() -> None:
     chips = (chip("310P3"),)
-    assert ascend_plugin.known(["310P3", "910X"], chips) == [chips[0]]
+    assert npu_configuration.known(["310P3", "910X"], chips) == [chips[0]]
     with pytest.raises(BadInput, match="can not find vnpu config for chip 910X"):
-        ascend_plugin.known(["910X"], chips)
+        npu_configuration.known(["910X"], chips)
     with pytest.raises(BadInput, match="the driver lists no NPU"):
-        ascend_plugin.known([], chips)
+        npu_configuration.known([], chips)
 
 
 def test_both_forms_of_the_configuration_are_read_and_the_node_has_its_own_word(tmp_path: Path) -> None:
@@ -244,10 +244,9 @@ def test_both_forms_of_the_configuration_are_read_and_the_node_has_its_own_word(
     async def load(text: Any) -> Any:
         file = tmp_path / "device-config.yaml"
         file.write_text(json.dumps({"vnpus": text}))
-        return await ascend_plugin.load_vnpus(file, node_cluster(), VirtualClock())
+        return await npu_configuration.load_vnpus(file, node_cluster(), VirtualClock())
 
-    settings = ascend_plugin.Settings(NODE, node_config=node)
     for text in ([entry], {"hamiVnpuCore": True, "configs": [entry]}):
         config = run_virtually(load(text))
-        sharing = ascend_plugin.sharing_of(config.chips[0], config, ascend_plugin._node_entry(settings))
+        sharing = npu_configuration.sharing_of(config.chips[0], config, npu_configuration.read_node_entry(node, NODE))
         assert (sharing.count, sharing.soft, sharing.without_indices) == (3, False, frozenset({1}))
