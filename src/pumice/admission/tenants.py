@@ -29,8 +29,11 @@ NOTHING: Final = ("", "void", "none")
 OURS: Final = (posixpath.dirname(limits_page.PATH), "/tmp/vgpu", "/tmp/vgpulock", "/etc/ld.so.preload")
 """Where the plugin mounts what holds the limits."""
 CARD_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-container-devices")
-HOST: Final = ("/usr/local/vgpu", "/tmp/vgpu", "/tmp/vgpulock", "/run/pumice", "/var/lib/kubelet", "/dev", "/proc", "/sys",
-               "/run/containerd", "/var/run/containerd", "/etc/kubernetes")  # fmt: skip
+HOST: Final = (
+    "/usr/local/vgpu", "/tmp/vgpu", "/tmp/vgpulock", "/run/pumice", "/var/run/pumice", "/var/lib/kubelet", "/dev", "/proc",
+    "/sys", "/run/containerd", "/var/run/containerd", "/run/crio", "/var/run/crio", "/run/docker.sock", "/var/run/docker.sock",
+    "/etc/kubernetes",
+)  # fmt: skip
 POWERS: Final = ("ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "MKNOD")
 
 LIFTS: Final = (
@@ -149,7 +152,8 @@ def _reaches_nothing(spec: Json) -> bool:
 def _is_modest(spec: Json) -> bool:
     def modest(container: Json) -> bool:
         context = container.get("securityContext") or {}
-        added = {str(power).removeprefix("CAP_") for power in (context.get("capabilities") or {}).get("add") or ()}
+        # A runtime reads them in either case.
+        added = {str(power).upper().removeprefix("CAP_") for power in (context.get("capabilities") or {}).get("add") or ()}
         return not context.get("privileged") and not added & set(POWERS)
 
     return not _shares(spec) or (not spec.get("hostPID") and all(modest(container) for container in _containers(spec)))
