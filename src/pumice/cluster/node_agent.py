@@ -156,7 +156,8 @@ def _monitor(settings: AgentSettings) -> monitor.Settings:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """One agent as a process: settings as a JSON file; ``ready`` is one line on stdout."""
+    """One agent as a process: settings as a JSON file; ``ready`` is one line on stdout. It ends with whoever holds the other end
+    of its stdin, however that one ended: a second agent would be started for its node."""
     from pumice.adapters.kube import KubeClient
 
     path = Path((argv or sys.argv[1:])[0])
@@ -167,6 +168,12 @@ def main(argv: list[str] | None = None) -> None:
         stop, ready = asyncio.Event(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+        def alone() -> None:
+            asyncio.get_running_loop().remove_reader(0)
+            stop.set()
+
+        asyncio.get_running_loop().add_reader(0, alone)  # nobody writes there
         async with KubeClient.from_kubeconfig(settings.kubeconfig) as kube:
             job = asyncio.create_task(run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(), stop=stop,
                                           ready=ready))  # fmt: skip

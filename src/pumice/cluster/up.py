@@ -263,7 +263,7 @@ class Cluster:
         with open(self.data.logs / f"agent-{agent.node}.log", "ab") as log_file:
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "pumice.cluster.node_agent", str(node_agent.settings_file(agent)),
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log_file)
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log_file)  # it ends with its stdin
         self._children.append(child)
         if self._stop.is_set():  # asked to stop while it started: nobody else would tell it
             child.terminate()
