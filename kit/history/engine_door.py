@@ -13,7 +13,7 @@ import msgspec
 
 from kit.history.door import Door
 from kit.history.registry import ENGINE, Op
-from kit.kube_rules import PREEMPTABLE, Cluster
+from kit.kube_rules import PREEMPTABLE, Cluster, leaving
 from kit.object_store import Json, merged
 from kit.queue_rules import GROUP, QUEUE
 from pumice.apps.scheduler.informers import Informers
@@ -34,6 +34,7 @@ SETTLED = 1.5
 """Seconds after which a pod with a controller no longer waits for the PodGroup that may be on its way."""
 SLOW = 200.0
 """Seconds for which a refused pod may wait for another try."""
+GOING: Json = {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}}
 LISTS = {"Node": "nodes", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Queue": "queues",
          "PodGroup": "podgroups", "Pod": "pods", "PersistentVolumeClaim": "claims", "PersistentVolume": "volumes"}  # fmt: skip
 """The informers by kind, in the order in which lists come in."""
@@ -76,7 +77,7 @@ class EngineDoor(Door):
         self.told: dict[str, dict[str, Json]] = {}
         """What the engine has heard, by kind and key."""
         self.assumed: dict[str, Json] = {}
-        """Bindings that were accepted and that the watch has not shown yet: uid to pod."""
+        """Bindings and evictions that were accepted and that the watch has not shown yet: uid to pod."""
         self.store.heard.append(self._hear)
         self._start()
 
@@ -117,8 +118,11 @@ class EngineDoor(Door):
                 del self.told[kind][key]
         else:
             self.told[kind][key] = obj
-        if kind == "Pod" and (change == "DELETED" or obj["spec"].get("nodeName")):
-            self.assumed.pop(obj["metadata"]["uid"], None)
+        assumed = self.assumed.get(obj["metadata"]["uid"]) if kind == "Pod" else None
+        if assumed is not None:
+            shown = obj["spec"].get("nodeName") and (leaving(obj) or not leaving(assumed))
+            if change == "DELETED" or shown:
+                del self.assumed[obj["metadata"]["uid"]]
         self.handlers[kind](WatchEvent(change, _encode(obj)))  # type: ignore[arg-type]
 
     def _list(self) -> None:
@@ -250,7 +254,10 @@ class EngineDoor(Door):
         elif pod is not None and pod["metadata"]["uid"] == effect.uid:
             self.checker.disturb(pod)
             self.leaving[effect.uid] = self.at + self.dice.choice((0.0, 0.0, 1.0, 30.0)), key
-            self.store.patch("Pod", key, {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}})
+            known = self.assumed.get(effect.uid) or self.told["Pod"].get(key)
+            if known is not None and known["metadata"]["uid"] == effect.uid:
+                self.assumed[effect.uid] = merged(known, GOING)  # it was let go, whatever the watch has shown
+            self.store.patch("Pod", key, GOING)
 
     def _let_go(self) -> None:
         """Evicted pods are gone when their time has come; controllers make them anew."""
