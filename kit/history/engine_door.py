@@ -119,10 +119,8 @@ class EngineDoor(Door):
         else:
             self.told[kind][key] = obj
         assumed = self.assumed.get(obj["metadata"]["uid"]) if kind == "Pod" else None
-        if assumed is not None:
-            shown = obj["spec"].get("nodeName") and (leaving(obj) or not leaving(assumed))
-            if change == "DELETED" or shown:
-                del self.assumed[obj["metadata"]["uid"]]
+        if assumed is not None and (change == "DELETED" or _shows(obj, assumed)):
+            del self.assumed[obj["metadata"]["uid"]]
         self.handlers[kind](WatchEvent(change, _encode(obj)))  # type: ignore[arg-type]
 
     def _list(self) -> None:
@@ -289,6 +287,11 @@ class EngineDoor(Door):
                 self.store.patch("Pod", f"{effect.namespace}/{effect.name}", nominated)
             case QueueAllocated():
                 self.store.patch("Queue", effect.name, {"status": {"allocated": effect.allocated}})
+
+
+def _shows(pod: Json, assumed: Json) -> bool:
+    """Whether the watch has come as far as what is known of the pod."""
+    return bool(pod["spec"].get("nodeName")) and (leaving(pod) or not leaving(assumed))
 
 
 def _heir(pod: Json, name: str) -> Json:
