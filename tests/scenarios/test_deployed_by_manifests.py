@@ -30,10 +30,10 @@ def bring_up(tmp_path: Path) -> None:
         async def all_running(kube):
             pods = (await kube.list(PODS))["items"]
             ready = [c["status"] for p in pods for c in p["status"].get("conditions", ()) if c["type"] == "Ready"]
-            return ready == ["True"] * 4 and pods
+            return ready == ["True"] * 5 and pods
 
         cluster.ask(deploy)
         pods = {p["metadata"]["name"]: p for p in cluster.wait(all_running, 60)}
         assert pods["guest"]["metadata"]["annotations"]["volcano.sh/bind-phase"] == "success"
         ours = sorted(name.rsplit("-", 2)[0] for name in pods if name != "guest")
-        assert ours == ["volcano-controllers", "volcano-device", "volcano-scheduler"]
+        assert ours == ["volcano-controllers", "volcano-device", "volcano-scheduler", "volcano-vgpu"]

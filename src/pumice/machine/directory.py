@@ -174,6 +174,10 @@ class Machine:
         self.call("pumice_machine_reap")
         return read_witness(self.state)
 
+    def peak(self, card: int) -> int:
+        """The most bytes that all processes together have held of the card at once: what tests of limits go by."""
+        return int(self.card(card).peak_bytes)
+
     def set_stranger_memory(self, card: int, mib: int) -> None:
         """``mib`` of the card are in use by processes that nobody can see."""
         row = self.card(card)

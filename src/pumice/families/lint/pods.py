@@ -68,7 +68,7 @@ def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, families: Famil
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
-    asks = False
+    asks = amiss = False
     for key in ("initContainers", "containers"):
         listed = spec.get(key)
         for number, container in enumerate(listed if isinstance(listed, list) else ()):
@@ -76,11 +76,11 @@ def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, families: Famil
             if isinstance(resources, dict):
                 here = (*path, "spec", key, number, "resources")
                 found = list(_container(here, resources, families))
-                asks = asks or _wants(resources, families)
+                asks, amiss = asks or _wants(resources, families), amiss or bool(found)
                 yield from found
     if asks and (spec.get("schedulerName") or scheduled) in (None, "default-scheduler"):
         yield (*path, "spec"), "the pod asks for shares of cards, but its schedulerName is not volcano: nobody chooses its cards"
-    yield from _as_a_whole((*path, "spec"), pod, families)
+    yield from _as_a_whole((*path, "spec"), pod, families, amiss=amiss)
 
 
 def _wants(resources: dict[str, Any], families: Families) -> bool:
@@ -200,8 +200,8 @@ def _together(limits: dict[str, Any], own: Tunables) -> Iterator[tuple[str, str]
         yield own.memory, f"the percentage wins; {own.memory} is not looked at"
 
 
-def _as_a_whole(path: Path, pod: dict[str, Any], families: Families) -> Iterator[tuple[Path, str]]:
-    """What only the scheduler's own reading of the pod tells."""
+def _as_a_whole(path: Path, pod: dict[str, Any], families: Families, *, amiss: bool) -> Iterator[tuple[Path, str]]:
+    """What only the scheduler's own reading of the pod tells. ``amiss``: something of an amount was told already."""
     try:
         spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "initContainers")}
         labels = (pod.get("metadata") or {}).get("labels")
@@ -213,5 +213,5 @@ def _as_a_whole(path: Path, pod: dict[str, Any], families: Families) -> Iterator
         ask = family.ask(read)
         if isinstance(ask, Refusal) and "init container" in ask.field and "asks for" in ask.text:
             yield path, f"{ask.field} {ask.text}"
-        elif isinstance(ask, Refusal) and (ask.field.startswith("label ") or ask.field == family.tunables.count):
+        elif isinstance(ask, Refusal) and (ask.field.startswith("label ") or (ask.field == family.tunables.count and not amiss)):
             yield path, f"{ask.field}: {ask.text}"
