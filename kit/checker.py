@@ -253,6 +253,8 @@ class Checker:
             return True
         if self.shares == "capacity tree" and any(name in queues.above(other) for other in queues.queues):
             return False  # pods run in the lowest queues only
+        if queues.kept_above(name, mine):
+            return False
         total = cluster.total()
         if len(queues.busy) == 1:
             return all(queues.allocated[name][what] + value * (not queues.hoping) + queues.guaranteed(what, but=name)

@@ -95,6 +95,17 @@ class Queues:
                     found.append(f"{what}: {total} of {limit} in queue {at}")
         return found
 
+    def kept_above(self, name: str, amounts: Mapping[str, Any]) -> bool:
+        """Whether a queue above may keep what is missing of its capability for others below it, which are guaranteed it."""
+        for at in self.above(name):
+            below = [other for other in self.queues if at in self.above(other) and other != name]
+            for what, limit in self.queues[at]["spec"].get("capability", {}).items():
+                held = sum(max(self.allocated[other][what], self._guarantee(other, what)) for other in below)
+                own = self.allocated[name][what] + self.allocated[at][what] + amounts.get(what, 0)
+                if amounts.get(what, 0) and held + own > quantity(limit):
+                    return True
+        return False
+
     def robbed(self, name: str, amounts: Mapping[str, Any], total: Mapping[str, Any]) -> list[str]:
         """Of what the queue, with these amounts, has taken what others are guaranteed and do not use; every queue for itself."""
         found = []
