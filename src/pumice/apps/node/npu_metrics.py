@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from pumice.adapters.region.npu_share import read_npu_share
 from pumice.apps.node.npu_slices import short_id
 from pumice.apps.service.own_node import OwnNode
+from pumice.apps.service.worker import once
 from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
 from pumice.metrics.text import Family
 from pumice.node.pods import NodePod
@@ -26,7 +26,7 @@ async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNo
         readings = cards.readings()
         return npu_families(readings, _slices(readings, vnpus, holders(pods)), _softs(readings, hook, word, pods))
 
-    return await asyncio.to_thread(collect)
+    return await once("NPU metrics", collect)
 
 
 def holders(pods: Iterable[NodePod]) -> dict[int, Holder]:

@@ -107,8 +107,8 @@ def _next_container(
 
 
 def slots_of(containers: Iterable[Container], count: int, resource: str) -> Mapping[str, int] | None:
-    """Which slot belongs to which container that asks: HAMi writes one for every container, Volcano for those that ask, without
-    init containers or with them. None where the number fits none of these."""
+    """Which slot belongs to which container that asks: HAMi writes one for every container, Volcano for those that ask, and none
+    for an init container. None where the number fits neither: one that asks in an init container and was placed by Volcano."""
     every = list(containers)
     asking = [container.name for container in every if container.asks(resource)]
     if count == len(every):
