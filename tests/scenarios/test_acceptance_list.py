@@ -9,8 +9,8 @@
 | 6 configuration | test_line_6 | unit/engine/test_scheduler_conf.py |
 | 7 scores | test_line_7 | unit/engine/test_node_scores.py |
 | 8 best effort | test_line_8 | test_pods_and_queues.py |
-| 9 preempt | test_line_9 | test_making_room.py, property/test_making_room.py |
-| 10 reclaim | test_line_10 | test_making_room.py, test_queue_trees.py, property/test_queues_that_claim.py |
+| 9 preempt | test_line_9 | test_making_room.py, test_promised_places.py, property/test_making_room.py |
+| 10 reclaim | test_line_10 | test_claiming_back.py, test_queue_trees.py, property/test_queues_that_claim.py |
 | 11 queue closed and opened | test_line_11 | unit/controllers/test_podgroups_and_queues.py, contract/test_webhook.py |
 | 13 restart amid Bindings | test_line_13 | test_gangs_over_the_binding.py |
 | 14 Binding refused | test_line_14 | unit/engine/test_scheduler_daemon.py |

@@ -1,15 +1,15 @@
-"""Room is made: less important pods go for more important ones, and queues get their shares back."""
+"""Room is made: less important pods go for more important ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from kit.engine_world import World
+from kit.full_worlds import ACTIONS, BUNDLES, MIG, SHARES, WHOLE_GANGS, full, gang, gone, mig_node, one_card
 from kit.objects import budget, group, node, pod, priority_class, queue
-from kit.queue_worlds import GPU, gpus, running
+from kit.queue_worlds import GPU, gpus
 from kit.room_worlds import room_conf
 
 from pumice.engine.plugins.contract import NamesVictims
@@ -18,48 +18,6 @@ from pumice.wire.scheduler_conf import Arguments
 from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
-
-ACTIONS = "enqueue, allocate, preempt, reclaim, backfill"
-WHOLE_GANGS = room_conf(ACTIONS, spares_gangs="true", more="  - name: nodeorder\n")
-"""Gangs never fall under their minimum (and a pod of its own is a gang of one)."""
-BUNDLES = room_conf(ACTIONS, spares_gangs="false", more="  - name: nodeorder\n")
-"""As upstream's default: plugin gang has no say in who is preempted."""
-
-
-def full(world: World, *objects: Json) -> World:
-    """Everything that comes runs."""
-    world.add(*objects)
-    world.settle(2)
-    run(world)
-    return world
-
-
-def run(world: World) -> None:
-    for obj in list(world.pods.values()):
-        if obj["spec"].get("nodeName") and obj["status"].get("phase") == "Pending":
-            world.set_phase(obj["metadata"]["name"], "Running", obj["metadata"]["namespace"])
-
-
-def gone(world: World) -> set[str]:
-    return {effect.name for effect in world.evictions}
-
-
-def gang(name: str, size: int, minimum: int | None = None, *, priority: str = "", cards: int = 1, **spec: Any) -> Iterable[Json]:
-    yield group(name, minimum=size if minimum is None else minimum, priority_class=priority)
-    yield from (pod(f"{name}-w-{i}", group=name, cards=cards, mib=8000, **spec) for i in range(size))
-
-
-A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
-MIG = {"volcano.sh/vgpu-mode": "mig"}
-
-
-def mig_node(name: str) -> Json:
-    return node(name, cards=1, mib=40960, register=f"GPU-{name}-0,10,40960,{A100},true,mig:")
-
-
-def one_card(conf: str = BUNDLES) -> World:
-    return full(World(conf), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
-
 
 def test_a_low_pods_card_goes_to_a_high_one_and_no_binding_comes_before_it_is_free() -> None:
     world = one_card()
@@ -76,22 +34,6 @@ def test_a_low_pods_card_goes_to_a_high_one_and_no_binding_comes_before_it_is_fr
     world.settle(1)
     assert world.card_of("high") == "n1/0"
     assert gone(world) == {"low"}, "nobody else was asked"
-
-
-def test_what_was_promised_goes_to_nobody_else_while_one_victim_after_the_other_leaves() -> None:
-    world = full(World(BUNDLES), node("n1", cards=2, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
-    world.grace = True
-    world.add(pod("high", cards=2, mib=8000, priority=10))
-    world.settle(2)
-    assert gone(world) == {"a", "b"}
-    world.delete_pod("a")
-    world.add(pod("quick", mib=8000, priority=5))
-    world.settle(2)
-    assert world.node_of("quick") == "", "its card is kept for who made it free"
-    world.delete_pod("b")
-    world.settle(1)
-    assert world.card_of("high") in ("n1/0+1", "n1/1+0")
-    assert world.node_of("quick") == ""
 
 
 @pytest.mark.parametrize("priority", [1, 0])
@@ -156,22 +98,6 @@ def test_a_gang_is_made_room_for_in_one_go_or_nobody_leaves() -> None:
     assert {world.node_of(f"g-w-{i}") for i in range(3)} == {"n1", "n3"}
 
 
-def test_a_gang_is_bound_only_when_the_last_victim_is_gone() -> None:
-    world = World(BUNDLES)
-    world.add(priority_class("high", 100))
-    full(world, node("n1", cards=3, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
-    world.grace = True
-    world.add(*gang("g", 3, priority="high"))
-    world.settle(2)
-    assert gone(world) == {"a", "b"}
-    world.delete_pod("a")
-    world.settle(2)
-    assert not any(bind.name.startswith("g-") for bind in world.bindings)
-    world.delete_pod("b")
-    world.settle(2)
-    assert {world.node_of(f"g-w-{i}") for i in range(3)} == {"n1"}
-
-
 def test_under_plugin_gangs_vote_no_gang_falls_under_its_minimum() -> None:
     world = World(WHOLE_GANGS)
     world.add(priority_class("high", 100))
@@ -215,187 +141,6 @@ def test_a_pod_of_a_job_takes_the_place_of_a_less_important_one_of_the_same_job(
 def test_the_system_is_nobodys_victim() -> None:
     world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("low", namespace="kube-system", mib=8000, priority=1))
     world.add(pod("high", mib=8000, priority=10))
-    world.settle(8)
-    assert not world.evictions
-
-
-def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_it_waits() -> None:
-    world = one_card()
-    before = world.engine.state.ledger.fingerprint()
-    world.stays = lambda evict: True
-    world.add(pod("high", mib=8000, priority=10))
-    world.cycle()
-    assert gone(world) == {"low"}
-    assert world.engine.state.ledger.fingerprint() == before
-    assert not world.engine.state.promises.kept
-    world.stays = lambda evict: False
-    world.settle(8)
-    assert world.node_of("high") == "n1", "it is tried again"
-
-
-def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_each_time() -> None:
-    world = one_card()
-    world.stays = lambda evict: True
-    world.add(pod("high", mib=8000, priority=10))
-    asked, begin = [], world.now
-    while world.now < begin + 120:
-        before = len(world.evictions)
-        world.settle(1)
-        asked += [world.now - begin] * (len(world.evictions) - before)
-    pauses = [later - earlier for earlier, later in pairwise(asked)]
-    assert 3 <= len(pauses) < 10
-    assert min(pauses) >= 4
-    assert pauses[-1] > 3 * pauses[0]
-
-
-def test_a_restarted_scheduler_keeps_the_promise_by_what_the_objects_say() -> None:
-    world = one_card()
-    world.grace = True
-    world.add(pod("high", mib=8000, priority=10))
-    world.settle(2)
-    world.engine = world.restarted()
-    world.settle(2)
-    assert set(world.engine.state.promises.kept) == {world.pods["default/high"]["metadata"]["uid"]}
-    world.add(pod("quick", mib=8000, priority=5))
-    world.delete_pod("low")
-    world.settle(2)
-    assert world.node_of("high") == "n1"
-    assert len(world.evictions) == 1
-
-
-def test_a_promise_ends_with_its_node_and_the_pod_finds_another_place() -> None:
-    world = one_card()
-    world.grace = True
-    world.add(pod("high", mib=8000, priority=10))
-    world.settle(2)
-    world.remove("Node", "n1")
-    world.settle(2)
-    assert not world.engine.state.promises.kept
-    assert world.pods["default/high"]["status"]["nominatedNodeName"] == ""
-    world.add(node("n2", cards=1, mib=8000))
-    world.settle(2)
-    assert world.node_of("high") == "n2"
-
-
-def test_who_was_promised_a_place_takes_a_free_one_that_comes_sooner() -> None:
-    world = one_card()
-    world.grace = True
-    world.add(pod("high", mib=8000, priority=10))
-    world.settle(2)
-    assert gone(world) == {"low"}
-    world.add(node("n2", cards=1, mib=8000))
-    world.settle(2)
-    assert world.node_of("high") == "n2", "low may take its time"
-    assert not world.engine.state.promises.kept
-
-
-def test_a_gang_waits_for_the_places_that_it_was_promised_when_fewer_come_sooner() -> None:
-    world = full(World(BUNDLES), node("n1", cards=2, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
-    world.grace = True
-    world.add(priority_class("high", 10), *gang("g", 2, priority="high"))
-    world.settle(2)
-    assert gone(world) == {"a", "b"}
-    world.add(node("n2", cards=1, mib=8000))
-    world.settle(2)
-    assert len(world.engine.state.promises.kept) == 2
-    world.delete_pod("a")
-    world.delete_pod("b")
-    world.settle(2)
-    assert all(world.node_of(f"g-w-{i}") for i in range(2))
-    assert not world.engine.state.promises.kept
-
-
-def test_a_claimant_that_goes_leaves_no_promise_behind() -> None:
-    world = one_card()
-    world.grace = True
-    world.add(pod("high", mib=8000, priority=10))
-    world.settle(2)
-    world.delete_pod("high")
-    world.settle(1)
-    world.delete_pod("low")
-    world.add(pod("next", mib=8000, priority=0))
-    world.settle(2)
-    assert world.node_of("next") == "n1"
-    assert not world.engine.state.ledger.pipelined
-
-
-# -- between queues ---------------------------------------------------------------------------------------------------
-
-SHARES = """\
-actions: "enqueue, allocate, reclaim, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enableReclaimable: false
-  - name: conformance
-- plugins:
-  - name: predicates
-  - name: %s
-"""
-
-
-def borrowed(plugin: str = "proportion", *, reclaimable: bool = True) -> World:
-    """Queue a runs on everything; b deserves half of it."""
-    world = World(SHARES % plugin)
-    deserved = {GPU: "4"} if plugin == "capacity" else None
-    lender = queue("a", deserved=deserved)
-    lender["spec"]["reclaimable"] = reclaimable
-    full(world, node("n1", extra={GPU: "8"}), lender, queue("b", deserved=deserved), *(gpus(f"a{i}", "a") for i in range(8)))
-    return world
-
-
-@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-def test_a_queue_gets_back_its_share_and_not_a_pod_more(plugin: str) -> None:
-    world = borrowed(plugin)
-    world.add(*(gpus(f"b{i}", "b") for i in range(8)))
-    for _ in range(8):
-        world.settle(1)
-        run(world)
-    assert len(world.evictions) == 4
-    assert running(world) == {"a": 4, "b": 4}
-
-
-@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-def test_two_queues_never_take_the_same_room_from_each_other_by_turns(plugin: str) -> None:
-    world = borrowed(plugin)
-    world.add(*(gpus(f"b{i}", "b", 3) for i in range(3)))
-    serial = 0
-    for _ in range(20):
-        before = list(world.evictions)
-        world.settle(2)
-        run(world)
-        for effect in world.evictions[len(before):]:  # its controller makes it anew
-            serial += 1
-            world.add(gpus(f"{effect.name[0]}r{serial}", effect.name[0], 3 if effect.name[0] == "b" else 1))
-    assert len(world.evictions) <= 4
-    assert not [effect for effect in world.evictions if effect.name.startswith("b")]
-
-
-def test_a_queue_that_is_not_reclaimable_keeps_what_it_borrowed() -> None:
-    world = borrowed(reclaimable=False)
-    world.add(gpus("b0", "b"))
-    world.settle(8)
-    assert not world.evictions
-
-
-def test_a_queue_that_is_deleted_while_it_reclaims_leaves_no_promise_that_binds() -> None:
-    world = borrowed()
-    world.grace = True
-    world.add(gpus("b0", "b"))
-    world.settle(2)
-    assert len(world.evictions) == 1
-    world.remove("Queue", "b")
-    world.delete_pod(world.evictions[0].name)
-    world.settle(8)
-    assert world.node_of("b0") in ("", "n1")
-    assert not world.engine.state.promises.kept
-
-
-def test_without_a_plugin_that_knows_shares_nothing_is_reclaimed() -> None:
-    world = World(BUNDLES.replace("preempt, ", ""))
-    full(world, node("n1", extra={GPU: "2"}), queue("a"), queue("b"), *(gpus(f"a{i}", "a") for i in range(2)))
-    world.add(gpus("b0", "b"))
     world.settle(8)
     assert not world.evictions
 

@@ -1,0 +1,144 @@
+"""A place that is promised is held until those who hold it are gone, and by nobody else; a refusal gives it back."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from kit.engine_world import World
+from kit.full_worlds import BUNDLES, full, gang, gone, one_card
+from kit.objects import node, pod, priority_class
+
+Json = dict[str, Any]
+
+
+def test_what_was_promised_goes_to_nobody_else_while_one_victim_after_the_other_leaves() -> None:
+    world = full(World(BUNDLES), node("n1", cards=2, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
+    world.grace = True
+    world.add(pod("high", cards=2, mib=8000, priority=10))
+    world.settle(2)
+    assert gone(world) == {"a", "b"}
+    world.delete_pod("a")
+    world.add(pod("quick", mib=8000, priority=5))
+    world.settle(2)
+    assert world.node_of("quick") == "", "its card is kept for who made it free"
+    world.delete_pod("b")
+    world.settle(1)
+    assert world.card_of("high") in ("n1/0+1", "n1/1+0")
+    assert world.node_of("quick") == ""
+
+
+def test_a_gang_is_bound_only_when_the_last_victim_is_gone() -> None:
+    world = World(BUNDLES)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=3, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
+    world.grace = True
+    world.add(*gang("g", 3, priority="high"))
+    world.settle(2)
+    assert gone(world) == {"a", "b"}
+    world.delete_pod("a")
+    world.settle(2)
+    assert not any(bind.name.startswith("g-") for bind in world.bindings)
+    world.delete_pod("b")
+    world.settle(2)
+    assert {world.node_of(f"g-w-{i}") for i in range(3)} == {"n1"}
+
+
+def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_it_waits() -> None:
+    world = one_card()
+    before = world.engine.state.ledger.fingerprint()
+    world.stays = lambda evict: True
+    world.add(pod("high", mib=8000, priority=10))
+    world.cycle()
+    assert gone(world) == {"low"}
+    assert world.engine.state.ledger.fingerprint() == before
+    assert not world.engine.state.promises.kept
+    world.stays = lambda evict: False
+    world.settle(8)
+    assert world.node_of("high") == "n1", "it is tried again"
+
+
+def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_each_time() -> None:
+    world = one_card()
+    world.stays = lambda evict: True
+    world.add(pod("high", mib=8000, priority=10))
+    asked, begin = [], world.now
+    while world.now < begin + 120:
+        before = len(world.evictions)
+        world.settle(1)
+        asked += [world.now - begin] * (len(world.evictions) - before)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert 3 <= len(pauses) < 10
+    assert min(pauses) >= 4
+    assert pauses[-1] > 3 * pauses[0]
+
+
+def test_a_restarted_scheduler_keeps_the_promise_by_what_the_objects_say() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    world.engine = world.restarted()
+    world.settle(2)
+    assert set(world.engine.state.promises.kept) == {world.pods["default/high"]["metadata"]["uid"]}
+    world.add(pod("quick", mib=8000, priority=5))
+    world.delete_pod("low")
+    world.settle(2)
+    assert world.node_of("high") == "n1"
+    assert len(world.evictions) == 1
+
+
+def test_a_promise_ends_with_its_node_and_the_pod_finds_another_place() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    world.remove("Node", "n1")
+    world.settle(2)
+    assert not world.engine.state.promises.kept
+    assert world.pods["default/high"]["status"]["nominatedNodeName"] == ""
+    world.add(node("n2", cards=1, mib=8000))
+    world.settle(2)
+    assert world.node_of("high") == "n2"
+
+
+def test_who_was_promised_a_place_takes_a_free_one_that_comes_sooner() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    assert gone(world) == {"low"}
+    world.add(node("n2", cards=1, mib=8000))
+    world.settle(2)
+    assert world.node_of("high") == "n2", "low may take its time"
+    assert not world.engine.state.promises.kept
+
+
+def test_a_gang_waits_for_the_places_that_it_was_promised_when_fewer_come_sooner() -> None:
+    world = full(World(BUNDLES), node("n1", cards=2, mib=8000), pod("a", mib=8000, priority=1), pod("b", mib=8000, priority=1))
+    world.grace = True
+    world.add(priority_class("high", 10), *gang("g", 2, priority="high"))
+    world.settle(2)
+    assert gone(world) == {"a", "b"}
+    world.add(node("n2", cards=1, mib=8000))
+    world.settle(2)
+    assert len(world.engine.state.promises.kept) == 2
+    world.delete_pod("a")
+    world.delete_pod("b")
+    world.settle(2)
+    assert all(world.node_of(f"g-w-{i}") for i in range(2))
+    assert not world.engine.state.promises.kept
+
+
+def test_a_claimant_that_goes_leaves_no_promise_behind() -> None:
+    world = one_card()
+    world.grace = True
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(2)
+    world.delete_pod("high")
+    world.settle(1)
+    world.delete_pod("low")
+    world.add(pod("next", mib=8000, priority=0))
+    world.settle(2)
+    assert world.node_of("next") == "n1"
+    assert not world.engine.state.ledger.pipelined
