@@ -15,7 +15,7 @@ from typing import Any
 
 from pumice.adapters.kube import KubeClient
 from pumice.cluster.datadir import DataDir
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import ApiError, Json, Resource
 
 PUMICE = [sys.executable, "-m", "pumice"]
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
@@ -97,3 +97,11 @@ def vgpu_pod(name: str, memory: int, cores: int = 0, number: int = 1, **spec: An
 
 async def phase(kube: KubeClient, name: str) -> str:
     return str((await kube.get(PODS, name, "default"))["status"].get("phase", ""))
+
+
+async def log_with(kube: KubeClient, name: str, wanted: str) -> str:
+    """The log of a container once it holds that word; empty before."""
+    with contextlib.suppress(ApiError):
+        text = (await kube.request("GET", f"/api/v1/namespaces/default/pods/{name}/log")).decode()
+        return text if wanted in text else ""
+    return ""

@@ -6,16 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 from kit.auditor import audit
-from kit.local_cluster import NODES, PODS, PUMICE, LocalCluster, local_cluster, phase, pumice, vgpu_pod
-
-from pumice.adapters.kube import KubeClient
-from pumice.ports.cluster import ApiError
+from kit.local_cluster import NODES, PODS, PUMICE, LocalCluster, local_cluster, log_with, phase, pumice, vgpu_pod
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +83,7 @@ def test_a_pod_in_mode_mig_gets_the_slice_that_fits_best_and_runs_inside_it(tmp_
             pod["spec"]["containers"][0]["command"] = ["sh", "-c", f"({script}) 2>&1"]
             cluster.ask(lambda kube, pod=pod: kube.create(PODS, pod))
             cluster.wait(lambda kube, name=name: _running(kube, name))
-            said.append(cluster.wait(lambda kube, name=name: _log(kube, name, "over")))
+            said.append(cluster.wait(lambda kube, name=name: log_with(kube, name, "over")))
     shown = [[line for line in text.splitlines() if line.startswith("  MIG ")] for text in said]
     assert [[line.split()[1] for line in lines] for lines in shown] == [["1g.5gb"], ["1g.5gb"]]
     assert shown[0] != shown[1], "each has its own"
@@ -141,14 +137,6 @@ def test_the_host_stays_as_it_is(shared: LocalCluster) -> None:
     shared.ask(lambda kube: kube.create(PODS, vgpu_pod("clean", 1000)))
     shared.wait(lambda kube: _running(kube, "clean"))
     assert look() == before
-
-
-async def _log(kube: KubeClient, name: str, wanted: str) -> str:
-    """The log of a container once it holds that word; empty before."""
-    with suppress(ApiError):
-        text = (await kube.request("GET", f"/api/v1/namespaces/default/pods/{name}/log")).decode()
-        return text if wanted in text else ""
-    return ""
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kit.local_cluster import PODS, local_cluster, vgpu_pod
+from kit.local_cluster import PODS, local_cluster, log_with, vgpu_pod
 from kit.vgpu_kit import CHILDREN
-from tests.scenarios.test_a_cluster_of_this_machine import _log
 
 LIFTS = {
     "CUDA_DEVICE_MEMORY_LIMIT_0": "0",
@@ -28,7 +27,7 @@ def test_a_pod_whose_spec_lifts_its_limits_and_whose_processes_clear_theirs_keep
     container["env"] = [{"name": name, "value": value} for name, value in LIFTS.items()]
     with local_cluster(tmp_path / "d") as cluster:
         cluster.ask(lambda kube: kube.create(PODS, pod))
-        said = cluster.wait(lambda kube: _log(kube, "lifter", "over"))
+        said = cluster.wait(lambda kube: log_with(kube, "lifter", "over"))
     counts = [int(line.rpartition(",")[2].strip("] ")) for line in said.splitlines() if line.startswith("[")]
     assert len(counts) == 3, said
     assert 30 < sum(counts[:2]) <= 46, said
