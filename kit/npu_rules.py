@@ -11,6 +11,8 @@ Json = Mapping[str, Any]
 
 REGISTER, HELD_BEFORE, HELD_AFTER = "hami.io/node-register-", "hami.io/", "-devices-allocated"
 PARAMETERS = ("-memory", "-core")
+AI_CPUS = {"Ascend310P": {0: 7, 3072: 1, 6144: 2, 12288: 4}, "Ascend910B2": {0: 6, 8192: 1, 16384: 1, 32768: 3}}
+"""Of a chip, and of its slices by their MB, where they can run out (spec ascend 4)."""
 
 
 def says_how_much(resource: str) -> bool:
@@ -19,13 +21,13 @@ def says_how_much(resource: str) -> bool:
 
 
 def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
-    """Cards over their memory, their count or, where soft, their cores."""
+    """Cards over their memory, their count, their AI CPUs or, where soft, their cores."""
     room: dict[str, Json] = {}
     for node in nodes:
         for key, text in node["metadata"].get("annotations", {}).items():
             if key.startswith(REGISTER):
                 room |= {card["id"]: card for card in json.loads(text)}
-    memory, cores, shares = Counter[str](), Counter[str](), Counter[str]()
+    memory, cores, shares, cpus = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     found = []
     for pod in placed:
         for key, text in pod["metadata"].get("annotations", {}).items():
@@ -34,11 +36,15 @@ def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
             held = [token.split(",") for slot in text.split(";") for token in slot.split(":") if "," in token]
             if len({fields[0] for fields in held}) < len(held):
                 found.append(f"pod {pod['metadata']['name']} holds one NPU twice: {text}")
-            for uuid, _, size, share in held:
+            for uuid, kind, size, share in held:
                 memory[uuid] += int(size)
+                cpus[uuid] += AI_CPUS.get(kind, {}).get(int(size), 0) if share == "0" else 0
                 cores[uuid] += int(share)
                 shares[uuid] += 1
     for uuid, card in room.items():
+        most = AI_CPUS.get(card.get("type", ""), {}).get(0, cpus[uuid])
+        if cpus[uuid] > most:
+            found.append(f"NPU {uuid}: slices of {cpus[uuid]} AI CPUs of {most}")
         if memory[uuid] > card.get("devmem", 0) or shares[uuid] > card.get("count", 0) or cores[uuid] > 100:
             found.append(f"NPU {uuid}: {memory[uuid]} MB of {card.get('devmem')}, {shares[uuid]} pods of {card.get('count')}, "
                          f"{cores[uuid]} % of its cores")  # fmt: skip

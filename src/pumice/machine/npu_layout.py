@@ -47,7 +47,7 @@ class NpuChip(Structure):
         ("errors", _u32 * ERRORS),
         *words("power_dw temperature"),
         ("size", NpuSize),
-        *words("template_count reserved"),
+        *words("template_count grouped"),
         *words("generation busy_until_ns busy_ns", _u64),
         ("templates", NpuTemplate * TEMPLATES),
         ("slices", NpuSlice * SLICES),

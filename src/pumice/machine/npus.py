@@ -72,7 +72,7 @@ def _fill(row: NpuChip, chip: DriverChip, number: int, machine: str) -> None:
     die = uuid.uuid5(_DIES, f"{machine}/{number}").bytes + number.to_bytes(4, "big")
     row.die[:5] = [int.from_bytes(die[at : at + 4], "big") for at in range(0, 20, 4)]
     row.card, row.physical = number, number
-    row.groups, row.slices_most, row.hbm = chip.groups, chip.slices, chip.hbm
+    row.groups, row.grouped, row.slices_most, row.hbm = chip.groups, chip.grouped, chip.slices, chip.hbm
     row.power_dw, row.temperature = 128, 40
     _size(row.size, chip.size)
     row.template_count = len(chip.templates)

@@ -77,7 +77,7 @@ struct npu_chip {
     uint32_t temperature;
     struct npu_size size;
     uint32_t template_count;
-    uint32_t reserved;
+    uint32_t grouped; /* slices of several cores want vGroups that are free (spec ascend 32.3) */
     uint64_t generation;
     uint64_t busy_until_ns;
     uint64_t busy_ns;

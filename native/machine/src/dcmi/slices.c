@@ -56,20 +56,35 @@ static bool room_for(const struct npu_chip *chip, const struct npu_size *more)
     return room;
 }
 
-static int slice_at(const struct npu_chip *chip, uint32_t id)
-{
-    for (unsigned i = 0; i < NPU_SLICES; i++)
-        if (chip->slices[i].used && chip->slices[i].id == id)
-            return (int)i;
-    return -1;
-}
-
 static unsigned of_group(const struct npu_chip *chip, uint32_t group)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < NPU_SLICES; i++)
         count += chip->slices[i].used && chip->slices[i].group == group;
     return count;
+}
+
+static unsigned groups_free(const struct npu_chip *chip)
+{
+    unsigned bitmap = 0;
+    for (unsigned g = 0; g < chip->groups; g++)
+        bitmap |= of_group(chip, g) ? 0 : 1u << g;
+    return bitmap;
+}
+
+static bool groups_for(const struct npu_chip *chip, const struct npu_size *more)
+{
+    unsigned wanted = (more->cores >= 2) + (more->cores >= 4);
+    unsigned left = (unsigned)__builtin_popcount(groups_free(chip));
+    return !chip->grouped || enough(chip, "vgroup", wanted, chip->groups - left, chip->groups);
+}
+
+static int slice_at(const struct npu_chip *chip, uint32_t id)
+{
+    for (unsigned i = 0; i < NPU_SLICES; i++)
+        if (chip->slices[i].used && chip->slices[i].id == id)
+            return (int)i;
+    return -1;
 }
 
 static unsigned emptiest_group(const struct npu_chip *chip)
@@ -119,7 +134,7 @@ EXPORT int dcmi_create_vdevice(int card, int device, struct create_in *in, struc
     npu_held(chip, 0, &whole);
     if (whole)
         return DCMI_BUSY; /* somebody works on the whole chip */
-    if (!room_for(chip, &chip->templates[t].size))
+    if (!room_for(chip, &chip->templates[t].size) || !groups_for(chip, &chip->templates[t].size))
         return DCMI_BAD_PARAMETER;
     for (unsigned k = 0; k < chip->slices_most && k < NPU_SLICES; k++) {
         struct npu_slice *s = &chip->slices[k];
@@ -264,14 +279,6 @@ static int tell_one(const struct npu_view *view, void *buffer, unsigned *size)
     info->media = media_of(&t->size);
     *size = sizeof *out;
     return DCMI_OK;
-}
-
-static unsigned groups_free(const struct npu_chip *chip)
-{
-    unsigned bitmap = 0;
-    for (unsigned g = 0; g < chip->groups; g++)
-        bitmap |= of_group(chip, g) ? 0 : 1u << g;
-    return bitmap;
 }
 
 static int tell_totals(const struct npu_view *view, void *buffer, unsigned *size)

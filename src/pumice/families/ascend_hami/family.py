@@ -39,11 +39,11 @@ class AscendHami(Family):
 
     lock = names.NODE_LOCK_HAMI
     series = Series("pumice_vnpu_card", "pumice_vnpu")
-    ranking = NpuRanking()
 
     def __init__(self, chip: NpuChip, settings: Settings, *, soft: bool = False) -> None:
         self.chip, self.settings, self.soft = chip, settings, soft
         self.name = chip.word
+        self.ranking = NpuRanking(chip)
         self.served_elsewhere = frozenset((chip.resource,))
         self.register = register_key(chip.word)
         self.allocation_keys = (

@@ -9,7 +9,7 @@ from pumice.families.ascend_hami.ask import ContainerAsk, NpuAsk
 from pumice.families.ascend_hami.inventory import ALL_CORES, Facts
 from pumice.families.card_policies import POLICIES, TIE
 from pumice.families.protocol import NodeCards
-from pumice.model.cards import Card, Piece, Slot
+from pumice.model.cards import Card, Piece, Slot, Usage
 from pumice.model.refusal import CardMisfit, Misfit, Short
 from pumice.wire.ascend_hami import SOFT
 
@@ -96,7 +96,8 @@ def misfit(want: NpuAsk, slot: ContainerAsk, card: Card, cards: NodeCards) -> Ca
         return CardMisfit(card.uuid, Short.MEMORY, need, idle)
     if want.soft:
         return _short_of_cores(slot, card, usage.cores, usage.shares)
-    return None
+    missing = facts.units.missing(slot.template, slices_on(usage)) if slot.template else None
+    return None if missing is None else CardMisfit(card.uuid, Short.CORES, missing.wanted, missing.left, missing.text)
 
 
 def _short_of_cores(slot: ContainerAsk, card: Card, cores: int, shares: int) -> CardMisfit | None:
@@ -108,10 +109,14 @@ def _short_of_cores(slot: ContainerAsk, card: Card, cores: int, shares: int) -> 
     return None
 
 
+def slices_on(usage: Usage) -> list[str]:
+    """The templates of the slices there; of soft shares the mode."""
+    return [piece.slot.profile for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
+
+
 def _soft_shares(cards: NodeCards, place: int) -> bool:
     """Whether somebody holds a soft share there: the node may have changed its mind since."""
-    held = cards.usages[place].holders.values()
-    return any(piece.slot is not None and piece.slot.profile == SOFT for pieces in held for piece in pieces)
+    return SOFT in slices_on(cards.usages[place])
 
 
 def pieces_of(want: NpuAsk, chosen: Chosen, cards: Sequence[Card]) -> tuple[tuple[Piece, ...], ...]:

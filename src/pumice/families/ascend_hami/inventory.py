@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pumice.families.ascend_hami.units import Units, units_of
 from pumice.families.protocol import Inventory
 from pumice.model.cards import Card
 from pumice.model.hardware.npu import NpuChip
@@ -23,12 +24,13 @@ RINGED = "Ascend910"
 @dataclass(frozen=True, slots=True)
 class Facts:
     """``cores`` per card: what its node registered, or 100 on a node of soft shares; ``rings`` per card, None where not all of
-    them say theirs."""
+    them say theirs; ``units`` as every chip of this type has them."""
 
     soft: bool
     cores: tuple[int, ...]
     rings: tuple[int, ...] | None
     by_uuid: Mapping[str, int]
+    units: Units
 
 
 def npu_inventory(node: Node, chip: NpuChip, soft: bool) -> Inventory | None:
@@ -51,6 +53,7 @@ def npu_inventory(node: Node, chip: NpuChip, soft: bool) -> Inventory | None:
         tuple(ALL_CORES if soft else entry.cores for entry in registered),
         rings if chip.word.startswith(RINGED) and len(rings) == len(cards) else None,
         {card.uuid: card.index for card in cards},
+        units_of(chip),
     )
     return Inventory(cards, tuple(f"node {name}: {problem}" for problem in register.problems), facts)
 

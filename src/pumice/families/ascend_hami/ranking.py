@@ -5,29 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pumice.families.ascend_hami.ask import NpuAsk
-from pumice.families.ascend_hami.fit import RING_WORTH
+from pumice.families.ascend_hami.fit import RING_WORTH, slices_on
 from pumice.families.ascend_hami.inventory import ALL_CORES, Facts
+from pumice.families.ascend_hami.units import units_of
 from pumice.families.card_policies import POLICIES, TIE
 from pumice.families.protocol import Ask, Columns, Inventory, Ranking
 from pumice.model.cards import Usage
+from pumice.model.hardware.npu import NpuChip
 from pumice.wire.ascend_hami import SOFT
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SOFT_NODE, HOLDS_SOFT, RINGED = 1, 2, 4
-"""Bits of a card's state."""
+SOFT_NODE, HOLDS_SOFT, RINGED, FIRST_TEMPLATE = 1, 2, 4, 8
+"""Bits of a card's state; from the last on one for each template of which no slice can be made there any more."""
+MOST_TEMPLATES = 27
 
 
 class NpuRanking(Ranking):
     """Pods that want several cards, or name some, are looked at node by node."""
+
+    def __init__(self, chip: NpuChip) -> None:
+        self._units = units_of(chip)
+        self._bits = {t.name: FIRST_TEMPLATE << at for at, t in enumerate(chip.templates[:MOST_TEMPLATES])}
 
     def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         want: NpuAsk = ask.detail
         if len(want.filled) != 1 or want.filled[0].count != 1 or columns.state is None or want.use_uuids or want.nouse_uuids:
             return None
         slot, state = want.filled[0], columns.state.clip(0)  # -1: no card
+        if slot.template and slot.template not in self._bits:
+            return None
         idle = columns.total - columns.memory
         may: Any = columns.flags & (columns.shares < columns.share_limit)
         may &= (columns.shares == 0) & (idle >= columns.total) if slot.whole else idle >= slot.memory
@@ -39,7 +48,7 @@ class NpuRanking(Ranking):
             elif not slot.cores:
                 may &= columns.cores < ALL_CORES
         elif not slot.whole:
-            may &= (state & (SOFT_NODE | HOLDS_SOFT)) == 0
+            may &= (state & (SOFT_NODE | HOLDS_SOFT | self._bits[slot.template])) == 0
         ring: Any = RING_WORTH * ((state & RINGED) > 0).any(axis=1)
         known = POLICIES.get(want.policy)
         if known is None:
@@ -51,7 +60,6 @@ class NpuRanking(Ranking):
 
     def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
         facts: Facts = inventory.config
-        held = usage.holders.values()
-        holds_soft = any(piece.slot is not None and piece.slot.profile == SOFT for pieces in held for piece in pieces)
-        return SOFT_NODE * facts.soft + HOLDS_SOFT * holds_soft + RINGED * (facts.rings is not None)
-
+        held = slices_on(usage)
+        full = sum(bit for name, bit in self._bits.items() if held and self._units.missing(name, held) is not None)
+        return SOFT_NODE * facts.soft + HOLDS_SOFT * (SOFT in held) + RINGED * (facts.rings is not None) + full

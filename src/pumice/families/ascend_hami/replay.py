@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pumice.families.ascend_hami.ask import NpuAsk
 from pumice.families.ascend_hami.fit import piece_of
 from pumice.families.ascend_hami.inventory import Facts
 from pumice.families.protocol import Inventory
-from pumice.model.cards import Grant
+from pumice.model.cards import Card, Grant
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
-from pumice.wire.ascend_hami import NODE, SOFT, NpuDevices, allocated_key, parse_npu_devices
+from pumice.wire.ascend_hami import (
+    NODE,
+    SOFT,
+    NpuDevice,
+    NpuDevices,
+    allocated_key,
+    parse_npu_devices,
+    parse_runtime,
+    runtime_key,
+)
 from pumice.wire.objects import Pod, is_admitted, is_mirror
 
 
@@ -32,6 +43,7 @@ def replay_pod(
     if reason:
         doubts.append(Refusal("", f"pod {pod.key} holds NPUs and nothing says for certain which: {reason}"))
     soft = want is not None and want.soft
+    told = {entry.uuid: entry.template for entry in parse_runtime(notes.get(runtime_key(chip.word), "")) or ()}
     slots = []
     for devices in decoded.slots:
         held = []
@@ -40,12 +52,22 @@ def replay_pod(
             if place is None:
                 continue
             card = inventory.cards[place]
-            template = chip.cut(device.memory) if device.memory < card.total else None
-            held.append(piece_of(card, device.memory, device.cores, SOFT if soft else template.name if template else ""))
+            kind = SOFT if soft else _template(device, card, chip, told)
+            held.append(piece_of(card, device.memory, device.cores, kind))
         slots.append(tuple(held))
     if not any(slots):
         return Grant(family, node, (), tuple(doubts)) if doubts else None
     return Grant(family, node, tuple(slots), tuple(doubts))
+
+
+def _template(device: NpuDevice, card: Card, chip: NpuChip, told: Mapping[str, str]) -> str:
+    """The configuration may have changed since: then what the runtime was told counts."""
+    if device.memory >= card.total:
+        return ""
+    if name := chip.slice_of(device.memory) or told.get(device.uuid, ""):
+        return name
+    size = chip.cut(device.memory)
+    return "" if size is None else size.name
 
 
 def _contradiction(want: NpuAsk, decoded: NpuDevices, facts: Facts) -> str:

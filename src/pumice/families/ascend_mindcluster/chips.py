@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
-from pumice.model.hardware.npu_slices import GROUPS, Dvpp, SliceKind, SliceTemplate
+from pumice.model.hardware.npu_slices import GROUPS, Dvpp, SliceKind, SliceTemplate, groups_wanted
 
 SHUT = "it is not in the list of free chips that its node's plugin writes"
 IN_THE_MAKING = -1
@@ -67,7 +67,7 @@ def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
     """Whether so much free and that state are enough for a slice; for numbers and for arrays."""
     dvpp, groups = state & _DVPP_BITS, state >> _GROUP_SHIFT & 7
     enough = (cores >= template.cores) & (cpus >= template.cpus) & ((state & (_UNSTABLE | _SHUT)) == 0)
-    enough = enough & ((groups < GROUPS - 1) | ((groups < GROUPS) & (template.cores < 4)) | (template.cores < 2))
+    enough = enough & (groups <= GROUPS - groups_wanted(template.cores))
     if template.dvpp is Dvpp.YES:
         return enough & (dvpp == FREE_DVPP[Dvpp.YES])
     return enough & (dvpp != FREE_DVPP[Dvpp.NO]) if template.dvpp is Dvpp.SHARE else enough
@@ -96,7 +96,7 @@ def why_not(template: SliceTemplate, cores: int, cpus: int, state: int) -> str:
         return f"wants {template.cores} AI cores, {cores} are free"
     if cpus < template.cpus:
         return f"wants {template.cpus} AI CPUs, {cpus} are free"
-    if template.cores >= (2 if groups >= GROUPS else 4) and groups >= GROUPS - 1:
+    if groups > GROUPS - groups_wanted(template.cores):
         return f"{groups} of its {GROUPS} vGroups are in use, too many for {template.cores} cores"
     return f"wants dvpp {template.dvpp.value}, and {('all', 'a share', 'none')[dvpp]} of it is left"
 

@@ -55,6 +55,10 @@ class NpuChip:
                 return template
         return self.whole if memory <= self.capacity else None
 
+    def slice_of(self, memory: int) -> str:
+        """The template of which a slice has exactly so many MB; empty where there is none."""
+        return next((template.name for template in self.templates if template.memory == memory), "")
+
     @property
     def whole(self) -> Template:
         return Template("", self.memory, self.cores, self.cpus)

@@ -24,7 +24,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class DriverChip:
-    """``name`` as the driver reports it, ``groups`` its vGroups, ``slices`` how many it takes at most."""
+    """``name`` as the driver reports it, ``groups`` its vGroups (``grouped``: slices of several cores want some that are free),
+    ``slices`` how many it takes at most."""
 
     name: str
     product: str
@@ -33,6 +34,7 @@ class DriverChip:
     groups: int
     slices: int
     templates: tuple[tuple[str, Size], ...]
+    grouped: bool = False
 
 
 @cache
@@ -48,6 +50,7 @@ def _chip(name: str, row: dict[str, Any]) -> DriverChip:
         name, facts["product"], facts["hbm"], Size(facts["memory"], row["cores"], row["cpus"], _media(facts["media"])),
         facts["groups"], facts["slices"],
         tuple((t, Size(memory, cores, cpus, _media(media))) for t, memory, cores, cpus, media in facts["templates"]),
+        facts.get("grouped", False),
     )  # fmt: skip
 
 

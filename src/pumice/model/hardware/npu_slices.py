@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from typing import Any
 
 GROUPS = 4
 """vGroups of a chip (spec ascend 40)."""
+
+
+def groups_wanted(cores: Any) -> Any:
+    """How many vGroups of a 310P have to be free for a slice of so many AI cores (spec ascend 32.3); for numbers and arrays."""
+    return (cores >= 2) + (cores >= 4) * 1
 
 
 class Dvpp(StrEnum):

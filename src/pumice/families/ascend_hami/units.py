@@ -1,0 +1,69 @@
+"""What the driver counts of a chip beside the memory that a configuration gives: AI cores, AI CPUs, media units (DVPP), vGroups
+(spec ascend 9, 32.3 and appendix C). HAMi's scheduler books none of it, so the driver may refuse what was booked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from pumice.model.hardware.npu import NpuChip
+from pumice.model.hardware.npu_driver import MEDIA, Size, driver_chips
+from pumice.model.hardware.npu_slices import GROUPS, groups_wanted
+
+NAMES = ("AI cores", "AI CPUs", "MB by the driver's count", *(f"{name} units" for name in MEDIA))
+Amounts = tuple[int, ...]
+"""By the order of ``NAMES``; of a chip, 0 where it does not count them."""
+NOTHING: Amounts = (0,) * len(NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a chip has too little of for one more slice."""
+
+    name: str
+    wanted: int
+    left: int
+
+    @property
+    def text(self) -> str:
+        return f"wants {self.wanted} {self.name}, {self.left} are free"
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Of one type of chip: what it has, and what each template takes of it. ``grouped``: a slice wants free vGroups."""
+
+    has: Amounts = NOTHING
+    takes: Mapping[str, Amounts] = field(default_factory=dict)
+    grouped: bool = False
+
+    def missing(self, template: str, held: Iterable[str]) -> Missing | None:
+        """What stands in the way of a slice of that template beside those; None where the driver makes it. How many vGroups
+        they lie in nobody says here: as many as there are slices, at most."""
+        slices = [self.takes.get(name, NOTHING) for name in held]
+        wanted = self.takes.get(template, NOTHING)
+        for name, has, want, taken in zip(NAMES, self.has, wanted, map(sum, zip(NOTHING, *slices, strict=True)), strict=True):
+            if has and taken + want > has:
+                return Missing(name, want, max(0, has - taken))
+        groups, free = groups_wanted(wanted[0]), max(0, GROUPS - len(slices))
+        return Missing("vGroups", groups, free) if self.grouped and groups > free else None
+
+
+@lru_cache(maxsize=64)
+def units_of(chip: NpuChip) -> Units:
+    """The configuration's own numbers of AI cores and AI CPUs where it has any; the rest as the driver of such a chip has it."""
+    driver = driver_chips().get(chip.name)
+    takes = {} if driver is None else {name: _amounts(size) for name, size in driver.templates}
+    has = NOTHING if driver is None else _amounts(driver.size)
+    for template in chip.templates:
+        takes[template.name] = _said(template.cores, template.cpus, takes.get(template.name, NOTHING))
+    return Units(_said(chip.cores, chip.cpus, has), takes, driver is not None and driver.grouped)
+
+
+def _amounts(size: Size) -> Amounts:
+    return size.cores, size.cpus, size.memory, *size.media
+
+
+def _said(cores: int, cpus: int, known: Amounts) -> Amounts:
+    return cores or known[0], cpus or known[1], *known[2:]
