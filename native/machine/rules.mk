@@ -35,6 +35,12 @@ $(MB)/libdcmi.so: $(M_NPU) $(M_DCMI)
 $(MB)/libascendcl.so: $(M_NPU) $(M_ACL)
 	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libascendcl.so -o $@ $^ -lpthread
 
+# MPS: a program of NVIDIA's name. It knows nothing of the machine; its clients do (src/cuda/mps.c).
+M_MPS := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/mps/*.c))
+M_STRICT_mps := -Wmissing-prototypes
+$(MB)/nvidia-cuda-mps-control: $(M_MPS)
+	@echo LD $@ && $(CC) $(SANITIZE) -o $@ $^
+
 # Older drivers: the same code, without the names that came later, so that dlsym does not find them either.
 M_SYMBOLS := $(M)/src/cuda/symbols.def
 $(MB)/driver-%/exports.map: $(M_SYMBOLS)
@@ -46,7 +52,7 @@ $(MB)/driver-%/libcuda.so.1: $(MB)/driver-%/exports.map $(M_CORE) $(M_CUDA)
 .PRECIOUS: $(MB)/driver-%/exports.map
 M_OLDER := $(MB)/driver-11080/libcuda.so.1 $(MB)/driver-12090/libcuda.so.1
 
-M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 $(MB)/libdcmi.so $(MB)/libascendcl.so
+M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 $(MB)/libdcmi.so $(MB)/libascendcl.so $(MB)/nvidia-cuda-mps-control
 ALL += $(M_OLDER)
 ALL += $(M_LIBS)
 
@@ -57,7 +63,7 @@ machine-install: $(M_LIBS) $(M_OLDER)
 	@for d in driver-11080 driver-12090; do mkdir -p $(PREFIX)/machine/$$d && install -m 755 $(MB)/$$d/libcuda.so.1 $(PREFIX)/machine/$$d/; done
 INSTALL += machine-install
 
--include $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d) $(M_NPU:.o=.d) $(M_DCMI:.o=.d) $(M_ACL:.o=.d)
+-include $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d) $(M_MPS:.o=.d) $(M_NPU:.o=.d) $(M_DCMI:.o=.d) $(M_ACL:.o=.d)
 
 # ---- tests: C programs against their own prototypes, run by a small driver ----
 

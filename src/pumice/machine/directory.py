@@ -22,7 +22,7 @@ from pumice.machine import layout
 from pumice.machine.fill import MIB, fill_state
 from pumice.machine.model import FaultModel, MachineModel
 from pumice.machine.native import MachineError, control, library_path
-from pumice.machine.tools import place_tool
+from pumice.machine.tools import place_mps, place_tool
 from pumice.machine.witness import Witness, read_witness
 
 
@@ -65,6 +65,7 @@ def create(model: MachineModel, directory: Path | str) -> Machine:
                 memory.flush()
         os.chmod(temporary, 0o666)  # every process of the machine, whatever its user
         place_tool(directory, "nvidia-smi", "the cards")
+        place_mps(directory)
         os.rename(temporary, final)
     except OSError as error:
         if temporary is not None:

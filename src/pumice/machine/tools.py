@@ -5,6 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
+
+from pumice.machine.native import MachineError, library_dir
+
+MPS_CONTROL: Final = "nvidia-cuda-mps-control"
 
 
 def place_tool(directory: Path, name: str, what: str) -> None:
@@ -21,3 +26,15 @@ def place_tool(directory: Path, name: str, what: str) -> None:
         f'exec {shlex.quote(sys.executable)} -m pumice.machine.{name.replace("-", "_")} "$@"\n'
     )
     tool.chmod(0o755)
+
+
+def place_mps(directory: Path) -> None:
+    """``DIR/bin/nvidia-cuda-mps-control``: the emulated one, where it is built."""
+    try:
+        program = library_dir() / MPS_CONTROL
+    except MachineError:
+        return
+    tool = directory / "bin" / MPS_CONTROL
+    if program.exists():
+        tool.unlink(missing_ok=True)
+        tool.symlink_to(program)

@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define MACHINE_MAGIC 0x31454e494843414dull /* "MACHINE1" in memory */
-#define MACHINE_VERSION 1u
+#define MACHINE_VERSION 2u
 
 #define MACHINE_CARDS 16
 #define MACHINE_PROCESSES 256
@@ -201,6 +201,10 @@ struct machine_account {
     uint32_t lane;           /* 0, or 1 + slot of the GPU instance */
     uint32_t gi_id, ci_id;   /* NVML ids, or MACHINE_NONE */
     uint32_t mark_head, mark_tail; /* ring of marks: pending are tail..head-1 */
+    uint32_t mps_server;     /* pid of the MPS server whose client the process is; 0: of none */
+    uint32_t mps_percent;    /* the portion of threads, 1..99; 0: all */
+    uint64_t mps_limit_bytes;/* 0: no limit */
+    uint64_t rest_until_ns;  /* by mps_percent: machine time before which nothing of it is served */
     uint64_t bucket_epoch;
     uint64_t bucket_busy_ns[MACHINE_BUCKETS];
 };

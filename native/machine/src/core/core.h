@@ -59,6 +59,7 @@ bool memory_charge(unsigned card, int slot, struct charge c); /* false: does not
 void memory_release(unsigned card, int slot, struct charge c);
 uint64_t memory_capacity(unsigned card, unsigned lane); /* what programs can have; card lock held or not */
 uint64_t memory_used(unsigned card, unsigned lane);     /* by known processes */
+uint64_t memory_allowed(unsigned card, int slot);       /* what its MPS server still lets the process take; UINT64_MAX: no bound */
 
 /* ---- visible.c: the cards that this process is shown, numbered as it sees them ---- */
 void visible_look(const struct machine_state *m); /* at attach */

@@ -18,13 +18,20 @@ uint64_t memory_used(unsigned card, unsigned lane)
     return LOAD(&card_at(card)->lanes[lane].used_bytes);
 }
 
+uint64_t memory_allowed(unsigned card, int slot)
+{
+    const struct machine_account *a = account_at(card, slot);
+    uint64_t bytes = RELAXED(&a->bytes);
+    return !a->mps_limit_bytes ? UINT64_MAX : bytes < a->mps_limit_bytes ? a->mps_limit_bytes - bytes : 0;
+}
+
 static bool try_charge(unsigned card, int slot, const struct charge *c)
 {
     struct machine_account *a = account_at(card, slot);
     card_lock(card);
     struct machine_lane *lane = &card_at(card)->lanes[a->lane];
     uint64_t capacity = memory_capacity(card, a->lane);
-    bool fits = lane->used_bytes <= capacity && c->bytes <= capacity - lane->used_bytes;
+    bool fits = lane->used_bytes <= capacity && c->bytes <= capacity - lane->used_bytes && c->bytes <= memory_allowed(card, slot);
     if (fits) {
         SET(&a->bytes, a->bytes + c->bytes);
         SET(&lane->used_bytes, lane->used_bytes + c->bytes);

@@ -117,14 +117,31 @@ static uint64_t slice_ns(void)
     return the_machine->slice_ns ? the_machine->slice_ns : DEFAULT_SLICE_NS;
 }
 
-/* The process to serve next: the current one while its slice lasts, else the next in turn. -1: nobody wants. */
-static int next_in_turn(unsigned card, unsigned lane, const uint32_t *active, unsigned count)
+/* A client of MPS that may use a portion of the threads gets that portion of the time: what it ran it pays with a rest. Its runs are
+ * short, because a portion of the threads is had at every moment. */
+static uint64_t longest_run(const struct machine_account *a)
+{
+    return a->mps_percent ? slice_ns() / 4 : slice_ns();
+}
+
+static uint64_t rest_after(const struct machine_account *a, uint64_t ran)
+{
+    return a->mps_percent ? ran * (100 - a->mps_percent) / a->mps_percent : 0;
+}
+
+/* The process to serve next: the current one while its slice lasts, else the next in turn. -1: nobody may. `again`: when to ask. */
+static int next_in_turn(unsigned card, unsigned lane, const uint32_t *active, unsigned count, uint64_t *again)
 {
     struct machine_lane *l = &card_at(card)->lanes[lane];
     int after = -1, first = -1;
     for (unsigned i = 0; i < count; i++) {
         if (!wants(card, lane, active[i]))
             continue;
+        uint64_t rested = account_at(card, (int)active[i])->rest_until_ns;
+        if (rested > l->now_ns) {
+            *again = rested < *again ? rested : *again;
+            continue;
+        }
         if (active[i] == l->current && l->slice_left_ns > 0)
             return (int)active[i];
         if (first < 0)
@@ -135,7 +152,7 @@ static int next_in_turn(unsigned card, unsigned lane, const uint32_t *active, un
     int chosen = after >= 0 ? after : first;
     if (chosen >= 0) {
         l->current = (uint32_t)chosen;
-        l->slice_left_ns = slice_ns();
+        l->slice_left_ns = longest_run(account_at(card, chosen));
     }
     return chosen;
 }
@@ -164,19 +181,26 @@ void lane_advance(unsigned card, unsigned lane, uint64_t now)
     if (count > 0)
         drop_the_dead(card, lane);
     while (l->now_ns < now && count > 0) {
-        int slot = next_in_turn(card, lane, active, count);
+        uint64_t again = UINT64_MAX;
+        int slot = next_in_turn(card, lane, active, count, &again);
+        if (slot < 0 && again < now) { /* all who want rest */
+            SET(&l->now_ns, again);
+            continue;
+        }
         if (slot < 0)
             break;
-        uint64_t run = backlog(account_at(card, slot));
+        struct machine_account *served = account_at(card, slot);
+        uint64_t run = backlog(served);
         uint64_t room = now - l->now_ns;
         run = run < room ? run : room;
-        if (count > 1)
+        if (count > 1 || served->mps_percent)
             run = run < l->slice_left_ns ? run : l->slice_left_ns;
         serve(card, (unsigned)slot, l->now_ns, run);
         busy_add(l->bucket_busy_ns, &l->bucket_epoch, l->now_ns, run);
         SET(&l->busy_ns, l->busy_ns + run);
         l->slice_left_ns -= run < l->slice_left_ns ? run : l->slice_left_ns;
         SET(&l->now_ns, l->now_ns + run);
+        served->rest_until_ns = l->now_ns + rest_after(served, run);
     }
     SET(&l->now_ns, now);
 }
@@ -190,8 +214,10 @@ uint64_t lane_predict(unsigned card, int slot, uint64_t position)
     uint64_t left[MACHINE_PROCESSES];
     unsigned count = gather(card, mine->lane, active), turn = 0;
     uint64_t at = l->now_ns, need = position > mine->served_ns ? position - mine->served_ns : 0;
+    uint64_t longest = longest_run(mine), rest = rest_after(mine, need > longest ? need - longest : 0);
+    uint64_t earliest = (mine->rest_until_ns > at ? mine->rest_until_ns : at) + need + rest;
     if (count <= 1)
-        return at + need;
+        return earliest;
     for (unsigned i = 0; i < count; i++) {
         left[i] = backlog(account_at(card, (int)active[i]));
         if (active[i] == l->current)
@@ -213,7 +239,7 @@ uint64_t lane_predict(unsigned card, int slot, uint64_t position)
         turn = (turn + 1) % count;
         slice = slice_ns();
     }
-    return at;
+    return mine->mps_percent && at < earliest ? earliest : at;
 }
 
 /* ---- the process's own side ---- */

@@ -38,7 +38,7 @@ CUresult context_usable(const struct context *context)
 
 const size_t context_default_limits[16] = {[0] = 1024, [1] = 1048576, [2] = 8388608, [3] = 2, [4] = 2048, [5] = 128};
 
-/* Exclusive mode: one process at a time has contexts on the card. */
+/* Exclusive mode: one process at a time has contexts on the card. The clients of one MPS server are one. */
 static CUresult mode_allows(unsigned card)
 {
     uint32_t mode = RELAXED(&card_at(card)->compute_mode);
@@ -47,9 +47,13 @@ static CUresult mode_allows(unsigned card)
     if (mode != 3 && mode != 1)
         return CUDA_SUCCESS;
     process_reap(true);
-    for (int slot = 0; slot < (int)the_machine->process_high; slot++)
-        if (slot != cu.slot && process_live(&the_machine->processes[slot]) && RELAXED(&account_at(card, slot)->contexts))
+    uint32_t mine = account_at(card, cu.slot)->mps_server;
+    for (int slot = 0; slot < (int)the_machine->process_high; slot++) {
+        const struct machine_account *a = account_at(card, slot);
+        bool together = mine && RELAXED(&a->mps_server) == mine;
+        if (slot != cu.slot && !together && process_live(&the_machine->processes[slot]) && RELAXED(&a->contexts))
             return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
     return CUDA_SUCCESS;
 }
 

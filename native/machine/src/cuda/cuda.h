@@ -61,6 +61,7 @@ extern struct cuda_process {
     struct device devices[MACHINE_CARDS];
 } cu;
 CUresult not_ready(void);
+void uuid_bytes(const char *text, unsigned char out[16]); /* of "GPU-..." or "MIG-..." */
 static inline CUresult enter(const char *function)
 {
     if (__builtin_expect(atomic_load_explicit(&cu.ready, memory_order_acquire) != 1, 0))
@@ -72,6 +73,11 @@ static inline CUresult enter(const char *function)
     ENTER(function); \
     struct context *context = context_current(); \
     do { CUresult usable_ = context_usable(context); if (usable_) return usable_; } while (0)
+
+/* ---- mps.c ---- */
+CUresult mps_join(void); /* at cuInit: becomes a client where a control daemon answers */
+int mps_visible(struct device *devices, int count); /* keeps those that the server has; how many */
+void mps_bind(struct machine_account *account, const struct device *device, int ordinal);
 
 /* ---- context.c ---- */
 struct stream {

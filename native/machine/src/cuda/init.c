@@ -20,7 +20,7 @@ CUresult not_ready(void)
 
 /* ---- visible devices ---- */
 
-static void uuid_bytes(const char *text, unsigned char out[16])
+void uuid_bytes(const char *text, unsigned char out[16])
 {
     memset(out, 0, 16);
     const char *at = strchr(text, '-');
@@ -199,6 +199,7 @@ static bool claim_slot(void)
         a->lane = cu.devices[i].lane;
         a->gi_id = cu.devices[i].gi_id;
         a->ci_id = cu.devices[i].ci_id;
+        mps_bind(a, &cu.devices[i], i);
     }
     return true;
 }
@@ -215,6 +216,10 @@ static CUresult initialise(void)
     if (atomic_load(&cu.ready) == 1)
         return CUDA_SUCCESS;
     list_devices();
+    CUresult joined = mps_join();
+    if (joined)
+        return joined;
+    cu.device_count = mps_visible(cu.devices, cu.device_count);
     if (cu.device_count == 0)
         return CUDA_ERROR_NO_DEVICE;
     if (!claim_slot())

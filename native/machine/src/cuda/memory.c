@@ -92,7 +92,8 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     process_reap(false);
     unsigned lane = account_at(context->card, cu.slot)->lane;
     uint64_t capacity = memory_capacity(context->card, lane), used = memory_used(context->card, lane);
-    *free_bytes = used < capacity ? capacity - used : 0;
+    uint64_t left = used < capacity ? capacity - used : 0, allowed = memory_allowed(context->card, cu.slot);
+    *free_bytes = left < allowed ? left : allowed;
     *total = lane ? capacity : card_at(context->card)->memory_bytes - card_at(context->card)->reserved_bytes;
     return CUDA_SUCCESS;
 }
