@@ -92,6 +92,26 @@ def test_a_pod_in_mode_mig_gets_the_slice_that_fits_best_and_runs_inside_it(tmp_
         assert text.count("CUDA_ERROR_OUT_OF_MEMORY") == 1
 
 
+def test_pods_that_are_given_cdi_devices_see_their_own_card_alone_and_its_limits_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEVICE_LIST_STRATEGY", "cdi-cri")
+    burn = f"{sys.executable} -m pumice.cli.burn --seconds 0.1 --memory"
+    with local_cluster(tmp_path / "d", "--cards", "2") as cluster:
+        pod = vgpu_pod("p", 3000)
+        pod["spec"]["containers"][0]["command"] = ["sh", "-c", f"(nvidia-smi -L; {burn} 2000; {burn} 4000; echo over) 2>&1"]
+        cluster.ask(lambda kube: kube.create(PODS, pod))
+        text = cluster.wait(lambda kube: log_with(kube, "p", "over"))
+        placed = cluster.ask(lambda kube: kube.get(PODS, "p", "default"))
+        named = [spec.read_text() for spec in tmp_path.glob("d/nodes/*/cdi/*.json")]
+    card = placed["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"].partition(",")[0]
+    assert text.count("(UUID: GPU-") == 1
+    assert card in text
+    assert "memory: 2000 of 2000 MiB granted" in text
+    assert text.count("CUDA_ERROR_OUT_OF_MEMORY") == 1
+    assert card in named[0]
+
+
 @pytest.mark.parametrize(
     ("pod", "told"),
     [

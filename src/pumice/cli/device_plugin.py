@@ -23,9 +23,9 @@ from pumice.model.errors import BadInput
 from pumice.node.ascend.ownership import MODES as SWEEPS
 from pumice.node.gpushare.sharing import STRATEGIES as SHARE_STRATEGIES
 from pumice.node.gpushare.sharing import Legacy
-from pumice.node.vgpu.answer import STRATEGIES, ResponseOptions
+from pumice.node.vgpu.answer import STRATEGIES, ResponseOptions, strategies
 from pumice.node.vgpu.sharing import Flags
-from pumice.wire import variables
+from pumice.wire import cdi, variables
 
 log = logging.getLogger("pumice.cli")
 KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
@@ -92,7 +92,8 @@ def nvidia(
     ] = "",
     node_config: Annotated[Path, typer.Option(help="config.json of the node ConfigMap.")] = Path("/config/config.json"),
     device_list_strategy: Annotated[
-        list[str] | None, typer.Option(envvar="DEVICE_LIST_STRATEGY", help=f"How cards are named: {', '.join(STRATEGIES)}.")
+        list[str] | None,
+        typer.Option(envvar=variables.DEVICE_LIST_STRATEGY, help=f"How cards are named: {', '.join(STRATEGIES)}."),
     ] = None,
     device_id_strategy: Annotated[
         IdStrategy, typer.Option(envvar="DEVICE_ID_STRATEGY", help="Name cards by UUID or index.")
@@ -122,6 +123,7 @@ def nvidia(
     imex_channel_ids: nvidia_flags.ImexIds = "",
     imex_required: nvidia_flags.ImexRequired = False,
     mps_root: nvidia_flags.MpsRoot = "",
+    cdi_root: nvidia_flags.CdiRoot = "",
     cdi_annotation_prefix: nvidia_flags.CdiPrefix = "",
     nvidia_cdi_hook_path: nvidia_flags.CdiHook = "",
     cdi_feature_flags: nvidia_flags.CdiFeatures = "",
@@ -136,10 +138,12 @@ def nvidia(
                        "slices are resources of their own")  # fmt: skip
     if mig_strategy not in ("none", "mixed"):
         raise BadInput(f"--mig-strategy {mig_strategy!r}: use none or mixed")
+    named = strategies(device_list_strategy or ())
+    given = {"cdi_annotation_prefix": cdi_annotation_prefix, "cdi_feature_flags": cdi_feature_flags, "cdi_root": cdi_root,
+             "nvidia_cdi_hook_path": nvidia_cdi_hook_path, "driver_root_ctr_path": driver_root_ctr_path}  # fmt: skip
     nvidia_flags.check(
         device_discovery_strategy, imex_channel_ids, imex_required,
-        mps_root=mps_root, cdi_annotation_prefix=cdi_annotation_prefix, cdi_feature_flags=cdi_feature_flags,
-        nvidia_cdi_hook_path=nvidia_cdi_hook_path, driver_root_ctr_path=driver_root_ctr_path,
+        mps_root=mps_root, **({} if ResponseOptions(strategies=named).cdi else given),
     )  # fmt: skip
     settings = vgpu_plugin.Settings(
         **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
@@ -154,8 +158,12 @@ def nvidia(
         node_config=node_config,
         mig_strategy=mig_strategy,
         flags=Flags(device_split_count, gpu_memory_factor, device_cores_scaling),
+        cdi=nvidia_flags.cdi_places(
+            cdi_root, nvidia_cdi_hook_path, driver_root, driver_root_ctr_path, dev_root, cdi_feature_flags
+        ),
         response_options=ResponseOptions(
-            strategies=_strategies(device_list_strategy),
+            strategies=named,
+            annotation_prefix=cdi_annotation_prefix or cdi.ANNOTATION_PREFIX,
             by_index=device_id_strategy is IdStrategy.INDEX,
             device_specs=pass_device_specs,
             dev_root=(dev_root or driver_root).rstrip("/"),
@@ -278,19 +286,6 @@ def _plugin_dir(socket: Path) -> Path:
     if socket.name != "kubelet.sock":
         raise BadInput(f"--kubelet-socket {socket}: the kubelet's socket is called kubelet.sock")
     return socket.parent
-
-
-def _strategies(given: list[str] | None) -> tuple[str, ...]:
-    words = tuple(word.strip() for text in given or ["envvar"] for word in text.split(",") if word.strip())
-    for word in words:
-        if word.startswith("cdi-"):
-            raise BadInput(
-                f"--device-list-strategy {word}: nobody writes the CDI specification that this names devices of, so no container "
-                f"would start; use {' or '.join(STRATEGIES)}"
-            )
-        if word not in STRATEGIES:
-            raise BadInput(f"--device-list-strategy {word!r}: use {', '.join(STRATEGIES)}")
-    return words or ("envvar",)
 
 
 def _check_config_file(path: Path) -> None:

@@ -9,13 +9,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.model.errors import BadInput
 from pumice.wire import variables
 from pumice.wire.nvidia_plugin_config import parse_nvidia_plugin_config
 
 log = logging.getLogger("pumice.cli")
 PANEL: Final = "Of NVIDIA's plugin"
-NO_CDI: Final = "Without effect: no CDI specification is written here."
+WITH_CDI: Final = " With cdi-annotations or cdi-cri."
 
 
 def _from_file(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -46,15 +47,26 @@ Discovery = Annotated[str, _of("--device-discovery-strategy", env="DEVICE_DISCOV
 ImexIds = Annotated[str, _of("--imex-channel-ids", env="IMEX_CHANNEL_IDS", text="Empty: no channels are handed out.")]
 ImexRequired = Annotated[bool, _of("--imex-required", env="IMEX_REQUIRED", text="Not served.")]
 MpsRoot = Annotated[str, _of("--mps-root", env="MPS_ROOT", text="Without effect: MPS is not served.")]
-CdiPrefix = Annotated[str, _of("--cdi-annotation-prefix", env="CDI_ANNOTATION_PREFIX", text=NO_CDI)]
+CdiRoot = Annotated[str, _of("--cdi-root", env="CDI_ROOT", text=f"Where the file of CDI devices is written.{WITH_CDI}")]
+CdiPrefix = Annotated[str, _of("--cdi-annotation-prefix", env="CDI_ANNOTATION_PREFIX", text="Of the answer's annotation.")]
 CdiHook = Annotated[
-    str, _of("--nvidia-cdi-hook-path", "--nvidia-ctk-path", env=[*variables.CDI_HOOK_PATHS], text=NO_CDI)
-]
-CdiFeatures = Annotated[str, _of("--cdi-feature-flags", env="CDI_FEATURE_FLAGS", text=NO_CDI)]
+    str, _of("--nvidia-cdi-hook-path", "--nvidia-ctk-path", env=[*variables.CDI_HOOK_PATHS],
+             text=f"The host's hook that the file names.{WITH_CDI}"),
+]  # fmt: skip
+CdiFeatures = Annotated[str, _of("--cdi-feature-flags", env="CDI_FEATURE_FLAGS", text=f"For nvidia-ctk.{WITH_CDI}")]
 RootInside = Annotated[
-    str, _of("--driver-root-ctr-path", "--container-driver-root", text=NO_CDI,
+    str, _of("--driver-root-ctr-path", "--container-driver-root", text=f"Where the driver's root is mounted here.{WITH_CDI}",
              env=["DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"]),
 ]  # fmt: skip
+
+
+def cdi_places(root: str, hook: str, driver_root: str, inside: str, dev_root: str, features: str) -> CdiPlaces:
+    """Empty: the default."""
+    usual = CdiPlaces()
+    return CdiPlaces(
+        Path(root) if root else usual.root, hook or usual.hook, driver_root, Path(inside) if inside else usual.inside,
+        (dev_root or driver_root).rstrip("/"), features,
+    )  # fmt: skip
 
 
 def check(discovery: str, imex_ids: str, imex_required: bool, **without_effect: str) -> None:

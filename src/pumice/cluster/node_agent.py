@@ -23,13 +23,15 @@ import msgspec
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
+from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import PumiceError
+from pumice.node.vgpu.answer import ResponseOptions, strategies
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster, Resource
-from pumice.wire import names
+from pumice.wire import names, variables
 from pumice.wire.objects import ConfigMap, decode
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -139,7 +141,9 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
     vgpu = vgpu_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), hook_path=settings.hook_path,
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
-        nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))  # fmt: skip
+        nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), cdi=CdiPlaces(Path(settings.directory, "cdi")),
+        response_options=ResponseOptions(strategies=strategies([os.environ.get(variables.DEVICE_LIST_STRATEGY, "")])),
+    )  # fmt: skip
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 

@@ -36,6 +36,7 @@ from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kub
 from pumice.cluster.controllers.shell import ControllersSettings
 from pumice.cluster.controllers.shell import run as run_controllers
 from pumice.cluster.datadir import DataDir
+from pumice.cluster.emulated_cards import EmulatedCards
 from pumice.cluster.free_ports import port_or_free
 from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
@@ -205,7 +206,7 @@ class Cluster:
         kube = await self._client(self._kubelet_token(node.name))
         certificate, key = issue(self._pki, f"kubelet-{node.name}", [address, node.name], _utc(self.clock))
         host, _, port = self._plane.server.removeprefix("https://").rpartition(":")
-        around = partial(AscendRuntime, machine=machine) if node.npus else _as_it_is
+        around = partial(AscendRuntime, machine=machine) if node.npus else EmulatedCards if machine else _as_it_is
         twin = KubeletSettings(
             node=node.name, directory=directory, data_dir=self.data.root, address=address, cpu=node.cpu,
             memory=node.memory, pods=node.pods, container_env=container_env(machine), kubeconfig=self.data.kubeconfig,
@@ -213,8 +214,8 @@ class Cluster:
                         "/var/lib/kubelet": str(directory / "kubelet")},
             pods_kubeconfig=self._pods_kubeconfig, api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
             tls=ServerTls(certificate, key, self._pki.ca),
-            pumice_images=self.spec.pumice_images, runtime=around, labels={"ascend": "on"} if node.npus else {},
-            socket_root=self._short_way(directory))  # fmt: skip
+            pumice_images=self.spec.pumice_images, device_files=not machine, runtime=around,
+            labels={"ascend": "on"} if node.npus else {}, socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
                                                                  stop=self._stop, network=self._network,
                                                                  names=self._names))  # fmt: skip

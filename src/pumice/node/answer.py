@@ -24,10 +24,13 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the kubelet hands to the container. ``directories``, then ``files``, must exist before the answer is given."""
+    """What the kubelet hands to the container. ``directories``, then ``files``, must exist before the answer is given. ``cdi``:
+    names of CDI devices, which ``annotations``, for the runtime, may hold as well."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
+    cdi: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
     directories: tuple[MakeDirectory, ...] = ()
     files: tuple[InstallFile, ...] = ()

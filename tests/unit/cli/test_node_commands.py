@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.cli.main import main
 
 NVIDIA = ["device-plugin", "nvidia", "--node-name", "n1"]
@@ -17,8 +20,7 @@ SHARE = ["device-plugin", "gpushare", "--node-name", "n1"]
         (["monitor"], "no --node-name and no NODE_NAME in the environment"),
         ([*NVIDIA, "--mig-strategy", "single"], "--mig-strategy single is not served; with none"),
         ([*NVIDIA, "--mig-strategy", "some"], "--mig-strategy 'some': use none or mixed"),
-        ([*NVIDIA, "--device-list-strategy", "cdi-cri"], "nobody writes the CDI specification that this names devices of"),
-        ([*NVIDIA, "--device-list-strategy", "envvar,cdi-annotations"], "--device-list-strategy cdi-annotations: nobody writes"),
+        ([*NVIDIA, "--device-list-strategy", "envvar,cdi"], "'cdi': use envvar, volume-mounts, cdi-annotations, cdi-cri"),
         ([*NVIDIA, "--device-list-strategy", "envar"], "--device-list-strategy 'envar': use envvar, volume-mounts"),
         ([*NVIDIA, "--kubelet-socket", "/tmp/x.sock"], "the kubelet's socket is called kubelet.sock"),
         ([*NVIDIA, "--health-bind-address", "9395"], "--health-bind-address '9395': write ADDRESS:PORT"),
@@ -95,6 +97,27 @@ resources: {gpus: []}
     assert "resources: has no effect" in caplog.text
 
 
+def test_where_the_file_of_cdi_devices_lies_and_what_it_names_is_said_by_flags_variables_and_the_file(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: started.append(settings))
+    file = tmp_path / "config.yaml"
+    file.write_text("""
+version: v1
+flags:
+  nvidiaDriverRoot: /run/nvidia/driver
+  plugin: {deviceListStrategy: [cdi-annotations, cdi-cri], containerDriverRoot: /host, nvidiaCTKPath: /opt/nvidia-ctk}
+""")
+    monkeypatch.setenv("CDI_ANNOTATION_PREFIX", "nvidia.cdi.k8s.io/")
+    monkeypatch.setenv("CDI_ROOT", "/etc/cdi")
+    with pytest.raises(SystemExit):
+        main([*NVIDIA, "--config-file", str(file), "--cdi-feature-flags=a,b"])
+    (settings,) = started
+    assert settings.response_options.strategies == ("cdi-annotations", "cdi-cri")
+    assert settings.response_options.annotation_prefix == "nvidia.cdi.k8s.io/"
+    assert settings.cdi == CdiPlaces(Path("/etc/cdi"), "/opt/nvidia-ctk", "/run/nvidia/driver", Path("/host"),
+                                     "/run/nvidia/driver", "a,b")  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -106,7 +129,7 @@ resources: {gpus: []}
         ("version: v1\nsharing: {mps: {resources: [{name: g, replicas: 4}]}}\n", "sharing.mps is not served"),
         ("version: v1\nimex: {channelIDs: [0], required: true}\n", "no IMEX channels are handed out"),
         ("version: v1\nflags: {deviceDiscoveryStrategy: tegra}\n", "Tegra"),
-        ("version: v1\nflags: {plugin: {deviceListStrategy: [cdi-cri]}}\n", "cdi-cri"),
+        ("version: v1\nflags: {plugin: {deviceListStrategy: [cdi]}}\n", "'cdi': use envvar"),
     ],
 )
 def test_a_configuration_file_that_asks_for_what_is_not_served_is_refused(text, said, tmp_path, capsys):

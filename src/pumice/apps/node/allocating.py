@@ -30,6 +30,10 @@ LOOK = 1.0
 """Seconds after which what is waited for is looked at again, though nothing was heard."""
 
 
+Prepare = Callable[[Answer], Awaitable[None]]
+"""Has what an answer names be there before it is given, beside its own directories and files. Raises PumiceError."""
+
+
 class Slicer(Protocol):
     """Who has a brand's cards cut into slices (``slicing.py``)."""
 
@@ -58,12 +62,15 @@ class Slicer(Protocol):
 
 class AllocateHandler:
     """Answers for the resource that the allocator hands out. One call at a time, as the kubelet makes them. ``refused`` is
-    told of every pod that was; ``learn`` reads the allocator's configuration again."""
+    told of every pod that was; ``learn`` reads the allocator's configuration again, ``prepare`` is asked before an answer is
+    given."""
 
     def __init__(self, allocator: Allocator, own: WrittenNode, held: Callable[[], Held | None] = lambda: None,
                  slicer: Slicer | None = None, refused: Callable[[], None] = lambda: None,
-                 learn: Callable[[Allocator], Awaitable[None]] | None = None) -> None:  # fmt: skip
+                 learn: Callable[[Allocator], Awaitable[None]] | None = None,
+                 prepare: Prepare | None = None) -> None:  # fmt: skip
         self._allocator, self._own, self._held, self._learn = allocator, own, held, learn
+        self._prepare = prepare
         self._slicer, self._refused = slicer, refused
         self._one_at_a_time = asyncio.Lock()
 
@@ -137,6 +144,8 @@ class AllocateHandler:
     async def _serve(self, decision: Serve) -> Any:
         pod, patch = decision.pod, decision.patch
         try:
+            if self._prepare is not None:
+                await self._prepare(decision.answer)
             for directory in decision.answer.directories:
                 await asyncio.to_thread(make_directory, directory)
             await asyncio.to_thread(install_files, decision.answer.files)
@@ -167,8 +176,8 @@ class AllocateHandler:
 class GivingHandler:
     """Answers for a resource whose devices say themselves what the container gets."""
 
-    def __init__(self, allocator: Allocator, resource: str) -> None:
-        self._allocator, self._resource = allocator, resource
+    def __init__(self, allocator: Allocator, resource: str, prepare: Prepare | None = None) -> None:
+        self._allocator, self._resource, self._prepare = allocator, resource, prepare
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         return []
@@ -177,6 +186,11 @@ class GivingHandler:
         answer = self._allocator.give(self._resource, ids)
         if isinstance(answer, str):
             raise PluginError(answer)
+        try:
+            if self._prepare is not None:
+                await self._prepare(answer)
+        except PumiceError as error:
+            raise PluginError(str(error)) from error
         return message(answer)
 
 
@@ -202,4 +216,6 @@ def message(answer: Answer) -> Any:
             pb.DeviceSpec(container_path=n.container_path, host_path=n.host_path, permissions=n.permissions)
             for n in answer.nodes
         ],
+        annotations=dict(answer.annotations),
+        cdi_devices=[pb.CDIDevice(name=name) for name in answer.cdi],
     )

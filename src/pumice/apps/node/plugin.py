@@ -18,7 +18,7 @@ from typing import Any
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
-from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler, Slicer
+from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler, Prepare, Slicer
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
@@ -78,6 +78,8 @@ class Brand:
     """Who cuts its cards into slices, where there is such a thing."""
     learn: Callable[[Any], Awaitable[None]] | None = None
     """Has its allocator read its configuration again, where it can."""
+    prepare: Prepare | None = None
+    """Asked before an answer is given."""
     metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
     """What it tells of its cards, beside their health."""
     outdated: Callable[[], Awaitable[None]] | None = None
@@ -153,7 +155,8 @@ class Plugin:
         self._held = partial(holders, folder, allocator.resource)
         self._slicer = brand.slicer(own, self._held) if brand.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
-        self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon, brand.learn)
+        self._prepare = brand.prepare
+        self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon, brand.learn, brand.prepare)
         self._sick: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
 
@@ -242,7 +245,8 @@ class Plugin:
         allocates = resource == self._allocator.resource
         options = Options(preferred=allocates and self._allocator.prefers)
         given = resource in self._allocator.given
-        handler = self._handler if allocates else GivingHandler(self._allocator, resource) if given else CountedHandler()
+        giving = GivingHandler(self._allocator, resource, self._prepare) if given else CountedHandler()
+        handler = self._handler if allocates else giving
         endpoint = Endpoint(self._folder, self._allocator.socket(resource), handler, options)
         registration = Registration(endpoint, resource, self._folder / "kubelet.sock", options)
         if allocates:

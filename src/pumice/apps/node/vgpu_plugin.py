@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml import NvmlCards, NvmlSlices
 from pumice.apps.node.allocating import PATIENCE
+from pumice.apps.node.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.apps.node.configuration import load_sharing, read_sharing
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
@@ -21,14 +22,14 @@ from pumice.apps.node.slicing import Slicing
 from pumice.apps.service.device_config import load_device_config
 from pumice.apps.service.tasks import first
 from pumice.apps.service.worker import once
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, Unavailable
 from pumice.node.cutting.cutter import Cutter
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
 from pumice.node.vgpu.library import NAMES, install
 from pumice.node.vgpu.sharing import Flags, Sharing
 from pumice.node.vgpu.static import StaticSlices
-from pumice.ports.cards import Cards
+from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.slices import Slice
@@ -55,6 +56,7 @@ class Settings(PluginSettings):
     flags: Flags = field(default_factory=Flags)
     response_options: ResponseOptions = field(default_factory=ResponseOptions)
     mig_strategy: str = "none"
+    cdi: CdiPlaces = field(default_factory=CdiPlaces)
 
 
 async def run(
@@ -81,6 +83,7 @@ def vgpu(
     """vGPUs as the plugin server takes them."""
 
     made: list[tuple[Sharing, str]] = []
+    devices = _cdi(settings, cards)
 
     async def allocator() -> VgpuAllocator:
         sharing, level = await load_sharing(
@@ -88,11 +91,15 @@ def vgpu(
         )
         made[:] = [(sharing, level)]
         await asyncio.to_thread(_install, settings.library, settings.hook_path)
+        options = _response_options(settings, level)
+        if devices is not None:
+            await devices.refresh()
+            options = replace(options, extras=devices.files.extras)
         static: StaticSlices | None = None
         if settings.mig_strategy == "mixed":
             sharing = replace(sharing, static_mig=True)
             static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
-        return VgpuAllocator(settings.node_name, sharing, _response_options(settings, level), dice,
+        return VgpuAllocator(settings.node_name, sharing, options, dice,
                              advertise=settings.advertise, handshake=settings.handshake, static=static)  # fmt: skip
 
     async def outdated() -> None:
@@ -103,6 +110,9 @@ def vgpu(
                 asked.clear()
                 log.info("beginning again: asked to by a signal")
                 return
+            if devices is not None:
+                with suppress(Unavailable):  # whoever is to be given one is told
+                    await devices.refresh()
             try:
                 there = await read_sharing(
                     settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster
@@ -124,18 +134,35 @@ def vgpu(
         except (BadInput, TimeoutError) as error:
             log.warning("device configuration kept: %s", error or "the API server does not answer")
 
+    prepare = devices.prepare if devices is not None else None
     if settings.mig_strategy == "mixed":
-        return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards, outdated=outdated)
+        return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards, outdated=outdated,
+                     prepare=prepare)  # fmt: skip
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
     return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards,
-                 slicer=partial(Slicing, cutter, cluster), learn=learn, outdated=outdated)  # fmt: skip
+                 slicer=partial(Slicing, cutter, cluster), learn=learn, outdated=outdated, prepare=prepare)  # fmt: skip
 
 
 def _cut_already(nvml: str) -> list[Slice]:
     """The slices that are there. Raises Unavailable."""
+    return _there(nvml, None)[1]
+
+
+def _there(nvml: str, given: Cards | None) -> tuple[tuple[CardFacts, ...], list[Slice]]:
+    """Cards and slices as they are now. Raises Unavailable."""
     driver = NvmlSlices()
-    with closing(NvmlCards(nvml)) as cards:
-        return [slice_ for card in cards.facts() if card.mig for slice_ in driver.slices(card.uuid)]
+    with nullcontext(given) if given is not None else closing(NvmlCards(nvml)) as cards:
+        facts = cards.facts()
+        return facts, [slice_ for card in facts if card.mig for slice_ in driver.slices(card.uuid)]
+
+
+def _cdi(settings: Settings, cards: Cards | None) -> KeptFiles | None:
+    """The files of CDI devices, where containers are given such."""
+    options = settings.response_options
+    if not options.cdi:
+        return None
+    switches = {"gdrcopy": options.gdrcopy, "gds": options.gds, "mofed": options.mofed}
+    return KeptFiles(CdiFiles(settings.cdi, partial(_there, settings.nvml, cards), [of for of, on in switches.items() if on]))
 
 
 def _install(library: Path | None, hook: Path) -> None:

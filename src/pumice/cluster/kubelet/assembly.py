@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cluster.kubelet import command
+from pumice.cluster.kubelet.devices import cdi
 from pumice.cluster.kubelet.devices.plugin import Allocation
 from pumice.cluster.kubelet.environment import build_environment
 from pumice.cluster.kubelet.settings import KubeletSettings
@@ -42,7 +43,7 @@ class Assembly:
 
     async def spec(self, ident: str, pod: Json, container: Json, run: int, answers: Sequence[Allocation],
                    private_files: bool) -> ContainerSpec:
-        """Raises ConfigMissing, VolumeNotReady, or StartFailed when a device node is missing.
+        """Raises ConfigMissing, VolumeNotReady, or StartFailed when a device node is missing or a CDI device unknown.
 
         ``private_files``: the container sees files of its own at will (mount namespaces); then it gets an /etc/hosts.
         """
@@ -55,6 +56,10 @@ class Assembly:
             plugins=[answer.envs for answer in answers], maps=maps, secrets=secrets)
         mounts = [*self.volumes.mounts(container)]
         mounts += self._answered(answers, {mount.target for mount in mounts})
+        devices = cdi.requested(answers)
+        edits = self._injected(devices)  # they count before the pod's own
+        env |= edits.env
+        mounts = [*(mount for mount in mounts if mount.target not in edits.mounts), *edits.mounts.values()]
         if private_files:
             taken = {mount.target for mount in mounts}
             mounts += [mount for mount in self._files(pod, shared=shared) if mount.target not in taken]
@@ -64,7 +69,7 @@ class Assembly:
             log_path=str(self.log_path(container["name"], run)), working_dir=container.get("workingDir") or "",
             hostname=command.hostname(pod), user=user, group=group,
             network="" if shared else await self.network.attach(meta["uid"], self.facts.pod_ip),
-            stdin=bool(container.get("stdin")), tty=bool(container.get("tty")),
+            stdin=bool(container.get("stdin")), tty=bool(container.get("tty")), cdi_devices=devices,
             about={"namespace": meta.get("namespace", ""), "pod": meta["name"], "container": container["name"]},
         )  # fmt: skip
 
@@ -83,6 +88,13 @@ class Assembly:
                     source = host_path(self.settings, mount.host_path)
                     mounts.append(Mount(str(source), mount.container_path, mount.read_only))
         return mounts
+
+    def _injected(self, devices: Sequence[str]) -> cdi.Edits:
+        """What CDI devices add. Raises StartFailed."""
+        edits = cdi.resolve(devices, self.settings.cdi_folders)
+        if self.settings.device_files:
+            edits.stat()
+        return edits
 
     async def _references(self, container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
         """The ConfigMaps and Secrets that a container's env names, as text."""

@@ -51,6 +51,7 @@ class KubeletSettings:
     plugin_patience: float = 30.0  # how long restarted pods wait for the plugin of their devices
     hollow: bool = False
     runtime: Callable[[Runtime], Runtime] = lambda below: below  # what stands around the node's own, as a vendor's does
+    device_files: bool = True  # whether the machine has those of its cards; an emulated one has none
     socket_root: Path | None = None  # a shorter way to ``directory``: a unix socket's path has at most 107 bytes
 
     @property
@@ -60,6 +61,11 @@ class KubeletSettings:
     @property
     def plugin_dir(self) -> Path:
         return self.kubelet_dir / "device-plugins"
+
+    @property
+    def cdi_folders(self) -> tuple[Path, ...]:
+        """Where files of CDI devices lie: the machine's, and the node's own in place of /var/run/cdi."""
+        return Path("/etc/cdi"), self.directory / "cdi"
 
     @property
     def pods_dir(self) -> Path:

@@ -33,6 +33,7 @@ class ContainerSpec:
     group: int | None = None
     stdin: bool = False
     tty: bool = False
+    cdi_devices: tuple[str, ...] = ()  # what they do is in env and mounts already
     about: Mapping[str, str] = field(default_factory=dict)  # pod and container name, for the log and for hollow tests
 
 

@@ -174,7 +174,7 @@ class VgpuAllocator(Allocator):
         if isinstance(found, str):
             return found
         minors = [self._minors.get(slice_.place.card, -1) for slice_ in found]
-        return sliced(found, minors, self._sharing, self._response_options)
+        return sliced(found, minors, self._sharing, self._response_options, self._dice)
 
     def nobody(self, count: int) -> str:
         number = f"{count} vGPUs" if count != 1 else "exactly 1 vGPU"

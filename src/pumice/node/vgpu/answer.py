@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pumice.model.errors import BadInput
 from pumice.node.answer import Answer, DeviceNode, Mount
 from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.node.vgpu.inventory import SharedCard
@@ -15,7 +16,7 @@ from pumice.node.vgpu.matching import Work
 from pumice.node.vgpu.sharing import Sharing
 from pumice.node.vgpu.slots import place_of
 from pumice.ports.slices import Place, Slice
-from pumice.wire import limits_page, variables
+from pumice.wire import cdi, limits_page, variables
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
@@ -25,8 +26,10 @@ LOCK: Final = "/tmp/vgpulock"
 VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
-STRATEGIES: Final = ("envvar", "volume-mounts")
-"""How cards are named to the container. Upstream's ``cdi-*`` name devices of a specification file, which nobody writes yet."""
+CDI_ANNOTATIONS: Final = "cdi-annotations"
+CDI_FIELD: Final = "cdi-cri"
+STRATEGIES: Final = ("envvar", "volume-mounts", CDI_ANNOTATIONS, CDI_FIELD)
+"""How cards are named to the container. The last two name devices of a file that the plugin writes (spec 17)."""
 DISABLE: Final = variables.DISABLE_CONTROL
 
 
@@ -35,7 +38,8 @@ class ResponseOptions:
     """How cards are handed to a container on this node. Paths are the host's.
 
     ``present`` are the device nodes that exist (only looked at with device specs); ``strict_disable`` lets only
-    ``CUDA_DISABLE_CONTROL=true`` switch the library off instead of any value, ``never_disable`` nothing at all.
+    ``CUDA_DISABLE_CONTROL=true`` switch the library off instead of any value, ``never_disable`` nothing at all. ``extras`` are
+    the classes of CDI devices that every container with cards gets beside them.
     """
 
     hook: str = "/usr/local/vgpu"
@@ -51,6 +55,13 @@ class ResponseOptions:
     log_level: str = ""
     strict_disable: bool = False
     never_disable: bool = False
+    annotation_prefix: str = cdi.ANNOTATION_PREFIX
+    extras: tuple[str, ...] = ()
+
+    @property
+    def cdi(self) -> bool:
+        """Whether CDI devices are named."""
+        return CDI_ANNOTATIONS in self.strategies or CDI_FIELD in self.strategies
 
     def directory(self, pod_uid: str, container: str) -> str:
         """The host directory of one container's shared region."""
@@ -59,6 +70,14 @@ class ResponseOptions:
     def page(self, pod_uid: str, container: str) -> str:
         """The host's file of one container's limits page: in a folder of its own, for the container writes into the other."""
         return f"{self.hook}/vgpu/limits/{pod_uid}_{container}/limits"
+
+
+def strategies(given: Iterable[str]) -> tuple[str, ...]:
+    """Words that may hold several, separated by commas. Raises BadInput."""
+    words = tuple(word.strip() for text in given for word in text.split(",") if word.strip())
+    if unknown := next((word for word in words if word not in STRATEGIES), ""):
+        raise BadInput(f"--device-list-strategy {unknown!r}: use {', '.join(STRATEGIES)}")
+    return words or STRATEGIES[:1]
 
 
 def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
@@ -106,7 +125,7 @@ def build(
     env, mounts = _visible(chosen, slices, response_options)
     minors = [card.minor for card in chosen] + [cards[slice_.place.card].minor for slice_ in slices]
     if not devices:
-        return sliced(slices, minors, sharing, response_options)
+        return sliced(slices, minors, sharing, response_options, dice)
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     region = f"{_uuid4(dice)}.cache"
@@ -133,10 +152,13 @@ def build(
     granted = [GrantedCard(d.uuid, (d.memory * sharing.factor) << 20, d.cores) for d in devices]
     granted += [GrantedCard(slice_.uuid) for slice_ in slices]
     limits = LimitsPage(tuple(granted), env[variables.SHARED_CACHE], sharing.oversubscribed, sharing.limit_cores)
+    asked, annotations = _cdi(chosen, slices, response_options, dice)
     return Answer(
         env=env,
         mounts=tuple(mounts),
         nodes=_nodes(minors, slices, sharing, response_options),
+        cdi=asked,
+        annotations=annotations,
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
         files=(
             InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh, durable=False),
@@ -146,11 +168,13 @@ def build(
 
 
 def sliced(
-    slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing, response_options: ResponseOptions
+    slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing, response_options: ResponseOptions, dice: random.Random
 ) -> Answer:
     """The answer for a container that gets slices and nothing else; ``minors`` are their cards'."""
     env, mounts = _visible((), slices, response_options)
-    return Answer(env=env, mounts=tuple(mounts), nodes=_nodes(minors, slices, sharing, response_options))
+    asked, annotations = _cdi((), slices, response_options, dice)
+    nodes = _nodes(minors, slices, sharing, response_options)
+    return Answer(env=env, mounts=tuple(mounts), nodes=nodes, cdi=asked, annotations=annotations)
 
 
 def _visible(
@@ -162,6 +186,9 @@ def _visible(
     mounts: list[Mount] = []
     if "envvar" in response_options.strategies:
         env[variables.NVIDIA_VISIBLE_DEVICES] = ",".join(ids)
+    elif "volume-mounts" not in response_options.strategies:
+        # an image may say "all", which NVIDIA's runtime would obey (spec 17.2)
+        env[variables.NVIDIA_VISIBLE_DEVICES] = "void"
     else:
         env[variables.NVIDIA_VISIBLE_DEVICES] = VOLUME_ROOT
         mounts = [Mount(f"{VOLUME_ROOT}/{card}", "/dev/null") for card in ids]
@@ -172,6 +199,22 @@ def _visible(
     }
     env |= {name: "enabled" for name, on in switches.items() if on}
     return env, mounts
+
+
+def _cdi(
+    cards: Sequence[SharedCard], slices: Sequence[Slice], response_options: ResponseOptions, dice: random.Random
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The CDI devices, by the answer's field and by an annotation (spec 17.2)."""
+    if not response_options.cdi:
+        return (), {}
+    devices = (
+        *(cdi.qualified(card.uuid) for card in cards),
+        *(cdi.qualified(slice_.uuid) for slice_ in slices),
+        *(cdi.qualified(cdi.ALL, of) for of in response_options.extras),
+    )
+    key = f"{response_options.annotation_prefix}nvidia-device-plugin_{_uuid4(dice)}"
+    annotations = {key: ",".join(devices)} if CDI_ANNOTATIONS in response_options.strategies else {}
+    return devices if CDI_FIELD in response_options.strategies else (), annotations
 
 
 def _nodes(

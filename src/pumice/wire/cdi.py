@@ -1,0 +1,95 @@
+"""Specification files of the Container Device Interface (its SPEC.md, version 0.5), and what NVIDIA's plugin calls things in them
+(spec nvidia-device-plugin 17.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from pumice.model.errors import BadInput
+
+VENDOR: Final = "k8s.device-plugin.nvidia.com"
+GPU: Final = "gpu"
+ALL: Final = "all"
+"""The name of the one device of a class that is not counted: gdrcopy, gds, mofed."""
+VERSION: Final = "0.5.0"
+"""The oldest that knows another path on the host for a device node."""
+ANNOTATION_PREFIX: Final = "cdi.k8s.io/"
+"""Runtimes take the devices that annotations of this prefix name (CDI, pkg/cdi/annotations.go)."""
+
+
+class DeviceNode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    path: str
+    host_path: str = ""
+
+
+class Mount(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+
+
+class Hook(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    hook_name: str
+    path: str
+    args: tuple[str, ...] = ()
+
+
+class Edits(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is done to a container. ``env`` are words ``NAME=value``."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+
+    def __add__(self, other: Edits) -> Edits:
+        return Edits(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+NOTHING: Final = Edits()
+
+
+class Device(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    container_edits: Edits
+
+
+class Specification(msgspec.Struct, frozen=True, rename="camel"):
+    """The devices of one kind, and in ``container_edits`` what each container gets that has one of them."""
+
+    cdi_version: str
+    kind: str
+    devices: tuple[Device, ...] = ()
+    container_edits: Edits = NOTHING
+
+
+def qualified(device: str, of: str = GPU) -> str:
+    """The name by which an answer asks for a device."""
+    return f"{VENDOR}/{of}={device}"
+
+
+def file_name(of: str = GPU) -> str:
+    return f"{VENDOR}-{of}.json"
+
+
+def specification(devices: Iterable[Device], edits: Edits = NOTHING, of: str = GPU) -> Specification:
+    return Specification(VERSION, f"{VENDOR}/{of}", tuple(devices), edits)
+
+
+def render(spec: Specification) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
+
+
+def parse(text: str | bytes) -> Specification:
+    """JSON or YAML. Raises BadInput."""
+    try:
+        document: Any = yaml.safe_load(text)
+        return msgspec.convert(document, Specification)
+    except yaml.YAMLError as error:
+        raise BadInput(f"not YAML: {' '.join(str(error).split())}") from error
+    except msgspec.ValidationError as error:
+        raise BadInput(str(error)) from error
