@@ -52,6 +52,8 @@ class DeviceTable:
         """Nodes whose state is not written yet, and the places of the cards that changed."""
         self._alike: dict[Any, Any] = {}
         """What many states have in common, each once."""
+        self._empty: dict[Hashable, State] = {}
+        """States of nodes on which nothing is booked: most of those that a new cluster shows are in one."""
         self.card_kinds: Counter[Hashable] = Counter()
         """``LateQuota.card_kinds`` of all nodes, and how many nodes have each."""
         self.card_kinds_version = 0
@@ -78,7 +80,7 @@ class DeviceTable:
         self._named.add(book)
         self._count_kinds(inventory, 1)
         self.fit_rows(rows)
-        self._write(book, range(len(inventory.cards)), facts=True)
+        self._write_empty(book, row)
         return True
 
     def remove(self, name: str) -> None:
@@ -292,18 +294,39 @@ class DeviceTable:
         comes with thousands of others costs one writing a node, not one each."""
         book.version += 1
         if facts:
-            closed = book.quarantined() if book.doubts else {}
-            written = tuple(
-                (card.total, card.shares, card.healthy and not card.blocked and place not in closed,
-                 card.mode is Mode.MIG, self._type_id(card.type))
-                for place, card in enumerate(book.inventory.cards)
-            )  # fmt: skip
-            book.facts = self._alike.setdefault(written, written)
+            self._write_facts(book)
         behind = self._behind.get(book.name)
         if behind is None:
             self._behind[book.name] = set(places)
         else:
             behind.update(places)
+
+    def _write_empty(self, book: NodeDevices, row: int) -> None:
+        """A node comes on which nothing is booked yet. Where an equal one is known its state is, and the first decision of a
+        new cluster has no node to look through."""
+        places = range(len(book.usages))
+        kind = None if self._ranking is None else self._ranking.empty_kind(book.inventory)
+        if kind is None:
+            self._write(book, places, facts=True)
+            return
+        book.version += 1
+        self._write_facts(book)
+        key = book.facts, kind
+        state = self._empty.get(key)
+        if state is None:
+            if len(self._empty) > ALIKE_KEPT:
+                self._empty.clear()
+            state = self._empty[key] = book.facts, self._used(book, row, places)
+        self._set_state(row, state if book.facts else None)
+
+    def _write_facts(self, book: NodeDevices) -> None:
+        closed = book.quarantined() if book.doubts else {}
+        written = tuple(
+            (card.total, card.shares, card.healthy and not card.blocked and place not in closed,
+             card.mode is Mode.MIG, self._type_id(card.type))
+            for place, card in enumerate(book.inventory.cards)
+        )  # fmt: skip
+        book.facts = self._alike.setdefault(written, written)
 
     def _catch_up(self) -> None:
         """Bring the state of every node that changed up to date."""
@@ -311,27 +334,10 @@ class DeviceTable:
             return
         if len(self._alike) > ALIKE_KEPT:
             self._alike.clear()
-        empty: dict[Hashable, State] = {}
         for name, places in self._behind.items():
             book, row = self.nodes[name], self._rows[name]
-            if not book.facts:
-                self._set_state(row, None)
-                continue
-            kind = self._empty_kind(book, places)
-            state = empty.get(kind)
-            if state is None:
-                state = book.facts, self._used(book, row, places)
-                if kind is not None:
-                    empty[kind] = state
-            self._set_state(row, state)
+            self._set_state(row, (book.facts, self._used(book, row, places)) if book.facts else None)
         self._behind.clear()
-
-    def _empty_kind(self, book: NodeDevices, places: set[int]) -> Hashable:
-        """Equal for nodes that are in one state because nothing is booked there: most of those that a new cluster shows."""
-        if self._ranking is None or len(places) < len(book.usages) or any(usage.holders for usage in book.usages):
-            return None
-        kind = self._ranking.empty_kind(book.inventory)
-        return None if kind is None else (book.facts, kind)
 
     def _used(self, book: NodeDevices, row: int, places: Iterable[int]) -> tuple[CardUse, ...]:
         before = self._of_id[int(self.ids[row])]
