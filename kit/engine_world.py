@@ -85,6 +85,8 @@ class World:
         self.evictions: list[Evict] = []
         self.stays: Callable[[Evict], bool] = lambda evict: False
         """Whether the API server refuses to delete a pod."""
+        self.unanswered: list[Evict] | None = None
+        """Where evictions go that nobody carries out, while somebody collects them (``answer``)."""
         self.grace = False
         """Whether evicted pods are terminating until the test lets them go (``delete_pod``)."""
         self.effects: list[Effect] = []
@@ -258,12 +260,20 @@ class World:
         obj = self.pods.get(key)
         if obj is None or obj["metadata"]["uid"] != effect.uid:
             return
-        if self.stays(effect):
+        if self.unanswered is not None:
+            self.unanswered.append(effect)
+        elif self.stays(effect):
             self.engine.state.departures.refused(effect.uid, self.now)
         elif self.grace:
             self.terminate(effect.name, effect.namespace)
         else:
             self.remove("Pod", key)
+
+    def answer(self) -> None:
+        """Carry out, or refuse, the evictions that waited for it."""
+        told, self.unanswered = self.unanswered or [], None
+        for effect in told:
+            self._evict(effect)
 
     def _nominate(self, effect: Nominate) -> None:
         obj = self.pods.get(f"{effect.namespace}/{effect.name}")

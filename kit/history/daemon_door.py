@@ -143,7 +143,7 @@ class DaemonDoor(Door):
         now, engine = self.clock.monotonic(), self.scheduler.engine
         if not self.api.heard or now < self.changed + BREATH:
             return
-        if self.scheduler.binder.in_flight or engine.has_work(self.clock.now()):
+        if self.scheduler.binder.in_flight or engine.state.departures.unanswered or engine.has_work(self.clock.now()):
             return
         if now > self.calm_from:
             self.checker.whole(self.store.tables)

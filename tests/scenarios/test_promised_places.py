@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from kit.engine_world import World
 from kit.full_worlds import BUNDLES, full, gang, gone, one_card
-from kit.objects import node, pod, priority_class
+from kit.objects import node, pod, priority_class, queue
 
 Json = dict[str, Any]
 
@@ -56,6 +57,25 @@ def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_
     world.stays = lambda evict: False
     world.settle(8)
     assert world.node_of("high") == "n1", "it is tried again"
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_nobody_is_bound_within_a_share_that_is_free_only_by_an_eviction_which_is_not_answered(refused: bool) -> None:
+    world = World(BUNDLES)
+    world.add(queue("small", capability={"cpu": "2"}))
+    low = [pod(name, cpu="1", cards=0, queue="small", priority=1) for name in ("a", "b")]
+    full(world, node("n1", cards=1, mib=8000, cpu="8"), *low)
+    world.unanswered, world.stays, world.grace = [], lambda evict: refused, True
+    world.add(pod("high", cpu="1", cards=0, queue="small", priority=10))
+    world.settle(2)
+    world.add(pod("other", cpu="1", cards=0, queue="small", priority=1))
+    world.settle(2)
+    assert len(gone(world)) == 1
+    assert not world.node_of("high"), "its node has room, its queue only if the eviction is carried out"
+    assert not world.node_of("other")
+    world.answer()
+    world.settle(2)
+    assert bool(world.node_of("high")) is not refused
 
 
 def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_each_time() -> None:

@@ -117,6 +117,6 @@ def evict(cycle: Cycle, step: Evict) -> None:
     """Tell the world that a pod shall go."""
     task = step.task
     assert task.job is not None
-    cycle.state.departures.expect(step.receipt, step.before.status)
+    cycle.state.departures.expect(step.receipt, step.task, step.before.status)
     cycle.state.agenda.look_at(task.job)
     cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, step.reason))

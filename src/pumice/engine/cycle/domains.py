@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pumice.engine.cycle import larger_first, trying
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Place, Statement
+from pumice.engine.cycle.trust import affordable
 from pumice.engine.cycle.trying import CHUNK, Outcome
 from pumice.engine.state.domains import Domain, Tree
 from pumice.engine.state.jobs import Job, Task
@@ -210,7 +211,7 @@ class _Search:
             around = self._ranked(_around(self.tree, tier, _rows(self.cycle, self.members[key]), domain), tasks)
 
         def trial(inner: Domain) -> bool:
-            may = self.cycle.framework.lends if self.beyond else self.cycle.framework.allocatable
+            may = affordable(self.cycle, self.statement, beyond=self.beyond)
             within = None if inner is self.tree.root else inner.rows
             return all(
                 trying.attempt(self.cycle, self.statement, task, may, (), within) is Outcome.PLACED for task in tasks

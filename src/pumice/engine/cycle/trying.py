@@ -8,6 +8,7 @@ from enum import Enum, auto
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.price import May, price_of
 from pumice.engine.cycle.statement import Statement
+from pumice.engine.cycle.trust import affordable
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.nodes import Rows
@@ -41,7 +42,7 @@ def place(
     of its role are not tried in this cycle. ``beyond`` its queue's share no more is placed than the job needs to go on.
     ``within``: only on these nodes."""
     framework = cycle.framework
-    may = framework.lends if beyond else framework.allocatable
+    may = affordable(cycle, statement, beyond=beyond)
     was_ready = framework.job_ready(job)
     extra = 0
     while tasks:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pumice.engine.state.agenda import Agenda
-from pumice.engine.state.jobs import Task
+from pumice.engine.state.jobs import QueueState, Task
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.promises import Promises
+from pumice.engine.state.resources import Vector
 from pumice.engine.state.statuses import Status
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
 """Seconds for which a pod is not told to go again after its eviction was refused: twice as many each time."""
+
+
+@dataclass(slots=True)
+class Eviction:
+    """``shown``: what the watch shows instead. ``queue`` was charged ``amounts`` for the pod until it was told to go."""
+
+    receipt: Receipt
+    shown: Status
+    queue: QueueState
+    amounts: Vector
 
 
 @dataclass(slots=True)
@@ -23,9 +34,8 @@ class Departures:
     ledger: Ledger
     promises: Promises
     tasks: Mapping[str, Task]
-    _evictions: dict[str, tuple[Receipt, Status]] = field(default_factory=dict)
-    """Pods that are being evicted and of which the watch shows nothing of it yet: proof of the end in the ledger, and what it
-    shows instead."""
+    _evictions: dict[str, Eviction] = field(default_factory=dict)
+    """Pods that are being evicted and of which the watch shows nothing of it yet."""
     _until: dict[str, float] = field(default_factory=dict)
     """When terminating pods should be gone at the latest."""
     _refused: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -41,14 +51,19 @@ class Departures:
             return None
         receipt = self.ledger.terminate(uid)
         if receipt is not None:
-            self.expect(receipt, task.status)
+            self.expect(receipt, task, task.status)
         task.job.move(task, Status.RELEASING)
         self.agenda.look_at(task.job)
         return task
 
-    def expect(self, receipt: Receipt, shown: Status) -> None:
+    def expect(self, receipt: Receipt, task: Task, shown: Status) -> None:
         """A pod was terminated in the ledger, and the watch still shows it as that."""
-        self._evictions[receipt.uid] = (receipt, shown)
+        assert task.job is not None
+        self._evictions[receipt.uid] = Eviction(receipt, shown, task.job.queue, task.amounts)
+
+    @property
+    def unanswered(self) -> Collection[Eviction]:
+        return self._evictions.values()
 
     def refused(self, uid: str, now: float) -> Task | None:
         """The pod stays after all: it is again what the watch last showed, and nobody asks for it for a while. None when it is
@@ -56,9 +71,8 @@ class Departures:
         task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
         if task is None or task.job is None or eviction is None:
             return None
-        receipt, shown = eviction
-        self.ledger.undo(receipt)
-        task.job.move(task, shown)
+        self.ledger.undo(eviction.receipt)
+        task.job.move(task, eviction.shown)
         _, times = self._refused.get(uid, (0.0, 0))
         self._refused[uid] = (now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times, 12)), times + 1)
         task.spared = True
@@ -78,11 +92,17 @@ class Departures:
         """What the pod is, of which the watch shows that: what has begun to go does not come back by an older event."""
         if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(uid):
             if uid in self._evictions:
-                self._evictions[uid] = self._evictions[uid][0], status
+                self._evictions[uid].shown = status
             return Status.RELEASING
         if status not in (Status.PENDING, Status.UNKNOWN):
-            self._evictions.pop(uid, None)  # it goes, or has ended, whatever becomes of our own eviction
+            self._known(uid)  # it goes, or has ended, whatever becomes of our own eviction
         return status
+
+    def _known(self, uid: str) -> None:
+        """What it held is its queue's no more: who waited for a share of it may have it."""
+        if self._evictions.pop(uid, None) is not None:
+            self.promises.answered()
+            self.agenda.wake_waiting()
 
     def expected(self, uid: str, until: float) -> None:
         """The watch shows that the pod is going; it should be gone by then."""
@@ -102,6 +122,6 @@ class Departures:
         return found
 
     def gone(self, uid: str) -> None:
-        self._evictions.pop(uid, None)
+        self._known(uid)
         self._until.pop(uid, None)
         self._refused.pop(uid, None)

@@ -33,6 +33,8 @@ class Promises:
     kept: dict[str, Promised] = field(default_factory=dict)
     ripe: dict[Job, None] = field(default_factory=dict)
     """Jobs for whose pods somebody has left since they were last looked at."""
+    on_trust: dict[Job, None] = field(default_factory=dict)
+    """Those whose places are free, and whose queue has room for them only if somebody else goes, too."""
     seen: int = -1
     """The placer's news at which those who wait were last offered what is free."""
     lapsed: list[Task] = field(default_factory=list)
@@ -58,8 +60,15 @@ class Promises:
             if found.task.job is not None:
                 self.ripe[found.task.job] = None
 
+    def answered(self) -> None:
+        """An eviction is carried out, or refused: those that waited for that are looked at again."""
+        self.ripe.update(self.on_trust)
+        self.on_trust.clear()
+        self.seen = -1
+
     def stays(self, uid: str) -> None:
         """A pod does not go after all: whoever was promised its place must look for another."""
+        self.answered()
         for claimant in list(self._awaited.get(uid, ())):
             if claimant in self.kept:
                 self.lapse_job(self.kept[claimant].task)

@@ -15,6 +15,7 @@ from pumice.engine.cycle.room.scope import Scope
 from pumice.engine.cycle.room.search import cheapest
 from pumice.engine.cycle.room.victims import Prices, Unit
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
+from pumice.engine.cycle.trust import affordable
 from pumice.engine.placing.among import Among
 from pumice.engine.state.domains import Domain
 from pumice.engine.state.jobs import Job, Task
@@ -115,10 +116,11 @@ class Making:
         if job is None or not self.cycle.framework.allocatable(job.queue, task.amounts):
             return False
         accept = agreed(self.cycle, task)
-        idle = placer.choose(task.cls, accept=accept, among=among)
-        if idle is not None:
-            statement.place(task, idle)
-            return True
+        if affordable(self.cycle, statement)(job.queue, task.amounts):
+            idle = placer.choose(task.cls, accept=accept, among=among)
+            if idle is not None:
+                statement.place(task, idle)
+                return True
         future = placer.choose_future(task.cls, among=among, accept=accept)
         if future is not None:
             statement.promise(task, future)

@@ -6,6 +6,7 @@ from pumice.engine import effects
 from pumice.engine.cycle.concluding import commit
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.price import agreed
+from pumice.engine.cycle.trust import rests_on_trust
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.topologies import bound_together
@@ -34,6 +35,8 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
         job = kept.task.job
         if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available or bound_together(job):
             continue
+        if rests_on_trust(cycle, job.queue):
+            continue
         if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task), accept=agreed(cycle, kept.task)) is not None:
             found[job] = kept.task
     promises.ripe.update(dict.fromkeys(found))
@@ -56,6 +59,9 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     kept = [promises.kept[uid] for uid in job.tasks if uid in promises.kept]
     free = sorted((found.task for found in kept if not found.awaits or found.task.uid in elsewhere), key=framework.task_key)
     if not free or (len(free) < len(kept) and job.ready_count + len(free) < job.min_available):
+        return
+    if rests_on_trust(cycle, job.queue):
+        promises.on_trust[job] = None
         return
     nodes = {task.uid: task.node for task in free}
     for task in free:
