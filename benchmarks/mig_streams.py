@@ -85,6 +85,13 @@ class Fleet:
         self._stand(card)
         return card, slot_of_group
 
+    def put(self, card: int, slot: Held) -> None:
+        """Place a request where somebody else has planned it."""
+        self.by_state[self.states[card]].remove(card)
+        heapq.heapify(self.by_state[self.states[card]])
+        self.held[card].append(slot)
+        self._stand(card)
+
     def leave(self, card: int, slot: Held) -> None:
         state = self.states[card]
         self.by_state[state].remove(card)

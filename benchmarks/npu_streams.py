@@ -90,6 +90,14 @@ class Fleet:
                 return chip, made
         return None
 
+    def put(self, chip: int, name: str) -> tuple[str, int]:
+        """Make a slice where somebody else has planned it; ``whole`` for the chip."""
+        if name == WHOLE[0]:
+            self.chips[chip] = (WHOLE,)
+            return WHOLE
+        self.chips[chip], made = with_slice(self.chips[chip], name)
+        return made
+
     def leave(self, chip: int, made: tuple[str, int]) -> None:
         rest = list(self.chips[chip])
         rest.remove(made)

@@ -1,0 +1,233 @@
+"""Pods that come together, laid out together: bursts of requests for MIG slices and for parts of NPUs, against one by one.
+
+The streams of ``mig_streams.py`` and ``npu_streams.py``, with eight requests at once. Where one by one somebody is refused,
+the burst is laid out as a whole (``families/layout.py``): "kept", so that nobody loses the place that he would have had, or
+"fullest", so that as much as can be is served of those who stand equal. Small instances are compared with the best that brute
+force finds.
+``python -m benchmarks.planned_streams [--quick] [--save]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Protocol
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import mig_instances, mig_streams, npu_streams
+from benchmarks.goals import goals_of
+from benchmarks.report import conclude
+from pumice.families.ascend_mindcluster.chip_board import ChipBoard
+from pumice.families.layout import Board, Want, lay_out
+from pumice.families.nvidia_vgpu.mig_board import MigBoard
+from pumice.model.hardware.npu_slices import Dvpp
+
+BURST = 8
+MINUTES = 12
+LOADS = mig_streams.LOADS
+HOW = ("one by one", "kept", "fullest")
+
+Size, Place = int, tuple[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    size: Size
+    need: Any
+
+
+class Fleet(Protocol):
+    """Cards under a policy; ``cards``: those on which something could be planned, with their numbers."""
+
+    def place(self, request: Request) -> Place | None: ...
+
+    def put(self, place: Place) -> Place: ...
+
+    def leave(self, place: Place) -> None: ...
+
+    def cards(self) -> Iterator[tuple[int, Board, Hashable]]: ...
+
+
+class MigFleet:
+    def __init__(self, rule: str) -> None:
+        self.fleet = mig_streams.Fleet(mig_streams.a100(), mig_streams.CARDS, rule)
+        self.board = MigBoard(self.fleet.geometry)
+
+    def place(self, request: Request) -> Place | None:
+        return self.fleet.place(request.size)
+
+    def put(self, place: Place) -> Place:
+        self.fleet.put(*place)
+        return place
+
+    def leave(self, place: Place) -> None:
+        self.fleet.leave(*place)
+
+    def cards(self) -> Iterator[tuple[int, Board, Hashable]]:
+        for state, cards in self.fleet.by_state.items():
+            for card in sorted(cards)[:BURST]:  # more of one state than there are requests are as good as none
+                yield card, self.board, state
+
+
+class NpuFleet:
+    def __init__(self, rule: str) -> None:
+        self.fleet = npu_streams.Fleet(npu_streams.RULES[rule])
+        self.board = ChipBoard(npu_streams.KIND, 8)
+
+    def place(self, request: Request) -> Place | None:
+        return self.fleet.place(request.size, request.need)
+
+    def put(self, place: Place) -> Place:
+        chip, template = place
+        return chip, self.fleet.put(chip, "whole" if template is None else template.name)
+
+    def leave(self, place: Place) -> None:
+        self.fleet.leave(*place)
+
+    def cards(self) -> Iterator[tuple[int, Board, Hashable]]:
+        taken: dict[Any, int] = {}
+        for chip, slices in enumerate(self.fleet.chips):
+            taken[slices] = taken.get(slices, 0) + 1
+            if taken[slices] <= BURST:
+                yield chip, self.board, npu_streams.left(slices)
+
+
+def burst(fleet: Fleet, requests: Sequence[Request], how: str) -> list[Place | None]:
+    """One by one; where somebody is refused, and the layout as a whole serves more, as it says."""
+    places = [fleet.place(request) for request in requests]
+    if how == HOW[0] or None not in places:
+        return places
+    for place in places:
+        if place is not None:
+            fleet.leave(place)
+    numbers, *boards = zip(*fleet.cards(), strict=True)
+    kept = [how == "kept" and place is not None for place in places]
+    wants = [Want(_no_less(r.need, place), r.size, None, must) for r, place, must in zip(requests, places, kept, strict=True)]
+    spots = lay_out(wants, list(zip(*boards, strict=True)))
+    lost = any(must and spot is None for must, spot in zip(kept, spots, strict=True))
+    if lost or _served(requests, spots) <= _served(requests, places):
+        return [place if place is None else fleet.put(_as_spot(place)) for place in places]
+    return [None if spot is None else fleet.put((numbers[spot[0]], spot[1])) for spot in spots]
+
+
+def _served(requests: Sequence[Request], places: Sequence[Any]) -> int:
+    return sum(request.size for request, place in zip(requests, places, strict=True) if place is not None)
+
+
+def _no_less(need: Any, place: Place | None) -> Any:
+    """Of the templates in their order those up to the one that it had."""
+    if place is None or not isinstance(need, tuple):
+        return need
+    return need[: 1 + [template.name for template in need].index(place[1][0])] if need else need
+
+
+def _as_spot(place: Place) -> Place:
+    """What was made, as it is planned."""
+    chip, made = place
+    if isinstance(made[0], str):
+        return chip, None if made == npu_streams.WHOLE else npu_streams.KIND.templates[made[0]]
+    return place
+
+
+Draw = Callable[[random.Random], Request]
+
+
+def run(fleet: Fleet, draw: Draw, rate: float, seed: int, arrivals: int, how: str) -> float:
+    """Per cent of the sizes asked for that were given, over the last three quarters of the arrivals."""
+    dice, leaving, now, offered, accepted = random.Random(seed), [], 0.0, 0, 0
+    for number in range(0, arrivals, BURST):
+        now += dice.expovariate(rate / BURST)
+        requests = [draw(dice) for _ in range(BURST)]
+        lives = [dice.lognormvariate(-0.5, 1.0) for _ in requests]
+        while leaving and leaving[0][0] <= now:
+            fleet.leave(heapq.heappop(leaving)[2])
+        for at, place in enumerate(burst(fleet, requests, how)):
+            counts = number >= arrivals // 4
+            offered += requests[at].size * counts
+            if place is not None:
+                accepted += requests[at].size * counts
+                heapq.heappush(leaving, (now + lives[at], number + at, place))
+    return 100 * accepted / offered
+
+
+def mig_cells(seeds: Sequence[int], arrivals: int) -> dict[str, dict[str, list[float]]]:
+    """rule -> mix and load -> accepted, in the order of ``HOW``."""
+
+    def cell(rule: str, mix: tuple[float, ...], load: float) -> list[float]:
+        sizes = mig_streams.SIZES
+        rate = load * mig_streams.CARDS * mig_streams.TOTAL / sum(p * s for p, s in zip(mix, sizes, strict=True))
+
+        def draw(dice: random.Random) -> Request:
+            size = dice.choices(sizes, mix)[0]
+            return Request(size, size)
+
+        return [mean(run(MigFleet(rule), draw, rate, seed, arrivals, how) for seed in seeds) for how in HOW]
+
+    return {rule: {f"{name}, {load}": cell(rule, mix, load) for name, mix in mig_streams.MIXES.items() for load in LOADS}
+            for rule in (*mig_streams.RULES, mig_streams.FREE[0])}  # fmt: skip
+
+
+def npu_cells(seeds: Sequence[int], arrivals: int) -> dict[str, dict[str, list[float]]]:
+    def cell(rule: str, mix: tuple[float, tuple[float, float, float]], load: float) -> list[float]:
+        high, dvpps = mix
+        cores, weights = npu_streams.CORES, npu_streams.WEIGHTS
+        rate = load * npu_streams.CHIPS * 8 / sum(c * w for c, w in zip(cores, weights, strict=True))
+
+        def draw(dice: random.Random) -> Request:
+            size, level = dice.choices(cores, weights)[0], dice.random() < high
+            dvpp = Dvpp(dice.choices(("null", "yes", "no"), dvpps)[0] if size == 4 else "null")
+            return Request(size, () if size == 8 else npu_streams.KIND.choices(size, dvpp, high=level))
+
+        return [mean(run(NpuFleet(rule), draw, rate, seed, arrivals, how) for seed in seeds) for how in HOW]
+
+    return {rule: {f"{name}, {load}": cell(rule, mix, load) for name, mix in npu_streams.MIXES.items()
+                   for load in npu_streams.LOADS} for rule in npu_streams.RULES}  # fmt: skip
+
+
+def below_optimum(count: int) -> dict[str, float]:
+    """mix -> how far the layout of 24 requests on four idle cards is below the optimum, in per cent (``mig_instances.py``)."""
+    geometry, found = mig_streams.a100(), {}
+    for name, mix in mig_streams.MIXES.items():
+        lost = []
+        for number in range(count):
+            sizes = random.Random(f"1-{name}-{number}").choices(mig_streams.SIZES, mix, k=mig_instances.REQUESTS)
+            spots = lay_out([Want(size, size) for size in sizes], [(MigBoard(geometry), (-1, 0))] * mig_instances.CARDS)
+            best = mig_instances.optimum(geometry, sizes)
+            lost.append(100 * (1 - sum(s for s, spot in zip(sizes, spots, strict=True) if spot is not None) / best))
+        found[name] = mean(lost)
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one seed, a quarter of the arrivals")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/planned_streams.json")
+    options = parser.parse_args(argv)
+    seeds, arrivals = ((1,), 1000) if options.quick else (mig_streams.SEEDS, 4000)
+    mig, npu = mig_cells(seeds, arrivals), npu_cells(seeds, arrivals)
+    lost = below_optimum(20 if options.quick else 200)
+
+    def gains(cells: dict[str, dict[str, list[float]]], how: str) -> list[float]:
+        at = HOW.index(how)
+        return [cell[at] - cell[0] for by_cell in cells.values() for cell in by_cell.values()]
+
+    values = {
+        "MIG: below the optimum, worst mix": max(lost.values()),
+        "MIG, kept: points gained, mean": mean(gains(mig, "kept")), "MIG, kept: worst cell": min(gains(mig, "kept")),
+        "MIG, fullest: points gained, mean": mean(gains(mig, "fullest")), "MIG, fullest: worst cell": min(gains(mig, "fullest")),
+        "NPU, kept: points gained, mean": mean(gains(npu, "kept")), "NPU, kept: worst cell": min(gains(npu, "kept")),
+        "NPU, fullest: points gained, mean": mean(gains(npu, "fullest")), "NPU, fullest: worst cell": min(gains(npu, "fullest")),
+    }  # fmt: skip
+    result = {"burst": BURST, "arrivals": arrivals, "seeds": list(seeds), "mig": mig, "npu": npu, "below_optimum_percent": lost}
+    return conclude("planned_streams", result, goals_of("planned_streams", values), keep=options.save)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
