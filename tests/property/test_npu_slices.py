@@ -38,7 +38,7 @@ class Driver:
         with self._call():
             return tuple(self.slices[chip][ident] for ident in sorted(self.slices[chip]))
 
-    def make(self, chip: str, template: str) -> int:
+    def make(self, chip: str, template: str, ident: int | None = None) -> int:
         with self._call():
             here = self.slices[chip]
             if sum(TEMPLATES[s.template] for s in here.values()) + TEMPLATES[template] > 8:

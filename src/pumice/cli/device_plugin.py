@@ -14,7 +14,7 @@ import yaml
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.adapters.native import vgpu_library
-from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
+from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin, vgpu_plugin
 from pumice.apps.node.soft_npus import assets_folder
 from pumice.cli import nvidia_flags
 from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
@@ -48,6 +48,11 @@ class Handshake(StrEnum):
     AUTO = "auto"
     ALWAYS = "always"
     NEVER = "never"
+
+
+class NpuMode(StrEnum):
+    HAMI = "hami"
+    MINDCLUSTER = "mindcluster"
 
 
 class IdStrategy(StrEnum):
@@ -209,6 +214,9 @@ def gpushare(
 @app.command("ascend", epilog="Example: NODE_NAME=n1 pumice device-plugin ascend --config_file /device-config.yaml")
 def ascend(
     node: Annotated[str, typer.Option("--node-name", "--node_name", envvar="NODE_NAME", help="This node's name.")] = "",
+    mode: Annotated[
+        NpuMode, typer.Option(help="Whose scheduling it goes with: hami, or mindcluster (chips cut on demand).")
+    ] = NpuMode.HAMI,
     kubeconfig: Kubeconfig = None,
     kubelet_socket: Socket = KUBELET_SOCKET,
     config_file: Annotated[
@@ -221,6 +229,10 @@ def ascend(
     check_idle_vnpu_interval: Annotated[
         float, typer.Option("--check-idle-vnpu-interval", "--check_idle_vnpu_interval", min=1, help="Seconds between sweeps.")
     ] = 60.0,
+    list_watch_period: Annotated[
+        float, typer.Option("--list-watch-period", "--listWatchPeriod", min=1, max=1800,
+                            help="Seconds between looks at what the kubelet gave (mindcluster).")
+    ] = 5.0,
     dry_run: Annotated[bool, typer.Option(help="Say which slices would be destroyed, and destroy none.")] = False,
     report_time_offset: Annotated[
         float, typer.Option("--report-time-offset", "--report_time_offset", help="Seconds added to the handshake's time.")
@@ -234,13 +246,21 @@ def ascend(
     soft_share: Annotated[str, typer.Option("--soft-share-dev-config-dir", "--softShareDevConfigDir", hidden=True)] = "",
     log_level: LogLevel = "info",
 ) -> None:
-    """Share this node's Ascend NPUs in HAMi's mode: huawei.com/Ascend310P and the other chips."""
+    """Share this node's Ascend NPUs: huawei.com/Ascend310P and the other chips, or huawei.com/npu-core (--mode mindcluster)."""
     if sweep not in SWEEPS:
         raise BadInput(f"--sweep {sweep!r}: use {', '.join(SWEEPS)}")
     if soft_share:
         raise BadInput("--softShareDevConfigDir is not served: nothing here shares NPUs as vCANN-RT does")
+    common = _common(node, kubelet_socket, "", fail_on_init_error, health_bind_address)
+    log_at(log_level)
+    if mode is NpuMode.MINDCLUSTER:
+        chips = mindcluster_plugin.Settings(
+            **common, dcmi=dcmi, sweep=sweep, dry_run=dry_run, look_every=list_watch_period, journal=hook_path
+        )
+        run_daemon(mindcluster_plugin.run, chips, kubeconfig, "pumice-device-plugin")
+        return
     settings = ascend_plugin.Settings(
-        **_common(node, kubelet_socket, "", fail_on_init_error, health_bind_address),
+        **common,
         dcmi=dcmi,
         config_file=config_file,
         node_config=node_config_file,
@@ -251,7 +271,6 @@ def ascend(
         hook_path=hook_path,
         assets=assets_folder(),
     )
-    log_at(log_level)
     run_daemon(ascend_plugin.run, settings, kubeconfig, "pumice-device-plugin")
 
 

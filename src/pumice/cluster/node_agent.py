@@ -1,8 +1,9 @@
-"""The daemons of one emulated or real node: the device plugin that the scheduler's configuration asks for, and the monitor.
+"""The daemons of one emulated or real node: the device plugins that the scheduler's configuration asks for, and the monitor.
 
-vGPU and legacy sharing exclude each other on one scheduler, so the node follows the scheduler's ConfigMap: whoever switches
-the guide's configuration gets the plugin that goes with it. One process meets one machine (NVML's state is per process), so
-with several nodes each agent is a process of its own: ``python -m pumice.cluster.node_agent SETTINGS.json``.
+vGPU and legacy sharing exclude each other on one scheduler, as do both ways of sharing NPUs, so the node follows the scheduler's
+ConfigMap: whoever switches the guide's configuration gets the plugin that goes with it. One process meets one machine (NVML's
+state is per process), so with several nodes each agent is a process of its own:
+``python -m pumice.cluster.node_agent SETTINGS.json``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
-from pumice.apps.node import ascend_plugin, gpushare_plugin, vgpu_plugin
+from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin, vgpu_plugin
 from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
@@ -32,6 +33,7 @@ from pumice.node.vgpu.answer import ResponseOptions, strategies
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire import names, variables
+from pumice.wire.mindcluster import DRIVER_NAME
 from pumice.wire.objects import ConfigMap, decode
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -57,6 +59,8 @@ class AgentSettings:
     npu_port: int = 9395
     npus: str = ""
     """Where the driver's library of the node's NPUs lies; empty: it has none."""
+    npu: str = ""
+    """Their type, as the driver names it."""
 
     @property
     def hook_path(self) -> Path:
@@ -73,13 +77,15 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: 
     jobs = []
     if settings.npus:
         known = asyncio.Event() if settings.cards else ready  # with cards beside them those are waited for
-        npus = _npus(settings)
-        jobs.append(supervised("ascend plugin", lambda: ascend_plugin.run(
-            npus, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=known), stop=stop, clock=clock, log=log))  # fmt: skip
+        npu_modes: asyncio.Queue[str] = asyncio.Queue()
+        jobs += [
+            _follow(cluster, npu_modes, npu_mode if settings.npu == DRIVER_NAME else _hami_alone, "ascend"),
+            _serve_plugin(settings, npu_modes, cluster, clock, dice, known),
+        ]
     if settings.cards:
         modes: asyncio.Queue[str] = asyncio.Queue()
         jobs += [
-            _follow(cluster, modes),
+            _follow(cluster, modes, sharing_mode, "vgpu"),
             _serve_plugin(settings, modes, cluster, clock, dice, ready),
             supervised("monitor", lambda: monitor.run(
                 _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log),
@@ -87,14 +93,14 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: 
     await run_until(stop, *jobs)
 
 
-async def _follow(cluster: Cluster, modes: asyncio.Queue[str]) -> None:
+async def _follow(cluster: Cluster, modes: asyncio.Queue[str], mode_of: Callable[[str, str], str], usual: str) -> None:
     """Put the name of the plugin that goes with the scheduler's configuration, whenever it changes."""
     last = ""
     selector = f"metadata.name={names.SCHEDULER_CONFIGMAP}"
     async for event in cluster.watch(CONFIGMAPS, names.SYSTEM_NAMESPACE, field_selector=selector):
-        mode = last or "vgpu"
+        mode = last or usual
         if event.type in ("ADDED", "MODIFIED"):
-            mode = sharing_mode(decode(ConfigMap, event.raw).data.get(names.SCHEDULER_CONF_KEY, ""), mode)
+            mode = mode_of(decode(ConfigMap, event.raw).data.get(names.SCHEDULER_CONF_KEY, ""), mode)
         if mode != last:
             last = mode
             await modes.put(mode)
@@ -102,18 +108,36 @@ async def _follow(cluster: Cluster, modes: asyncio.Queue[str]) -> None:
 
 def sharing_mode(conf: str, otherwise: str) -> str:
     """``gpushare`` or ``vgpu`` by the deviceshare arguments of a scheduler.conf; ``otherwise`` when it cannot be read."""
+    settings = _device_settings(conf)
+    if settings is None:
+        return otherwise
+    return "gpushare" if settings.gpu_sharing or settings.gpu_number else "vgpu"
+
+
+def npu_mode(conf: str, otherwise: str) -> str:
+    """``mindcluster`` or ``ascend`` (HAMi's) by the same."""
+    settings = _device_settings(conf)
+    if settings is None:
+        return otherwise
+    return "mindcluster" if settings.ascend_mindcluster else "ascend"
+
+
+def _hami_alone(conf: str, otherwise: str) -> str:
+    """MindCluster's way knows one type of chip."""
+    return "ascend"
+
+
+def _device_settings(conf: str) -> Settings | None:
     try:
         parsed = parse_scheduler_conf(conf)
     except PumiceError:
-        return otherwise
+        return None
     arguments: dict[str, object] = {}
     for name in ("predicates", "deviceshare"):
         if plugin := parsed.plugin(name):
             arguments |= plugin.arguments
     settings = settings_from(arguments)
-    if not isinstance(settings, Settings):
-        return otherwise
-    return "gpushare" if settings.gpu_sharing or settings.gpu_number else "vgpu"
+    return settings if isinstance(settings, Settings) else None
 
 
 async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], cluster: Cluster, clock: Clock,
@@ -134,6 +158,12 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
 
 def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
             ready: asyncio.Event | None) -> Callable[[], Awaitable[None]]:
+    if mode == "ascend":
+        npus = _npus(settings)
+        return lambda: ascend_plugin.run(npus, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    if mode == "mindcluster":
+        chips = _chips(settings)
+        return lambda: mindcluster_plugin.run(chips, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
     if mode == "gpushare":
         legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir),
                                           nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))
@@ -151,6 +181,13 @@ def _npus(settings: AgentSettings) -> ascend_plugin.Settings:
     return ascend_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
         hook_path=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
+        health_port=settings.npu_port)  # fmt: skip
+
+
+def _chips(settings: AgentSettings) -> mindcluster_plugin.Settings:
+    return mindcluster_plugin.Settings(
+        node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
+        journal=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
         health_port=settings.npu_port)  # fmt: skip
 
 

@@ -4,7 +4,7 @@
     - cards: 8                     # one node of eight A100, emulated
       model: A100-SXM4-80GB
     - {name: old, count: 2, machine: two-1080ti.yaml, cpu: 16, memory: 64Gi}
-    - {name: inference, npus: 2, npu: 310P3}        # Ascend NPUs, and no graphics cards
+    - {name: inference, npus: 2, npu: 310P3, labels: {host-arch: huawei-arm}}   # Ascend NPUs, and no graphics cards
     controlPlane: embedded         # or kube: the real etcd and kube-apiserver
     podNetwork: auto               # or a range such as 10.77.0.0/16, or none: pods share the machine's
 """
@@ -46,6 +46,7 @@ class NodeSpec:
     real: bool = False
     npus: int = 0
     npu: str = DEFAULT_NPU
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_cards(self) -> bool:
@@ -74,7 +75,7 @@ def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool
 
 
 _KEYS = ("nodes", "controlPlane", "address", "port", "images", "podNetwork", "bare")
-_NODE_KEYS = ("name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real", "npus", "npu")
+_NODE_KEYS = ("name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real", "npus", "npu", "labels")
 
 
 def load(path: Path) -> ClusterSpec:
@@ -126,6 +127,8 @@ def _node_facts(keys: Mapping[str, Field], folder: Path) -> Iterator[tuple[str, 
         yield "npu", part.word(tuple(driver_chips()))
     if part := keys.get("machine"):
         yield "machine", folder / part.text()
+    if part := keys.get("labels"):
+        yield "labels", _labels(part)
     if part := keys.get("pods"):
         yield "pods", part.integer(least=1)
     for key in ("cpu", "memory"):
@@ -144,6 +147,12 @@ def _name(part: Field) -> str:
     if why := bad_subdomain(name):
         raise part.error(f"{name!r} cannot be a node's name: {why}")
     return name
+
+
+def _labels(part: Field) -> tuple[tuple[str, str], ...]:
+    if not isinstance(part.value, dict):
+        raise part.error("must be a mapping of labels to values")
+    return tuple((key, field.text()) for key, field in part.value.items())
 
 
 def _quantity(part: Field) -> str:

@@ -30,7 +30,7 @@ from pumice.apps.scheduler import daemon as scheduler
 from pumice.apps.service.tasks import run_until
 from pumice.apps.webhook import daemon as webhook
 from pumice.apps.webhook.registering import Place
-from pumice.cluster import first_objects, kube_control_plane, node_agent
+from pumice.cluster import clusterd, first_objects, kube_control_plane, node_agent
 from pumice.cluster.ascend_runtime import AscendRuntime
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
 from pumice.cluster.controllers.shell import ControllersSettings
@@ -175,6 +175,8 @@ class Cluster:
         self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, dice=self.dice,
                                                           stop=self._stop))  # fmt: skip
         self._admission(kube, address)
+        if any(node.npus for node in self.spec.nodes):
+            self._daemon("clusterd", lambda: clusterd.run(kube, self.clock, self._stop))
 
     def _admission(self, kube: KubeClient, address: str) -> None:
         """What a chart of Volcano registers by default is asked about."""
@@ -215,7 +217,8 @@ class Cluster:
             pods_kubeconfig=self._pods_kubeconfig, api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
             tls=ServerTls(certificate, key, self._pki.ca),
             pumice_images=self.spec.pumice_images, device_files=not machine, runtime=around,
-            labels={"ascend": "on"} if node.npus else {}, socket_root=self._short_way(directory))  # fmt: skip
+            labels={**({"ascend": "on"} if node.npus else {}), **dict(node.labels)},
+            socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
                                                                  stop=self._stop, network=self._network,
                                                                  names=self._names))  # fmt: skip
@@ -229,7 +232,8 @@ class Cluster:
             node=node.name, address=address, directory=str(directory), kubeconfig=str(self.data.kubeconfig),
             plugin_dir=str(twin.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()),
             library=str(library) if library.is_file() else "", monitor_port=monitor_port, cards=node.has_cards,
-            npus=str(machines.library_dir()) if node.npus else "", npu_port=port_or_free(address, 9395))  # fmt: skip
+            npus=str(machines.library_dir()) if node.npus else "", npu=node.npu,
+            npu_port=port_or_free(address, 9395))  # fmt: skip
         if node.has_cards:
             monitors = self.facts.setdefault("monitors", {})
             assert isinstance(monitors, dict)

@@ -2,6 +2,8 @@
 
     python -m pumice.machine.npu_hook make PHYSICAL TEMPLATE CONTAINER     prints the id of the slice that it made
     python -m pumice.machine.npu_hook destroy CONTAINER                    destroys the slices of a container that has ended
+    python -m pumice.machine.npu_hook open SLICE CONTAINER                 maps a slice that a device plugin has made
+    python -m pumice.machine.npu_hook close CONTAINER                      leaves the slices of a container that has ended
 
 A slice is known by the container's id in the driver's record, so whoever comes after a crash finds whose it was.
 """
@@ -31,6 +33,21 @@ def destroy(vnpus: DcmiVnpus, container: int) -> None:
                 vnpus.destroy(chip, slice_.id)
 
 
+def open_slice(vnpus: DcmiVnpus, ident: int, container: int) -> None:
+    for chip in vnpus.chips():
+        if any(slice_.id == ident for slice_ in vnpus.list(chip)):
+            vnpus.use(chip, ident, container)
+            return
+    raise NpuRefused(f"there is no vNPU {ident}")
+
+
+def close(vnpus: DcmiVnpus, container: int) -> None:
+    for chip in vnpus.chips():
+        for slice_ in vnpus.list(chip):
+            if slice_.container == container:
+                vnpus.use(chip, slice_.id, 0)
+
+
 def driver_id(container: str) -> int:
     """What the driver knows a container by: its first twelve hexadecimal digits."""
     return int(container[:12], 16)
@@ -44,6 +61,10 @@ def main(words: list[str]) -> int:
                 print(make(vnpus, int(physical), template, driver_id(container)))
             case ["destroy", container]:
                 destroy(vnpus, driver_id(container))
+            case ["open", ident, container]:
+                open_slice(vnpus, int(ident), driver_id(container))
+            case ["close", container]:
+                close(vnpus, driver_id(container))
             case _:
                 raise NpuRefused(f"npu_hook: {' '.join(words)!r} cannot be meant")
     except (NpuRefused, CardsUnavailable) as error:

@@ -24,9 +24,10 @@ class PatchPod:
 
 @dataclass(frozen=True, slots=True)
 class PatchNode:
-    """Set or remove (None) annotations of the own node."""
+    """Set or remove (None) annotations and labels of the own node."""
 
     annotations: Mapping[str, str | None]
+    labels: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,11 +67,13 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The pod's slices have to be there first: who has them made, or finds them, gives them to ``then``."""
+    """The pod's slices have to be there first: who has them made, or finds them, gives them to ``then``. ``ids``: the kubelet's
+    names of what it asks for, where they tell later whom it asked for."""
 
     pod: NodePod
     places: tuple[Place, ...]
     then: Callable[[Mapping[Place, Slice]], Serve]
+    ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

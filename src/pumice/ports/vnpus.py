@@ -46,8 +46,8 @@ class Vnpus(Protocol):
         """What is there now, whoever made it, in the order of the ids."""
         ...
 
-    def make(self, chip: str, template: str) -> int:
-        """The driver chooses id and group; returns the id."""
+    def make(self, chip: str, template: str, ident: int | None = None) -> int:
+        """The driver chooses the group, and the id where none is wanted; returns the id."""
         ...
 
     def destroy(self, chip: str, ident: int) -> None:

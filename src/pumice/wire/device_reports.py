@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import DecodeError
@@ -37,6 +38,8 @@ _NODE_KEY: Final = "NodeInfo"
 
 LISTS: Final = ("", "-Unhealthy", "-Recovering")
 """Endings of the lists that are read; empty: the chips that are healthy, free and carry no vNPU."""
+_SEPARATED: Final = "SeparateNPU"
+"""What is done about a chip that is ill: it takes no pods."""
 NOT_ENABLED: Final = "device info or clusterd info is not enable"
 
 
@@ -99,23 +102,45 @@ def read_gathered(found: ConfigMap) -> Reported:
 
 def read_own(found: ConfigMap) -> Reported:
     """One of a node's own: with a check code over what it says (29.2)."""
-    name = found.metadata.name
+    about, node, key = _own(found.metadata.name)
+    if not about:
+        return Reported()
+    body, sound = _body(found, about, key)
+    if body is None:
+        return Reported(about, doubts={node: f"its key {key} is not as the node's components write it"})
+    if not sound:
+        return Reported(about, doubts={node: f"the CheckCode in its key {key} is not that of what it says: it is stale, or "
+                                             "somebody else has written it"})  # fmt: skip
+    read = _device_list(body) if about == DEVICES else _host_state(body)
+    if read is None:
+        return Reported(about, doubts={node: f"its key {key} is not as the node's components write it" + _age(body)})
+    return Reported(about, {node: read})
+
+
+def own_body(found: ConfigMap) -> tuple[str, str, Mapping[str, Any] | None]:
+    """(what it is about, node, what it says) of one of a node's own; empty words where it is none, and nothing said where its
+    check code is wrong."""
+    about, node, key = _own(found.metadata.name)
+    if not about:
+        return "", "", None
+    body, sound = _body(found, about, key)
+    return about, node, body if sound else None
+
+
+def _own(name: str) -> tuple[str, str, str]:
     for about, prefix, key in ((DEVICES, _DEVICE_PREFIX, _DEVICE_KEY), (HOST, _NODE_PREFIX, _NODE_KEY)):
-        node = name.removeprefix(prefix)
-        if node == name or not node:
-            continue
-        whole = _json(found.data.get(key, ""))
-        body = whole.get("DeviceInfo" if about == DEVICES else "NodeInfo") if isinstance(whole, dict) else None
-        if not isinstance(body, dict):
-            return Reported(about, doubts={node: f"its key {key} is not as the node's components write it"})
-        if whole.get("CheckCode") != check_code(body, about):
-            return Reported(about, doubts={node: f"the CheckCode in its key {key} is not that of what it says: it is stale, or "
-                                                 "somebody else has written it"})  # fmt: skip
-        read = _device_list(body) if about == DEVICES else _host_state(body)
-        if read is None:
-            return Reported(about, doubts={node: f"its key {key} is not as the node's components write it" + _age(body)})
-        return Reported(about, {node: read})
-    return Reported()
+        if name.startswith(prefix) and name != prefix:
+            return about, name.removeprefix(prefix), key
+    return "", "", ""
+
+
+def _body(found: ConfigMap, about: str, key: str) -> tuple[Mapping[str, Any] | None, bool]:
+    """What it says, and whether its check code is that of it."""
+    whole = _json(found.data.get(key, ""))
+    body = whole.get("DeviceInfo" if about == DEVICES else "NodeInfo") if isinstance(whole, dict) else None
+    if not isinstance(body, dict):
+        return None, False
+    return body, whole.get("CheckCode") == check_code(body, about)
 
 
 def _device_list(entry: Any) -> str | None:
@@ -182,13 +207,22 @@ def check_code(body: Mapping[str, Any], about: str = DEVICES) -> str:
 
 
 def device_info(
-    free: Sequence[str], unhealthy: Sequence[str] = (), time: int = 1, *, recovering: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The ``DeviceInfo`` of a node with these chips."""
-    listed = {WHOLE_CHIPS: ",".join(free), f"{WHOLE_CHIPS}-Unhealthy": ",".join(unhealthy), f"{WHOLE_CHIPS}-Fault": "[]"}
+    free: Sequence[str], unhealthy: Sequence[str] = (), time: int = 1, *, recovering: Sequence[str] = (),
+    faults: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, Any]:  # fmt: skip
+    """The ``DeviceInfo`` of a node with these chips. ``faults``: the driver's error codes by chip."""
+    listed = {WHOLE_CHIPS: ",".join(free), f"{WHOLE_CHIPS}-Unhealthy": ",".join(unhealthy),
+              f"{WHOLE_CHIPS}-Fault": _dump([_fault(chip, codes) for chip, codes in faults.items()])}  # fmt: skip
     if recovering:
         listed[f"{WHOLE_CHIPS}-Recovering"] = ",".join(recovering)
     return {"DeviceList": listed, "UpdateTime": time}
+
+
+def _fault(chip: str, codes: Sequence[str]) -> dict[str, str]:
+    return {
+        "fault_type": "CardUnhealthy", "npu_name": chip, "large_model_fault_level": _SEPARATED, "fault_level": _SEPARATED,
+        "fault_handling": _SEPARATED, "fault_code": ",".join(codes),
+    }  # fmt: skip
 
 
 def node_info(state: str, faults: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -5,7 +5,9 @@ Nothing here raises on data: what cannot be read is left out and named.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +21,13 @@ NPU_CORE: Final = f"{names.HUAWEI}npu-core"
 """The resource, AI cores; and the annotation with the scheduler's decision."""
 REAL: Final = f"{names.HUAWEI}AscendReal"
 """Annotation in which the plugin says what it made of the decision."""
+KUBELET_DEVICES: Final = f"{names.HUAWEI}kltDev"
+"""Annotation with the kubelet's own ids behind what the plugin made."""
+TAKEN: Final = str((1 << 64) - 1)
+"""``predicate-time`` of a pod whose Allocate call was answered (spec ascend 39.3)."""
 KIND: Final = "Ascend310P"
+DRIVER_NAME: Final = "310P3"
+"""What the driver calls a chip of this kind."""
 WHOLE_CHIPS: Final = f"{names.HUAWEI}{KIND}"
 """Annotation of a pod that holds whole chips by the scheme that cuts none: their names, with commas between."""
 
@@ -34,9 +42,15 @@ ACCELERATOR: Final = "accelerator"
 SERVER_TYPE: Final = "servertype"
 CHIP_NAME: Final = "node.kubernetes.io/npu.chip.name"
 BASE_DEVICES: Final = "baseDeviceInfos"
+SUPER_POD: Final = "superPodID"
+SERVER_INDEX: Final = "serverIndex"
 
 CHIPS: Final = 64
-"""Ids of chips lie below: a vNPU's number is the chip's times 16, plus 100, and 1123 at most (spec ascend 40)."""
+"""Ids of chips lie below: the last vNPU's number is 1123 (spec ascend 40)."""
+FIRST_SLICE: Final = 100
+SLICES_OF_A_CHIP: Final = 8
+"""A vNPU's number is the chip's times 16, plus 100, plus 0 to 7 (spec ascend 40)."""
+_TEMPLATE = re.compile(r"vir0*([0-9]{1,3})(?:_|$)")
 _CHIP = re.compile(r"[A-Za-z0-9]+-([0-9]{1,2})")
 
 
@@ -74,6 +88,15 @@ def parse_base_devices(text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return tuple(sorted(chips)), tuple(problems)
 
 
+def render_base_devices(chips: Iterable[int]) -> str:
+    return json.dumps({chip_name(chip): {"IP": "", "SuperDeviceID": 0} for chip in sorted(chips)}, separators=(",", ":"))
+
+
+def node_labels(cores: int) -> dict[str, str]:
+    """What the plugin says of a node by labels (spec ascend 28, 39.2); ``cores`` of each chip."""
+    return {ACCELERATOR: f"huawei-{KIND}", SERVER_TYPE: f"{KIND}-{cores}", CHIP_NAME: DRIVER_NAME}
+
+
 # -- a pod's decision -----------------------------------------------------------------------------------------------------
 
 
@@ -100,6 +123,19 @@ def render_assignment(assignment: Assignment) -> str:
     if assignment.template:
         return f"{assignment.chips[0]}-{assignment.template}"
     return ",".join(map(str, assignment.chips))
+
+
+def template_cores(template: str) -> int:
+    """The AI cores that a template's name tells (spec ascend 39.3); 0 where it tells none."""
+    found = _TEMPLATE.match(template)
+    return int(found[1]) if found else 0
+
+
+def placed_at(notes: Mapping[str, str]) -> int:
+    """The scheduler's nanoseconds; a missing or bad time counts as the latest (spec ascend 39.3)."""
+    text = notes.get(PREDICATE_TIME, "")
+    latest = 1 << 64
+    return min(int(text), latest) if text.isascii() and text.isdigit() and len(text) <= 20 else latest
 
 
 def parse_whole_chips(text: str) -> tuple[int, ...]:
@@ -137,6 +173,17 @@ def parse_real_slice(text: str) -> RealSlice | None:
 
 def render_real_slice(real: RealSlice) -> str:
     return f"{KIND}-{real.word}-{real.number}-{real.chip}_{real.group}"
+
+
+def render_real_chips(chips: Iterable[int]) -> str:
+    """The same for whole chips: ``Ascend310P-0,Ascend310P-1``."""
+    return ",".join(map(chip_name, chips))
+
+
+def slice_numbers(chip: int) -> range:
+    """The numbers that the vNPUs of a chip may have."""
+    first = FIRST_SLICE + 16 * chip
+    return range(first, first + SLICES_OF_A_CHIP)
 
 
 def _id(text: str, digits: int = 2) -> int | None:

@@ -30,6 +30,11 @@ ASCEND_VISIBLE_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
 ASCEND_VNPU_SPECS: Final = "ASCEND_VNPU_SPECS"
 """The template of the slice that the runtime makes for a container."""
 ASCEND_RUNTIME_OPTIONS: Final = "ASCEND_RUNTIME_OPTIONS"
+ASCEND_WORKERS: Final = (
+    "MS_LOCAL_WORKER", "MS_WORKER_NUM", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CM_WORKER_SIZE", "CM_LOCAL_WORKER",
+)  # fmt: skip
+ASCEND_RANK: Final = "LOCAL_RANK"
+"""How many chips a container has, and their ranks, as frameworks for training read them (spec ascend 39.3)."""
 NPU_MEM_QUOTA: Final = "NPU_MEM_QUOTA"
 NPU_PRIORITY: Final = "NPU_PRIORITY"
 NPU_GLOBAL_SHM_PATH: Final = "NPU_GLOBAL_SHM_PATH"

@@ -24,7 +24,7 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 FOLDER = Path(str(files("pumice"))) / "manifests"
 FILES = sorted(path.name for path in FOLDER.glob("*.yml"))
 
-PRIVILEGED = {"ascend-device-plugin.yml"}
+PRIVILEGED = {"ascend-device-plugin.yml", "ascend-mindcluster-plugin.yml"}
 """Ascend's driver lets nobody else destroy a slice."""
 
 

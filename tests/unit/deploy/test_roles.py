@@ -57,6 +57,7 @@ HELD_IN_VARIABLES = {
         + [row.resource for row in rows(What.KIND).values() if row.resource],
     ("apps.service.watches", "watch", "volcano-device-plugin"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "hami-ascend"): [volcano.NODES, volcano.PODS],
+    ("apps.service.watches", "watch", "ascend-mindcluster"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [volcano.NODES, volcano.PODS],
     ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
@@ -76,6 +77,7 @@ DAEMONS = [
     ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["apps.monitor.daemon"]),
     ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
     ("ascend-device-plugin.yml", "hami-ascend", ["apps.node.ascend_plugin"]),
+    ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["apps.node.mindcluster_plugin"]),
 ]
 """Manifest, service account, modules."""
 
@@ -158,13 +160,13 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
     if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
         used |= {("batch.volcano.sh", "jobs/finalizers", "update"), ("batch.volcano.sh", "cronjobs/finalizers", "update"),
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
-    if account == "hami-ascend":  # the kubelet alone writes a node's NPUs into its status
+    if account in ("hami-ascend", "ascend-mindcluster"):  # the kubelet alone writes a node's NPUs into its status
         used -= {("", "nodes/status", "patch")}
     assert used - allowed == set(), "the API server would refuse these"
     assert allowed - used == set(), "nobody asks for these"
 
 
-def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for_those_of_jobs():
+def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for_those_of_jobs_and_reports():
     rules = [rule for name, account, _ in DAEMONS for rule in rules_of(name, account)]
     named = {(*rule["resources"], *sorted(rule["verbs"]), *rule.get("resourceNames", [])) for rule in rules
              if {"configmaps", "leases"} & set(rule["resources"])}  # fmt: skip
@@ -173,6 +175,7 @@ def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for
         ("configmaps", "list", "watch", names.DEVICE_CONFIGMAP),
         ("configmaps", "list", "watch", CONFIG_MAP),
         ("configmaps", "create", "delete", "get", "patch"),
+        ("configmaps", "create", "patch"),
         ("configmaps", "patch", f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}"),
         ("configmaps", "get", names.DEVICE_CONFIGMAP),
         ("configmaps", "create"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.adapters.dcmi.driver import Dcmi, Device
+from pumice.adapters.dcmi.driver import ANY, Dcmi, Device
 from pumice.ports.vnpus import NpuRefused, Vnpu
 
 
@@ -23,8 +23,8 @@ class DcmiVnpus:
             ))  # fmt: skip
         return tuple(found)
 
-    def make(self, chip: str, template: str) -> int:
-        return int(self._dcmi.create(self._device(chip), template).id)
+    def make(self, chip: str, template: str, ident: int | None = None) -> int:
+        return int(self._dcmi.create(self._device(chip), template, ANY if ident is None else ident).id)
 
     def destroy(self, chip: str, ident: int) -> None:
         self._dcmi.destroy(self._device(chip), ident)

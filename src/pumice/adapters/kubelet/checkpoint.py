@@ -40,14 +40,25 @@ def holders(directory: Path, resource: str) -> frozenset[tuple[str, str]] | None
     return frozenset((entry.pod_uid, entry.container_name) for entry in entries if entry.resource_name == resource)
 
 
+def devices_held(directory: Path, resource: str) -> dict[tuple[str, str], frozenset[str]] | None:
+    """The kubelet's own ids of what each of them holds."""
+    entries = _entries(directory)
+    if entries is None:
+        return None
+    return {(entry.pod_uid, entry.container_name): _ids(entry) for entry in entries if entry.resource_name == resource}
+
+
 def card_holders(directory: Path) -> frozenset[str]:
     """UIDs of the pods that hold NVIDIA cards or shares of them, whatever the resource's name and whose plugin it was."""
     return frozenset(entry.pod_uid for entry in _entries(directory) or () if _is_of_cards(entry))
 
 
 def _is_of_cards(entry: _Entry) -> bool:
-    ids = [device for devices in (entry.device_ids or {}).values() for device in devices or ()]
-    return entry.resource_name == GPU_MEMORY or any(device.startswith(("GPU-", "MIG-")) for device in ids)
+    return entry.resource_name == GPU_MEMORY or any(device.startswith(("GPU-", "MIG-")) for device in _ids(entry))
+
+
+def _ids(entry: _Entry) -> frozenset[str]:
+    return frozenset(device for devices in (entry.device_ids or {}).values() for device in devices or ())
 
 
 def _entries(directory: Path) -> list[_Entry] | None:

@@ -33,6 +33,8 @@ class WrittenNode(OwnNode):
                 await self._cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status")
             case PatchNode():
                 body = {"metadata": {"annotations": dict(effect.annotations)}}
+                if effect.labels:
+                    body["metadata"]["labels"] = dict(effect.labels)
                 self._took(await self._cluster.patch(NODES, self.name, body))
             case PatchStatus():
                 status = {"capacity": dict(effect.resources), "allocatable": dict(effect.resources)}

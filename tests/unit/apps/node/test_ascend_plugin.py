@@ -62,7 +62,7 @@ class Npus:
     def list(self, chip: str) -> tuple[Vnpu, ...]:
         return tuple(self.made[chip].values())
 
-    def make(self, chip: str, template: str) -> int:
+    def make(self, chip: str, template: str, ident: int | None = None) -> int:
         ident = max([99, *self.made[chip]]) + 1
         self.made[chip][ident] = Vnpu(ident, template)
         return ident

@@ -1,0 +1,164 @@
+"""Keeps what a node's chips are cut into and given to, off the loop, and tells pods and the cluster of it (spec ascend 39)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from pumice.adapters.kubelet.checkpoint import devices_held
+from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.own_node import CONFIG_MAPS
+from pumice.apps.service.tasks import first
+from pumice.apps.service.worker import Worker
+from pumice.model.errors import Unavailable
+from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.node.cutting.owners import Owners
+from pumice.node.effects import Tell
+from pumice.node.mindcluster.allocator import ChipAllocator
+from pumice.node.mindcluster.books import foreign, ids_text
+from pumice.node.mindcluster.keeper import ChipKeeper, State
+from pumice.node.mindcluster.telling import realised, report
+from pumice.node.pods import Held
+from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.ports.cards import CardFacts
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.device_reports import render_own_devices
+from pumice.wire.mindcluster import KIND, NPU_CORE
+
+log = logging.getLogger("pumice.node")
+
+ANEW: Final = 300.0
+AT_MOST_EVERY: Final = 1.0
+"""Seconds after which a report is written though it says the same, and between two of them (spec ascend 39.2)."""
+
+
+class ChipSlices:
+    """One node's slices (``allocating.Slicer``). ``folder``: of the kubelet's own record, looked at every so many seconds."""
+
+    def __init__(
+        self, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float, own: WrittenNode,
+        held: Callable[[], Held | None],
+    ) -> None:  # fmt: skip
+        self._keeper, self._chips, self._cluster, self._folder, self._every = keeper, chips, cluster, folder, every
+        self._own, self._held = own, held
+        self._owners = Owners()
+        self._driver = Worker("vnpus")
+        self._state = State()
+        self._told: dict[str, int] = {}
+        self._failed: dict[Any, str] = {}
+        self._reported: tuple[Any, float] = (None, float("-inf"))
+
+    def closed(self, cards: Iterable[str]) -> dict[str, str]:
+        return {}
+
+    def look(self) -> None:
+        self._owners.look(self._own.pods, self._own.clock.monotonic())
+
+    async def start(self, cards: Iterable[CardFacts]) -> None:
+        self._chips.show(tuple(cards))
+        await self._sweep()
+
+    async def keep(self) -> None:
+        clock, looked = self._own.clock, float("-inf")
+        while True:
+            changed = self._own.node_changed.wait()
+            if clock.monotonic() >= looked + self._every:
+                looked = clock.monotonic()
+                await self._sweep()
+                await self._tell_pods()
+            await self._report()
+            await clock.sleep(AT_MOST_EVERY)
+            await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
+
+    async def cut(self, wanted: Cut) -> Serve | Conflict:
+        await self._ask()
+        cards, holds = list(self._chips.chips.values()), self._owners.holds
+        try:
+            given, self._state = await self._driver.call(
+                lambda: self._keeper.give(wanted.places, wanted.pod.uid, wanted.ids, cards, holds)
+            )
+        except Unavailable as error:
+            return Conflict(wanted.pod, str(error), self._owners.vanishing)
+        await self._tell_node(self._state)
+        return wanted.then(given)
+
+    def close(self) -> None:
+        self._driver.close()
+
+    # -- looks -----------------------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        self.look()
+        self._owners.ask(await asyncio.to_thread(self._held))
+
+    async def _record(self) -> dict[str, str]:
+        """The kubelet's ids of each pod, by its UID."""
+        found = await asyncio.to_thread(devices_held, self._folder, NPU_CORE)
+        return {uid: ids_text(ids) for (uid, _), ids in (found or {}).items()}
+
+    async def _sweep(self) -> None:
+        await self._ask()
+        record = await self._record()
+        cards, holds = list(self._chips.chips.values()), self._owners.holds
+        live = {pod.uid for pod in self._own.pods if not pod.finished}
+        try:
+            self._state = await self._driver.call(lambda: self._keeper.sweep(cards, holds, record, live))
+        except Unavailable as error:
+            log.error("slices are left as they are: %s", error)
+            return
+        await self._tell_node(self._state)
+
+    # -- what is told ----------------------------------------------------------------------------------------------------
+
+    async def _tell_pods(self) -> None:
+        record = await self._record()
+        for patch in realised(self._own.pods, record, self._state, self._chips.chips, slice_kinds()[KIND]):
+            if await self._own.perform_soon(patch, f"telling pod {patch.namespace}/{patch.name} what it has"):
+                log.info("told pod=%s/%s %s", patch.namespace, patch.name, next(iter(patch.annotations.values())))
+
+    async def _tell_node(self, state: State) -> None:
+        for places, reason, what in (
+            (state.destroyed, "VNPUDestroyed", "would be destroyed" if state.dry else "destroyed: nobody holds it"),
+            (state.restored, "VNPURestored", "made again: it had vanished under its pod"),
+        ):
+            for place in places:
+                text = f"vNPU {place.start} ({place.profile}) of card {place.card} {what}"
+                log.info(text)
+                if not state.dry:
+                    await self._own.perform(Tell("Node", "", self._own.name, self._own.name, reason, text, warning=False))
+        failed = dict(state.failed)
+        for place, why in failed.items():
+            if self._failed.get(place) != why:
+                log.error("vNPU %d (%s) vanished under its pod and cannot be made again: %s", place.start, place.profile, why)
+        self._failed = failed
+        strangers = {card: len(slices) for card, slices in foreign(state.entries, state.seen).items()}
+        if strangers != self._told:
+            for card, count in strangers.items():
+                log.warning("%d slices of card %s were made by somebody else and are left alone", count, card)
+            self._told = strangers
+
+    async def _report(self) -> None:
+        """Tell the cluster which chips are free and which are ill, when that has changed, and once in a while."""
+        told, since = self._reported
+        clock = self._own.clock
+        info = report(self._chips.chips, self._chips.sick, self._state, int(clock.now()))
+        if info["DeviceList"] == told and clock.monotonic() < since + ANEW:
+            return
+        try:
+            await self._write(render_own_devices(self._own.name, info))
+        except ApiError as error:
+            log.warning("the report of this node's chips was not written: %s", error)
+            return
+        self._reported = info["DeviceList"], clock.monotonic()
+
+    async def _write(self, body: dict[str, Any]) -> None:
+        meta = body["metadata"]
+        try:
+            await self._cluster.patch(CONFIG_MAPS, meta["name"], body, meta["namespace"])
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            await self._cluster.create(CONFIG_MAPS, body, meta["namespace"])

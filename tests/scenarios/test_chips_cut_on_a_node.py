@@ -1,0 +1,143 @@
+"""MindCluster's mode on an emulated node, from outside: the guide's Job, smaller pods, and what the cluster is told of the chips
+(spec ascend 24, 29, 39, 42)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kit.local_cluster import PODS, LocalCluster, local_cluster, phase
+from kit.npu_machine import NpuMachine
+
+from pumice.ports.cluster import ApiError, Resource
+from pumice.wire.device_reports import check_code
+from pumice.wire.volcano import JOBS
+
+ROOT = Path(__file__).parents[2]
+CONFIGMAPS, NODES = Resource("", "v1", "configmaps"), Resource("", "v1", "nodes", namespaced=False)
+REAL, CORE = "huawei.com/AscendReal", "huawei.com/npu-core"
+NODE = "n310p"
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("chips")
+    with local_cluster(folder / "d", "--config", str(ROOT / "examples/ascend-mindcluster-cluster.yaml")) as cluster:
+        conf = yaml.safe_load_all((ROOT / "examples/ascend-mindcluster.yaml").read_text())
+        data = next(found["data"] for found in conf if found["kind"] == "ConfigMap")
+        cluster.ask(lambda kube: kube.patch(CONFIGMAPS, "volcano-scheduler-configmap", {"data": data}, "volcano-system"))
+
+        async def served(kube: Any) -> bool:
+            return (await kube.get(NODES, NODE))["status"]["allocatable"].get(CORE) == "16"
+
+        cluster.wait(served)
+        yield cluster
+
+
+def core_pod(name: str, cores: int, script: str = "true") -> dict[str, Any]:
+    labels = {"ring-controller.atlas": "ascend-310P", "vnpu-dvpp": "null", "vnpu-level": "low"}
+    container = {"name": "c", "image": "x", "command": ["sh", "-c", f"({script}) 2>&1; echo over; sleep 1000"],
+                 "resources": {"limits": {CORE: str(cores)}}}  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
+            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [container]}}  # fmt: skip
+
+
+def machine(cluster: LocalCluster) -> NpuMachine:
+    return NpuMachine(cluster.data.node(NODE) / "machine")
+
+
+def said(cluster: LocalCluster, name: str) -> str:
+    async def log(kube: Any) -> str:
+        if await phase(kube, name) != "Running":
+            return ""
+        found = list((cluster.data.root / "nodes").glob(f"*/logs/default_{name}_*/c/0.log"))
+        return text if found and "over" in (text := found[0].read_text()) else ""
+
+    return cluster.wait(log)
+
+
+def told(cluster: LocalCluster, name: str) -> dict[str, str]:
+    """The pod's annotations, once the plugin has said what it has."""
+
+    async def notes(kube: Any) -> dict[str, str]:
+        found = (await kube.get(PODS, name, "default"))["metadata"].get("annotations", {})
+        return found if REAL in found else {}
+
+    return cluster.wait(notes)
+
+
+def gone(cluster: LocalCluster, name: str) -> None:
+    cluster.ask(lambda kube: kube.delete(PODS, name, "default"))
+
+    async def missing(kube: Any) -> bool:
+        try:
+            await kube.get(PODS, name, "default")
+        except ApiError as error:
+            return error.code == 404
+        return False
+
+    cluster.wait(missing)
+
+
+def until_slices(cluster: LocalCluster, wanted: list[tuple[int, str]]) -> None:
+    found = machine(cluster)
+
+    async def there(kube: Any) -> bool:
+        return [*found.slices(0), *found.slices(1)] == wanted
+
+    cluster.wait(there)
+
+
+def until_free(cluster: LocalCluster, wanted: str) -> None:
+    """What ClusterD tells of the node's free chips."""
+
+    async def there(kube: Any) -> bool:
+        found = json.loads((await kube.get(CONFIGMAPS, "cluster-info-device-0", "mindx-dl"))["data"]["cluster-info-device-0"])
+        free: str = found[f"mindx-dl-deviceinfo-{NODE}"]["DeviceList"]["huawei.com/Ascend310P"]
+        return free == wanted
+
+    cluster.wait(there)
+
+
+def test_a_pod_of_two_cores_gets_its_template_and_sees_it_and_gives_it_back(cut: LocalCluster) -> None:
+    cut.ask(lambda kube: kube.create(PODS, core_pod("two", 2, "npu-smi info; npu-smi info -t info-vnpu; env | grep ASCEND")))
+    text = said(cut, "two")
+    assert "Total number of vnpu: 1" in text
+    assert "vir02_1c" in text
+    assert {"ASCEND_VISIBLE_DEVICES=100", "ASCEND_RUNTIME_OPTIONS=VIRTUAL"} <= set(text.split())
+    notes = told(cut, "two")
+    assert (notes[CORE], notes[REAL]) == ("0-vir02_1c", "Ascend310P-2c.1cpu-100-0_0")
+    assert notes["predicate-time"] == "18446744073709551615"
+    assert len(notes["huawei.com/kltDev"].split(",")) == 2
+    gone(cut, "two")
+    until_slices(cut, [])
+
+
+def test_the_guides_job_of_eight_cores_gets_the_chip_that_no_slice_lies_on(cut: LocalCluster) -> None:
+    cut.ask(lambda kube: kube.create(PODS, core_pod("beside", 1)))
+    told(cut, "beside")
+    job = yaml.safe_load((ROOT / "examples/jobs/mindcluster.yaml").read_text())
+    job["metadata"]["namespace"] = "default"
+    cut.ask(lambda kube: kube.create(JOBS, job))
+
+    async def running(kube: Any) -> bool:
+        return (await kube.get(JOBS, "mindx-dls", "default")).get("status", {}).get("state", {}).get("phase") == "Running"
+
+    cut.wait(running)
+    notes = told(cut, "mindx-dls-default-test-0")
+    assert (notes[CORE], notes[REAL]) == ("1", "Ascend310P-1")
+    until_free(cut, "")
+    cut.ask(lambda kube: kube.delete(JOBS, "mindx-dls", "default"))
+    gone(cut, "beside")
+    until_slices(cut, [])
+    until_free(cut, "Ascend310P-0,Ascend310P-1")
+
+
+def test_the_report_of_the_nodes_chips_has_the_check_code_of_what_it_says(cut: LocalCluster) -> None:
+    found = cut.ask(lambda kube: kube.get(CONFIGMAPS, f"mindx-dl-deviceinfo-{NODE}", "kube-system"))
+    told = json.loads(found["data"]["DeviceInfoCfg"])
+    assert found["metadata"]["labels"] == {"mx-consumer-cim": "true"}
+    assert told["CheckCode"] == check_code(told["DeviceInfo"])
