@@ -28,6 +28,10 @@ PRIVILEGED = {"ascend-device-plugin.yml", "ascend-mindcluster-plugin.yml"}
 """Ascend's driver lets nobody else destroy a slice."""
 
 
+MORE = {"volcano-vgpu-device-plugin-mig.yml": {"add": ["SYS_ADMIN"]}}
+"""NVIDIA's lets nobody else cut a card."""
+
+
 def the(name: str, kind: str, called: str) -> dict[str, Any]:
     (found,) = [o for o in manifest(name) if o["kind"] == kind and o["metadata"]["name"] == called]
     return found
@@ -49,7 +53,7 @@ def test_every_container_is_ours_and_its_flags_exist(name, spec, container):
     if name in PRIVILEGED:
         assert container["securityContext"] == {"privileged": True}
     else:
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], **MORE.get(name, {})}
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert {probe["httpGet"]["port"] for probe in (container["readinessProbe"], container["livenessProbe"])} <= {
         port["name"] for port in container["ports"]}  # fmt: skip
@@ -126,6 +130,39 @@ def test_the_scheduler_configuration_is_the_guides():
     plugin = conf.plugin("deviceshare")
     assert plugin is not None
     assert plugin.arguments == {"deviceshare.VGPUEnable": True}
+
+
+def test_the_plugin_that_may_cut_runs_where_the_other_does_not_and_is_else_the_same():
+    plain = the("volcano-vgpu-device-plugin.yml", "DaemonSet", "volcano-device-plugin")["spec"]["template"]["spec"]
+    cutting = the("volcano-vgpu-device-plugin-mig.yml", "DaemonSet", "volcano-device-plugin-mig")["spec"]["template"]["spec"]
+    (label,) = cutting["nodeSelector"].items()
+    terms = plain["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchExpressions": [{"key": label[0], "operator": "NotIn", "values": [label[1]]}]}]
+    own = {"containers", "serviceAccountName", "affinity", "nodeSelector"}
+    assert {k: v for k, v in plain.items() if k not in own} == {k: v for k, v in cutting.items() if k not in own}
+    (one,), (other,) = plain["containers"], cutting["containers"]
+    added = [entry for entry in other["env"] if entry not in one["env"]]
+    assert added == [{"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"}]
+    own = {"env", "securityContext"}
+    assert {k: v for k, v in one.items() if k not in own} == {k: v for k, v in other.items() if k not in own}
+
+
+def test_the_one_right_more_of_the_plugin_that_may_cut_is_to_end_a_pod():
+    def rights(name: str, role: str) -> set[tuple[str, str]]:
+        rules = the(name, "ClusterRole", role)["rules"]
+        return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+    more = rights("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig")
+    assert more - rights("volcano-vgpu-device-plugin.yml", "volcano-device-plugin") == {("pods", "patch")}
+
+
+@pytest.mark.parametrize("policy", ["own-node.yml", "reserved-annotations.yml"])
+def test_policies_name_the_accounts_of_the_plugins(policy):
+    accounts = {o["metadata"]["name"] for name in FILES if "device-plugin" in name for o in manifest(name)
+                if o["kind"] == "ServiceAccount" and "monitor" not in o["metadata"]["name"]}  # fmt: skip
+    text = (FOLDER / policy).read_text("utf-8")
+    named = {account for account in accounts if f"'system:serviceaccount:kube-system:{account}'" in text}
+    assert named == (accounts if policy == "own-node.yml" else accounts - {"hami-ascend"})
 
 
 def test_the_monitor_is_let_near_neither_pods_nor_the_kubelet_and_mig_rights_are_nobodys_until_they_are_given():

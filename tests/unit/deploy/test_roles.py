@@ -56,6 +56,7 @@ HELD_IN_VARIABLES = {
         + [CRON_JOBS, JOB_TEMPLATES]
         + [row.resource for row in rows(What.KIND).values() if row.resource],
     ("apps.service.watches", "watch", "volcano-device-plugin"): [volcano.NODES, volcano.PODS],
+    ("apps.service.watches", "watch", "volcano-device-plugin-mig"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "hami-ascend"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "ascend-mindcluster"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [volcano.NODES, volcano.PODS],
@@ -75,6 +76,7 @@ DAEMONS = [
     ("volcano.yml", "volcano-controllers", ["apps.controller.daemon", "apps.controller.commands"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.vgpu_plugin"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["apps.monitor.daemon"]),
+    ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["apps.node.vgpu_plugin"]),
     ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
     ("ascend-device-plugin.yml", "hami-ascend", ["apps.node.ascend_plugin"]),
     ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["apps.node.mindcluster_plugin"]),
@@ -153,10 +155,9 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    if optional := [o for o in manifest(name) if o["kind"] == "ClusterRole" and o["metadata"]["name"] == f"{account}-mig"]:
-        allowed |= {("", "pods", "patch")}  # where cards are cut
-        assert [rule for o in optional for rule in o["rules"]] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
     used = {right for module in modules_of(daemons) for right in rights_used(module, account)}
+    if name == "volcano-vgpu-device-plugin.yml":
+        used -= {("", "pods", "patch")}  # only where cards are cut, which this one may not
     if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
         used |= {("batch.volcano.sh", "jobs/finalizers", "update"), ("batch.volcano.sh", "cronjobs/finalizers", "update"),
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip

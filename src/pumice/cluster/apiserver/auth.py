@@ -15,6 +15,7 @@ from pumice.ports.clock import Clock
 
 AUDIENCE = "https://kubernetes.default.svc"
 BOUND = ("pod", "secret")  # what a token may live as long as, beside its account
+TOLD = ("pod", "node")  # of what a token is bound to, as the user's extra attributes (ServiceAccountTokenPodNodeInfo)
 Alive = Callable[[str, str, str, str], bool]
 """Whether an object is there: resource, namespace, name, uid."""
 
@@ -71,7 +72,9 @@ class Tokens:
         bound = [("serviceaccounts", account), *((f"{kind}s", kubernetes[kind]) for kind in BOUND if kind in kubernetes)]
         if not all(self._alive(plural, namespace, its["name"], its["uid"]) for plural, its in bound):
             return None
-        return User(claims["sub"], account["uid"], groups_of(namespace))
+        extra = {f"authentication.kubernetes.io/{kind}-{key}": (its[key],) for kind in TOLD if (its := kubernetes.get(kind))
+                 for key in ("name", "uid") if its.get(key)}  # fmt: skip
+        return User(claims["sub"], account["uid"], groups_of(namespace), extra)
 
 
 def groups_of(namespace: str) -> tuple[str, ...]:

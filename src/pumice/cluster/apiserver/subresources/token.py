@@ -56,8 +56,10 @@ def _bound(call: Call, reference: Json) -> dict[str, dict[str, str]]:
     kind = call.backend.registry.find("", "v1", f"{reference['kind'].lower()}s")
     assert kind is not None
     name = reference.get("name", "")
-    uid = call.objects.stored(kind, call.target.namespace, name).value()["metadata"]["uid"]
+    there = call.objects.stored(kind, call.target.namespace, name).value()
+    uid = there["metadata"]["uid"]
     if reference.get("uid", uid) != uid:
         raise conflict("", kind.plural, name, f"the UID in the bound object reference ({reference['uid']}) does not match the "
                        "UID in record. The object might have been deleted and then recreated")  # fmt: skip
-    return {reference["kind"].lower(): {"name": name, "uid": uid}}
+    node = (there.get("spec") or {}).get("nodeName") if kind.plural == "pods" else ""
+    return {reference["kind"].lower(): {"name": name, "uid": uid}, **({"node": {"name": node}} if node else {})}

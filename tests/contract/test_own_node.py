@@ -1,0 +1,84 @@
+"""A node's plugin writes of its own node and its pods alone, asked of the API server with a token that a pod of that node has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kit.accounts import token_of
+from kit.control_plane import Answer, Api
+from kit.manifests import manifest
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+PLUGIN, MANIFEST = "volcano-device-plugin", "volcano-vgpu-device-plugin.yml"
+ACCOUNT = f"/api/v1/namespaces/kube-system/serviceaccounts/{PLUGIN}/token"
+
+
+def path(obj: dict[str, Any]) -> str:
+    plural = obj["kind"].lower().replace("policy", "policies") if obj["kind"].endswith("Policy") else f"{obj['kind'].lower()}s"
+    return f"{POLICIES}/{plural}"
+
+
+@pytest.fixture
+def nodes(api: Api, namespace: str) -> Iterator[tuple[str, str]]:
+    """Two nodes, each with a pod of its name in the namespace and one of its plugin; the policy is in force."""
+    token_of(api, MANIFEST, PLUGIN)  # the account and its rights
+    here, there = f"{namespace}-a", f"{namespace}-b"
+    made = []
+    try:
+        for name in (here, there):
+            api.create("/api/v1/nodes", {"metadata": {"name": name}})
+            made.append(f"/api/v1/nodes/{name}")
+            for where, account in ((namespace, "default"), ("kube-system", PLUGIN)):
+                spec = {"nodeName": name, "serviceAccountName": account, "automountServiceAccountToken": False,
+                        "containers": [{"name": "c", "image": "x"}]}  # fmt: skip
+                api.create(f"/api/v1/namespaces/{where}/pods", {"metadata": {"name": name}, "spec": spec})
+                made.append(f"/api/v1/namespaces/{where}/pods/{name}")
+        for obj in manifest("own-node.yml"):
+            api.create(path(obj), obj)
+            made.append(f"{path(obj)}/{obj['metadata']['name']}")
+        mine, deadline = plugin_of(api, here), time.monotonic() + 60
+        while note(mine, f"/api/v1/nodes/{there}").code == 200:
+            assert time.monotonic() < deadline, "the policy does not come into force"
+            time.sleep(0.2)
+        yield here, there
+    finally:
+        for what in reversed(made):
+            api.call("DELETE", what, gracePeriodSeconds=0)
+
+
+def plugin_of(api: Api, node: str) -> Api:
+    """The plugin with the token that its pod on that node has."""
+    bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": node}}
+    return replace(api, token=str(api.create(ACCOUNT, {"spec": bound})["status"]["token"]))
+
+
+def note(who: Api, what: str) -> Answer:
+    return who.call("PATCH", what, {"metadata": {"annotations": {"x": str(time.monotonic_ns())}}},
+                    media="application/merge-patch+json")  # fmt: skip
+
+
+def test_the_plugin_of_a_node_writes_of_that_node_and_its_pods_alone(api: Api, namespace: str, nodes: tuple[str, str]) -> None:
+    here, there = nodes
+    mine = plugin_of(api, here)
+    for door in ("", "/status"):
+        assert note(mine, f"/api/v1/nodes/{here}{door}").code == 200
+        refused = note(mine, f"/api/v1/nodes/{there}{door}")
+        assert refused.code == 403
+        assert f"the device plugin of node {here} writes of that node and its pods alone, not of {there}".encode() in refused.body
+    assert note(mine, f"/api/v1/namespaces/{namespace}/pods/{here}/status").code == 200
+    assert note(mine, f"/api/v1/namespaces/{namespace}/pods/{there}/status").code == 403
+
+
+def test_a_token_that_names_no_node_writes_of_none_and_everybody_else_is_left_alone(
+    api: Api, namespace: str, nodes: tuple[str, str]
+) -> None:
+    unbound = replace(api, token=token_of(api, MANIFEST, PLUGIN))
+    refused = note(unbound, f"/api/v1/nodes/{nodes[0]}")
+    assert (refused.code, b"an unnamed node" in refused.body) == (403, True)
+    for node in nodes:
+        assert note(api, f"/api/v1/nodes/{node}").code == 200
+        assert note(api, f"/api/v1/namespaces/{namespace}/pods/{node}").code == 200
