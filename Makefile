@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONTROL_PLANE ?= embedded
 WORKERS ?= 2
+# Tests start many processes: none shall compile everything anew because the shell says so.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup native test check bench soak kube e2e demo clean
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.machine import Machine, MachineError, MachineModel, create, machine_of, nvml_library
+from pumice.machine import Machine, MachineError, MachineModel, create, library_dir, machine_of, nvml_library
 
 
 class MachineMaker(Protocol):
@@ -49,6 +49,25 @@ def cards_of(model: MachineModel | str) -> Iterator[tuple[Machine, NvmlCards]]:
             yield machine, cards
         finally:
             cards.close()
+
+
+@pytest.fixture
+def make_machine(tmp_path: Path) -> Iterator[MachineMaker]:
+    """Makes machines of presets; skips where the machine's C libraries are not built."""
+    try:
+        library_dir()
+    except MachineError as error:
+        pytest.skip(str(error))
+    made: list[Machine] = []
+
+    def make(cards: str | list[str], *, virtual_time: bool = False) -> Machine:
+        model = machine_of(cards, name="n1", virtual_time=virtual_time)
+        made.append(create(model, tmp_path / f"machine{len(made)}"))
+        return made[-1]
+
+    yield make
+    for machine in made:
+        machine.close()
 
 
 class Programs:

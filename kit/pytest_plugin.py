@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -36,6 +37,12 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped where it must run: {report.longrepr}"
     return report
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no collection of garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 _errors = pytest.StashKey[int]()

@@ -3,7 +3,8 @@
     run_virtually(main())          # asyncio.sleep, timeouts and VirtualClock all follow the loop's own time
 
 Where nothing but timers can wake the loop it jumps to the next one at once. While connections are open (sockets, pipes, gRPC)
-it looks for real input for a moment first, so programs that talk over loopback work, too. While a thread of ``to_thread`` works
+it looks for real input for a moment first, so programs that talk over loopback work, too; not where a test says that nobody
+has anything to say (``in_silence``). While a thread of ``to_thread`` works
 it does not jump at all: else five seconds would pass while a busy machine writes one file.
 """
 
@@ -23,6 +24,8 @@ PATIENCE = 0.005
 """Real seconds without input after which time jumps while connections are open."""
 CALL_PATIENCE = 0.05
 """The same while a call is under way (``under_way``): a busy machine may take its time to carry it."""
+LISTENING = 10.0
+"""Virtual seconds at the end of a silence in which it is looked for input as ever."""
 THREAD_PATIENCE = 20.0
 """Real seconds after which time jumps in spite of a thread that works: it may itself wait for something of the loop."""
 
@@ -34,6 +37,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.threads: set[asyncio.Future[Any]] = set()
         """What was given to threads and is not done."""
         self.calls = 0
+        self.silence = False
         self._silent: set[int] = set()
         """Descriptors by which nothing comes that somebody else who is watched has not begun."""
 
@@ -53,7 +57,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             return super().select(None)
         if timeout <= 0:
             return super().select(0)
-        alone = not self.threads and len(self.get_map()) == len(self._silent)
+        alone = not self.threads and (self.silence or len(self.get_map()) == len(self._silent))
         events = super().select(0 if alone else min(timeout, CALL_PATIENCE if self.calls else PATIENCE))
         deadline = time.monotonic() + THREAD_PATIENCE
         while not events and self.threads and time.monotonic() < deadline:
@@ -90,6 +94,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self._jumping.calls -= 1
 
+    async def in_silence(self, seconds: float) -> None:
+        self._jumping.silence = True
+        try:
+            await asyncio.sleep(max(0.0, seconds - LISTENING))
+        finally:
+            self._jumping.silence = False
+        await asyncio.sleep(min(seconds, LISTENING))
+
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         working = super().run_in_executor(executor, func, *args)
         self._jumping.threads.add(working)
@@ -102,6 +114,14 @@ def under_way() -> AbstractContextManager[None]:
     pass, so time does not stand still."""
     loop = asyncio.get_running_loop()
     return loop.calling() if isinstance(loop, VirtualLoop) else nullcontext()
+
+
+async def in_silence(seconds: float) -> None:
+    """Let time pass in which nobody should call over a connection: each second would else be waited for a moment. Only the last
+    ones are, so that whatever was begun all the same arrives."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    await loop.in_silence(seconds)
 
 
 class VirtualClock:

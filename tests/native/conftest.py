@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.machines import make_machine
+
+__all__ = ["make_machine"]
 
 SECONDS = 300
 """Whichever of them comes first builds the libraries and the C programs, which a busy machine does in minutes."""

@@ -1,6 +1,6 @@
 """The layout of a machine's NPUs: a mirror of ``native/machine/include/machine/npu.h``.
 
-``tests/unit/machine/test_npus.py`` compares it with the C compiler's.
+``tests/unit/machine/test_npu_layout.py`` compares it with the C compiler's.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
 from kit.node_world import FakeKubelet, node_cluster
 from kit.npu_world import chip
-from kit.virtual_time import VirtualClock, run_virtually
+from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
 from pumice.apps.node import ascend_plugin, npu_configuration
 from pumice.apps.node.plugin import run_plugins
@@ -203,12 +203,12 @@ def test_a_slice_that_a_runtime_left_is_swept_up_and_one_made_by_hand_is_not(cha
         world.pod("p", NpuDevice(U[0], WORD, 6144, 0), template="vir02")
         await world.kubelet.allocate(RESOURCE, 1, ["x"])
         ours = world.npus.make(U[0], "vir02")  # the runtime, which is killed then
-        await world.clock.sleep(150.0)
+        await in_silence(150.0)
         assert ours in world.npus.made[U[0]], "its pod is there"
         world.finish("p")
-        await world.clock.sleep(70.0)
+        await in_silence(70.0)
         assert ours in world.npus.made[U[0]], "a first look is not enough"
-        await world.clock.sleep(120.0)
+        await in_silence(120.0)
         word = {theirs: "theirs", ours: "ours"}
         assert [word[ident] for ident in sorted(world.npus.made[U[0]])] == left
 

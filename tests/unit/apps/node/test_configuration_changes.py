@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from kit.node_objects import NODE, A, B, gives, pod_object, two_cards
 from kit.plugin_world import in_a_world
+from kit.virtual_time import in_silence
 
 from pumice.wire import names
 
@@ -53,11 +54,11 @@ async def test_a_broken_configuration_and_one_that_is_taken_away_change_nothing(
         before = await world.kubelet.until(NUMBER, lambda d: len(d) == 8)
         registered = len(world.kubelet.registered)
         configure(world, "nvidia: 3")
-        await asyncio.sleep(100)
+        await in_silence(100)
         world.cluster.remove("configmaps", names.DEVICE_CONFIGMAP)
-        await asyncio.sleep(100)
+        await in_silence(100)
         world.settings.node_config.write_text("{")
-        await asyncio.sleep(100)
+        await in_silence(100)
         assert world.kubelet.lists[NUMBER] == before
         assert len(world.kubelet.registered) == registered
 
