@@ -13,6 +13,7 @@ import typer
 import yaml
 
 from pumice.adapters.bookings.foreign import booking_dirs
+from pumice.adapters.mps import PROGRAM
 from pumice.adapters.native import vgpu_library
 from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin, vgpu_plugin
 from pumice.apps.node.soft_npus import assets_folder
@@ -127,7 +128,8 @@ def nvidia(
     device_discovery_strategy: nvidia_flags.Discovery = "auto",
     imex_channel_ids: nvidia_flags.ImexIds = "",
     imex_required: nvidia_flags.ImexRequired = False,
-    mps_root: nvidia_flags.MpsRoot = "",
+    mps_root: nvidia_flags.MpsRoot = None,
+    mps_control: Annotated[str, typer.Option(help="MPS's control program, by name or path.")] = PROGRAM,
     cdi_root: nvidia_flags.CdiRoot = "",
     cdi_annotation_prefix: nvidia_flags.CdiPrefix = "",
     nvidia_cdi_hook_path: nvidia_flags.CdiHook = "",
@@ -148,7 +150,7 @@ def nvidia(
              "nvidia_cdi_hook_path": nvidia_cdi_hook_path, "driver_root_ctr_path": driver_root_ctr_path}  # fmt: skip
     nvidia_flags.check(
         device_discovery_strategy, imex_channel_ids, imex_required,
-        mps_root=mps_root, **({} if ResponseOptions(strategies=named).cdi else given),
+        **({} if ResponseOptions(strategies=named).cdi else given),
     )  # fmt: skip
     settings = vgpu_plugin.Settings(
         **_common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
@@ -162,6 +164,8 @@ def nvidia(
         config_namespace=device_config_namespace,
         node_config=node_config,
         mig_strategy=mig_strategy,
+        mps_root=mps_root,
+        mps_program=mps_control,
         flags=Flags(device_split_count, gpu_memory_factor, device_cores_scaling),
         cdi=nvidia_flags.cdi_places(
             cdi_root, nvidia_cdi_hook_path, driver_root, driver_root_ctr_path, dev_root, cdi_feature_flags

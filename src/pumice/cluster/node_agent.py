@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
+from pumice.adapters.mps import PROGRAM
 from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin, vgpu_plugin
 from pumice.apps.node.cdi_files import CdiPlaces
@@ -61,6 +62,8 @@ class AgentSettings:
     """Where the driver's library of the node's NPUs lies; empty: it has none."""
     npu: str = ""
     """Their type, as the driver names it."""
+    sharing: str = "hami-core"
+    """How its cards are shared: what the node ConfigMap says elsewhere."""
 
     @property
     def hook_path(self) -> Path:
@@ -173,8 +176,16 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
         nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), cdi=CdiPlaces(Path(settings.directory, "cdi")),
         response_options=ResponseOptions(strategies=strategies([os.environ.get(variables.DEVICE_LIST_STRATEGY, "")])),
+        node_config=_node_config(settings), mps_root=settings.hook_path / "mps",
+        mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM,
     )  # fmt: skip
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+
+
+def _node_config(settings: AgentSettings) -> Path:
+    path = Path(settings.directory, "node-config.json")
+    path.write_text(json.dumps({"nodeconfig": [{"name": settings.node, "operatingmode": settings.sharing}]}))
+    return path
 
 
 def _npus(settings: AgentSettings) -> ascend_plugin.Settings:

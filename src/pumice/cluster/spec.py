@@ -4,6 +4,7 @@
     - cards: 8                     # one node of eight A100, emulated
       model: A100-SXM4-80GB
     - {name: old, count: 2, machine: two-1080ti.yaml, cpu: 16, memory: 64Gi}
+    - {name: side-by-side, model: A100-SXM4-40GB, sharing: mps}    # cards shared by MPS instead of the library
     - {name: inference, npus: 2, npu: 310P3, labels: {host-arch: huawei-arm}}   # Ascend NPUs, and no graphics cards
     controlPlane: embedded         # or kube: the real etcd and kube-apiserver
     podNetwork: auto               # or a range such as 10.77.0.0/16, or none: pods share the machine's
@@ -28,6 +29,7 @@ DEFAULT_NPU = "310P3"
 MAX_CARDS = 16
 MAX_NODES = 1000
 CONTROL_PLANES = ("embedded", "kube")
+SHARING = ("hami-core", "mps")
 SMALLEST_POD_NETWORK = 24
 
 
@@ -47,6 +49,7 @@ class NodeSpec:
     npus: int = 0
     npu: str = DEFAULT_NPU
     labels: tuple[tuple[str, str], ...] = ()
+    sharing: str = "hami-core"  # or mps
 
     @property
     def has_cards(self) -> bool:
@@ -75,7 +78,9 @@ def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool
 
 
 _KEYS = ("nodes", "controlPlane", "address", "port", "images", "podNetwork", "bare")
-_NODE_KEYS = ("name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real", "npus", "npu", "labels")
+_NODE_KEYS = (
+    "name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real", "npus", "npu", "labels", "sharing",
+)  # fmt: skip
 
 
 def load(path: Path) -> ClusterSpec:
@@ -125,6 +130,8 @@ def _node_facts(keys: Mapping[str, Field], folder: Path) -> Iterator[tuple[str, 
         yield "npus", part.integer(most=MAX_CARDS)
     if part := keys.get("npu"):
         yield "npu", part.word(tuple(driver_chips()))
+    if part := keys.get("sharing"):
+        yield "sharing", part.word(SHARING)
     if part := keys.get("machine"):
         yield "machine", folder / part.text()
     if part := keys.get("labels"):

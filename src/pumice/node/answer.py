@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pumice.node.effects import InstallFile, MakeDirectory
+from pumice.node.mps.supervisor import Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +35,5 @@ class Answer:
     annotations: Mapping[str, str] = field(default_factory=dict)
     directories: tuple[MakeDirectory, ...] = ()
     files: tuple[InstallFile, ...] = ()
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """By card, what its MPS server must hold clients to before the answer is given."""

@@ -21,11 +21,22 @@ class EnvVar(Struct, rename="camel", gc=False, frozen=True):
     value: str = ""
 
 
+class SecurityContext(Struct, rename="camel", gc=False, frozen=True):
+    run_as_user: int | None = None
+    run_as_non_root: bool | None = None
+
+
+class VolumeMount(Struct, rename="camel", gc=False, frozen=True):
+    mount_path: str = ""
+
+
 class Container(Struct, rename="camel", gc=False):
     name: str = ""
     resources: Resources = msgspec.field(default_factory=Resources)
     env: list[EnvVar] = []
     restart_policy: str = ""
+    security_context: SecurityContext = SecurityContext()
+    volume_mounts: list[VolumeMount] = []
 
     def asks(self, resource: str) -> int:
         """How much of an extended resource the limits ask for; 0 when nothing or nonsense."""
@@ -47,6 +58,8 @@ class Spec(Struct, rename="camel", gc=False):
     node_name: str = ""
     containers: list[Container] = []
     init_containers: list[Container] = []
+    security_context: SecurityContext = SecurityContext()
+    host_users: bool | None = None
 
 
 class ContainerStatus(Struct, rename={"container_id": "containerID"}, gc=False):

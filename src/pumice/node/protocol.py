@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
 from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
+from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Container, Held, NodePod
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
@@ -181,6 +182,10 @@ class Allocator(Protocol):
     def give(self, resource: str, ids: Sequence[str]) -> Answer | str:
         """The answer to a call for devices of one of ``given``, or why there is none."""
         return f"{resource} is not handed out here"
+
+    def daemons(self, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
+        """The cards that need an MPS control daemon, by UUID, and what each shall hold its clients to."""
+        return {}
 
     def nobody(self, count: int) -> str:
         """The refusal of a call that no pod waits for."""

@@ -20,9 +20,9 @@ class CardsUnavailable(Unavailable):
 class CardFacts:
     """What does not change about one card while it is in the machine.
 
-    ``index`` is NVML's, ``minor`` the number of ``/dev/nvidia<minor>`` (-1 unknown), ``memory`` bytes as NVML reports
-    them, ``mig`` whether MIG mode is on now, ``numa`` -1 when unknown, ``pci_id`` PCI's
-    device and vendor in one (0 unknown), ``links`` the NVLinks to each peer, by its UUID.
+    ``index`` is NVML's, ``minor`` the number of ``/dev/nvidia<minor>`` (-1 unknown), ``memory`` bytes as NVML reports them,
+    ``mig`` whether MIG mode is on now, ``numa`` -1 when unknown, ``pci_id`` PCI's device and vendor in one (0 unknown),
+    ``links`` the NVLinks to each peer, by its UUID, ``capability`` the compute capability ((0, 0) unknown).
     """
 
     index: int
@@ -35,6 +35,7 @@ class CardFacts:
     bus_id: str = ""
     pci_id: int = 0
     links: tuple[tuple[str, int], ...] = ()
+    capability: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ def parse_nvidia_plugin_config(text: str) -> NvidiaPluginConfig:
         warnings.append("resources: has no effect: shares go by the names of the device ConfigMap")
     if document.get("health"):
         warnings.append("health: has no effect: DP_DISABLE_HEALTHCHECKS says which errors are left out")
-    for way, instead in (("timeSlicing", "deviceSplitCount of the device ConfigMap"), ("mps", "volcano.sh/vgpu-cores of a pod")):
+    instead_of = {"timeSlicing": "deviceSplitCount of the device ConfigMap", "mps": "operatingmode mps of the node ConfigMap"}
+    for way, instead in instead_of.items():
         if _section(document, "sharing").get(way):
             raise BadInput(f"sharing.{way} is not served: replicas have no memory of their own; cards are shared by {instead}")
     flags = dict(_section(document, "flags"))

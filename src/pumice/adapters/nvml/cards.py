@@ -181,7 +181,13 @@ def _facts(index: int, handle: Any) -> CardFacts:
         numa=_first_bit(nodes) if any(nodes) else _numa(bus_id),
         bus_id=bus_id,
         pci_id=_or(0, lambda: int(pynvml.nvmlDeviceGetPciInfo(handle).pciDeviceId)),
+        capability=_or((0, 0), lambda: _capability(handle)),
     )
+
+
+def _capability(handle: Any) -> tuple[int, int]:
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return int(major), int(minor)
 
 
 def _reading(index: int, handle: Any) -> CardReading | None:

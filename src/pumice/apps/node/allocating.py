@@ -34,6 +34,16 @@ Prepare = Callable[[Answer], Awaitable[None]]
 """Has what an answer names be there before it is given, beside its own directories and files. Raises PumiceError."""
 
 
+def in_turn(*parts: Prepare) -> Prepare | None:
+    """All of them; None where there is none."""
+
+    async def prepare(answer: Answer) -> None:
+        for part in parts:
+            await part(answer)
+
+    return prepare if parts else None
+
+
 class Slicer(Protocol):
     """Who has a brand's cards cut into slices (``slicing.py``)."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
@@ -38,6 +38,8 @@ class CardWatch:
         self.uncut: Callable[[list[str]], dict[str, str]] | None = None
         """Which of the cards in MIG mode cannot be cut as a scheduler likes, and why."""
         self._uncut: dict[str, str] = {}
+        self.unserved: Callable[[], Mapping[str, str]] = dict
+        """Which cards wait for a daemon without which nobody may use them, and why."""
         self._look_soon = False
         self._answered = clock.monotonic()
         self.changed = Signal()
@@ -54,8 +56,9 @@ class CardWatch:
 
     @property
     def sick(self) -> dict[str, str]:
-        """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster hold it, or it cannot be cut."""
-        return {**self._uncut, **self._held, **self._health.sick}
+        """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster hold it, it cannot be cut, or its daemon
+        is not there."""
+        return {**self.unserved(), **self._uncut, **self._held, **self._health.sick}
 
     def soon(self) -> None:
         """Look at everything with the next look: a card did not do what it should."""

@@ -20,6 +20,7 @@ from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler, Prepare, Slicer
 from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
@@ -76,6 +77,8 @@ class Brand:
     cards: Cards | None = None
     slicer: Callable[[WrittenNode, Callable[[], Held | None]], Slicer] | None = None
     """Who cuts its cards into slices, where there is such a thing."""
+    daemons: ControlDaemons | None = None
+    """Who keeps the control daemons of its cards, where there is such a thing."""
     learn: Callable[[Any], Awaitable[None]] | None = None
     """Has its allocator read its configuration again, where it can."""
     prepare: Prepare | None = None
@@ -117,6 +120,8 @@ async def run_plugins(
             if settings.cleanup:
                 await leave(own, await brand.allocator())
         finally:
+            if brand.daemons is not None:
+                await brand.daemons.leave()
             watch.close(cards.close if brand.cards is None else None)
 
     async def keep(brand: Brand, page: PluginHealth, own: WrittenNode, watch: CardWatch, served: asyncio.Event) -> None:
@@ -155,7 +160,7 @@ class Plugin:
         self._held = partial(holders, folder, allocator.resource)
         self._slicer = brand.slicer(own, self._held) if brand.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
-        self._prepare = brand.prepare
+        self._prepare, self._daemons = brand.prepare, brand.daemons
         self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon, brand.learn, brand.prepare)
         self._sick: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
@@ -170,6 +175,12 @@ class Plugin:
         await self._watch.look_at_slices()
         self._show()
         await self._resume()
+        if self._daemons is not None:
+            self._daemons.wanted = lambda: self._allocator.daemons(self._own.pods)
+            self._daemons.changed = self._watch.changed.fire
+            self._watch.unserved = self._daemons.closed
+            await self._daemons.look()
+            self._show()
         self._registrations = {resource: self._registration(resource) for resource in self._servable()}
         if not self._registrations:
             log.warning("no cards on this node: nothing to register node=%s", self._own.name)
@@ -190,6 +201,8 @@ class Plugin:
             tasks.create_task(self._handler.sweep())
             if self._slicer is not None:
                 tasks.create_task(self._slicer.keep())
+            if self._daemons is not None:
+                tasks.create_task(self._daemons.keep())
             for registration in self._registrations.values():
                 await registration.done.wait()
             while self.missing():

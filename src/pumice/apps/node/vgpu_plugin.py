@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from pumice.adapters.journal import FileJournal
+from pumice.adapters.mps import PROGRAM, MpsPrograms
 from pumice.adapters.nvml import NvmlCards, NvmlSlices
-from pumice.apps.node.allocating import PATIENCE
+from pumice.apps.node.allocating import PATIENCE, in_turn
 from pumice.apps.node.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.apps.node.configuration import load_sharing, read_sharing
+from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
 from pumice.apps.node.slicing import Slicing
@@ -42,7 +44,8 @@ class Settings(PluginSettings):
     """Paths are the host's.
 
     ``advertise`` and ``handshake``: see VgpuAllocator. ``mig_strategy``: ``none`` cuts cards on demand, ``mixed`` hands out what
-    somebody has cut (spec 15). ``library``: the ``libvgpu.so`` to install into ``hook_path``; None
+    somebody has cut (spec 15). ``mps_root``: the folder of the control daemons of MPS, where they are to be kept, and
+    ``mps_program`` what starts them. ``library``: the ``libvgpu.so`` to install into ``hook_path``; None
     installs nothing. ``config_namespace`` is searched first.
     """
 
@@ -57,6 +60,8 @@ class Settings(PluginSettings):
     response_options: ResponseOptions = field(default_factory=ResponseOptions)
     mig_strategy: str = "none"
     cdi: CdiPlaces = field(default_factory=CdiPlaces)
+    mps_root: Path | None = None
+    mps_program: str = PROGRAM
 
 
 async def run(
@@ -90,6 +95,7 @@ def vgpu(
             settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
         )
         made[:] = [(sharing, level)]
+        _check(sharing, settings)
         await asyncio.to_thread(_install, settings.library, settings.hook_path)
         options = _response_options(settings, level)
         if devices is not None:
@@ -117,6 +123,8 @@ def vgpu(
                 there = await read_sharing(
                     settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster
                 )
+                if there is not None:
+                    _check(there[0], settings)
             except (BadInput, ApiError) as error:
                 if str(error) != refused:
                     log.warning("the configuration is kept: %s", error)
@@ -134,13 +142,25 @@ def vgpu(
         except (BadInput, TimeoutError) as error:
             log.warning("device configuration kept: %s", error or "the API server does not answer")
 
-    prepare = devices.prepare if devices is not None else None
+    daemons = ControlDaemons(MpsPrograms(settings.mps_root, settings.mps_program), clock) if settings.mps_root else None
+    prepare = in_turn(*(part.prepare for part in (devices, daemons) if part is not None))
     if settings.mig_strategy == "mixed":
         return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards, outdated=outdated,
-                     prepare=prepare)  # fmt: skip
+                     prepare=prepare, daemons=daemons)  # fmt: skip
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
     return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards,
-                 slicer=partial(Slicing, cutter, cluster), learn=learn, outdated=outdated, prepare=prepare)  # fmt: skip
+                 slicer=partial(Slicing, cutter, cluster), learn=learn, outdated=outdated, prepare=prepare,
+                 daemons=daemons)  # fmt: skip
+
+
+def _check(sharing: Sharing, settings: Settings) -> None:
+    """Raises BadInput where the configuration shares cards in a way for which this process was not started (spec 2.2)."""
+    if sharing.mps and settings.mps_root is None:
+        raise BadInput(f"operatingmode mps of node {settings.node_name} needs --mps-root, a folder of the host for the pipes and "
+                       "the shared memory of MPS")  # fmt: skip
+    if sharing.mps and settings.mig_strategy == "mixed":
+        raise BadInput(f"operatingmode mps of node {settings.node_name} does not go with --mig-strategy mixed: a slice is "
+                       "one container's; use none")  # fmt: skip
 
 
 def _cut_already(nvml: str) -> list[Slice]:
@@ -186,6 +206,7 @@ def _response_options(settings: Settings, log_level: str) -> ResponseOptions:
         settings.response_options,
         hook=str(settings.hook_path),
         lock=str(settings.lock_dir),
+        mps_root=str(settings.mps_root or ""),
         log_level=log_level or settings.response_options.log_level,
         present=present,
     )

@@ -14,8 +14,10 @@ from types import MappingProxyType
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.vgpu import mps
 from pumice.node.vgpu.advertise import Handshake, advertisement
 from pumice.node.vgpu.answer import ResponseOptions, build, places, refusal, sliced
 from pumice.node.vgpu.inventory import SharedCard, core_list, memory_list, share, share_list
@@ -56,6 +58,8 @@ class VgpuAllocator(Allocator):
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
+        self._lent: dict[str, list[mps.Holder]] = {}
+        """To init containers, by their pods."""
         self.resource = sharing.number
         self._static = static or StaticSlices()
         self.given = self._static.resources
@@ -118,6 +122,8 @@ class VgpuAllocator(Allocator):
     def directories(self, pods: Sequence[NodePod]) -> list[MakeDirectory]:
         """Of cached answers: /tmp and /run may be empty after a boot (spec 12.2)."""
         options = self._response_options
+        if self._sharing.mps:
+            return [MakeDirectory(f"{options.mps_root}/shm")]
         return [MakeDirectory(options.lock)] + [
             MakeDirectory(options.directory(pod.uid, container.name))
             for pod in pods
@@ -145,22 +151,25 @@ class VgpuAllocator(Allocator):
             return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason, mark=found.placed)
-        if reason := refusal(found, self._cards) or self.record.overreach(found, self._cards):
+        unfit = mps.refusal(found) if self._sharing.mps else ""
+        if reason := refusal(found, self._cards) or self.record.overreach(found, self._cards) or unfit:
             return self.refuse(found.pod, reason)
-        if reason := self.record.conflict(found, pods, self._cards):
+        mixed = mps.mixed(found, self._holders(pods)) if self._sharing.mps else ""
+        if reason := self.record.conflict(found, pods, self._cards) or mixed:
             return Conflict(found.pod, reason)
         wanted = places(found, self._cards, self._sharing)
         if isinstance(wanted, str):
             return Outdated(found.pod, wanted)
         if wanted:
-            return Cut(found.pod, wanted, lambda slices: self._serve(found, key, [slices[place] for place in wanted]))
-        return self._serve(found, key)
+            return Cut(found.pod, wanted, lambda slices: self._serve(found, key, pods, [slices[place] for place in wanted]))
+        return self._serve(found, key, pods)
 
-    def _serve(self, work: Work, ids: frozenset[str], slices: Sequence[Slice] = ()) -> Serve:
+    def _serve(self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], slices: Sequence[Slice] = ()) -> Serve:
+        answer = build(work, self._cards, self._sharing, self._response_options, self._dice, slices)
         return Serve(
             work.pod,
             work.container,
-            build(work, self._cards, self._sharing, self._response_options, self._dice, slices),
+            replace(answer, bounds=self._bounds(work, pods)),
             None if work.segment == INIT or work.again else PatchPod.of(work.pod.metadata, done(work)),
             (Tell.of_pod(work.pod.metadata, "VGPUPartlyServed", work.warning),) if work.warning else (),
             finished=work.last,
@@ -175,6 +184,26 @@ class VgpuAllocator(Allocator):
             return found
         minors = [self._minors.get(slice_.place.card, -1) for slice_ in found]
         return sliced(found, minors, self._sharing, self._response_options, self._dice)
+
+    def daemons(self, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
+        """Those of every card that is shared by MPS."""
+        if not self._sharing.mps:
+            return {}
+        held = mps.bounds(self._holders(pods), self._sharing)
+        shared = (card.uuid for card in self._cards.values() if card.mode != "mig" and not card.unfit)
+        return {uuid: held.get(uuid, Bounds()) for uuid in shared}
+
+    def _holders(self, pods: Sequence[NodePod]) -> list[mps.Holder]:
+        alive = {pod.uid for pod in pods if not pod.finished}
+        return [*self.record.holders(pods), *(one for uid, lent in self._lent.items() if uid in alive for one in lent)]
+
+    def _bounds(self, work: Work, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
+        """What the work's card must hold its clients to: its container and those there already."""
+        if not self._sharing.mps:
+            return {}
+        mine = [(work.pod, work.container, device) for device in work.devices]
+        found = mps.bounds([*self._holders(pods), *mine], self._sharing)
+        return {device.uuid: found[device.uuid] for device in work.devices if device.slot < 0}
 
     def nobody(self, count: int) -> str:
         number = f"{count} vGPUs" if count != 1 else "exactly 1 vGPU"
@@ -196,6 +225,8 @@ class VgpuAllocator(Allocator):
         work: Work = served.work
         self._matcher.settle(work)
         self.record.note(work)
+        if work.segment == INIT:
+            self._lent[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
         self._answers[served.ids] = (served.pod.uid, served.answer)
 
     def refuse(self, pod: NodePod, reason: str, *, mark: bool = True) -> Refuse:
@@ -210,6 +241,7 @@ class VgpuAllocator(Allocator):
         alive = {pod.uid for pod in pods if not pod.finished}
         self._matcher.prune(alive)
         self.record.keep(alive)
+        self._lent = {uid: lent for uid, lent in self._lent.items() if uid in alive}
         self._answers = {ids: entry for ids, entry in self._answers.items() if entry[0] in alive}
         return [PatchPod.of(pod.metadata, FAILED) for pod in leftovers(pods, self._node)]
 

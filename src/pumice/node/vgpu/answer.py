@@ -11,6 +11,7 @@ from typing import Final
 from pumice.model.errors import BadInput
 from pumice.node.answer import Answer, DeviceNode, Mount
 from pumice.node.effects import InstallFile, MakeDirectory
+from pumice.node.vgpu import mps
 from pumice.node.vgpu.inventory import SharedCard
 from pumice.node.vgpu.matching import Work
 from pumice.node.vgpu.sharing import Sharing
@@ -39,7 +40,7 @@ class ResponseOptions:
 
     ``present`` are the device nodes that exist (only looked at with device specs); ``strict_disable`` lets only
     ``CUDA_DISABLE_CONTROL=true`` switch the library off instead of any value, ``never_disable`` nothing at all. ``extras`` are
-    the classes of CDI devices that every container with cards gets beside them.
+    the classes of CDI devices that every container with cards gets beside them. Below ``mps_root`` lie the pipes of MPS.
     """
 
     hook: str = "/usr/local/vgpu"
@@ -57,6 +58,7 @@ class ResponseOptions:
     never_disable: bool = False
     annotation_prefix: str = cdi.ANNOTATION_PREFIX
     extras: tuple[str, ...] = ()
+    mps_root: str = ""
 
     @property
     def cdi(self) -> bool:
@@ -126,6 +128,14 @@ def build(
     minors = [card.minor for card in chosen] + [cards[slice_.place.card].minor for slice_ in slices]
     if not devices:
         return sliced(slices, minors, sharing, response_options, dice)
+    if sharing.mps:
+        bound, shared = mps.told(devices[0], sharing, response_options.mps_root)
+        return Answer(
+            env=env | bound,
+            mounts=(*mounts, *shared),
+            nodes=_nodes(minors, slices, sharing, response_options),
+            directories=(MakeDirectory(f"{response_options.mps_root}/shm"),),
+        )
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     region = f"{_uuid4(dice)}.cache"

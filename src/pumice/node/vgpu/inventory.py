@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pumice.node.device_list import Unit
+from pumice.node.vgpu.mps import clients, unfit
 from pumice.node.vgpu.sharing import Sharing
 from pumice.node.vgpu.slots import uncut
 from pumice.ports.cards import CardFacts
@@ -34,6 +35,8 @@ class SharedCard:
     links: tuple[tuple[str, int], ...] = ()
     places: bool = False
     """Whether this plugin announces that it understands slices outside the geometry groups."""
+    unfit: bool = False
+    """Whether it can never be shared as this node shares its cards."""
 
 
 def share(facts: Sequence[CardFacts], sharing: Sharing,
@@ -55,7 +58,8 @@ def type_of(name: str) -> str:
 def _shared(card: CardFacts, sharing: Sharing, sick: Mapping[str, str]) -> SharedCard:
     mode = "mig" if card.mig else sharing.mode
     type_ = type_of(card.name)
-    closed = sick.get(card.uuid) or (uncut(sharing.config, type_, card.mig) if mode == "mig" else "")
+    unshared = unfit(card) if sharing.mps and not card.mig else ""
+    closed = unshared or sick.get(card.uuid) or (uncut(sharing.config, type_, card.mig) if mode == "mig" else "")
     return SharedCard(
         index=card.index,
         uuid=card.uuid,
@@ -63,13 +67,14 @@ def _shared(card: CardFacts, sharing: Sharing, sick: Mapping[str, str]) -> Share
         type=type_,
         memory=sharing.units(card.memory),
         cores=sharing.cores_per_card,
-        shares=sharing.split,
+        shares=min(sharing.split, clients(card.capability)) if sharing.mps and mode != "mig" else sharing.split,
         healthy=not closed,
         closed=closed,
         mode=mode,
         numa=card.numa,
         links=card.links,
         places=card.mig and sharing.mig_placements,
+        unfit=bool(unshared),
     )
 
 

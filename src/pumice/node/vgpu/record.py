@@ -6,12 +6,13 @@ Pods that were served before there was such a record are taken over by their ass
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pumice.families.nvidia_vgpu.ask import container_ask
 from pumice.families.nvidia_vgpu.assignment import contradiction, excess
 from pumice.model.refusal import Refusal
-from pumice.node.pods import Held, NodePod
+from pumice.node.pods import Container, Held, NodePod
+from pumice.node.vgpu.grants import turns
 from pumice.node.vgpu.inventory import SharedCard
 from pumice.node.vgpu.matching import INIT, Work
 from pumice.node.vgpu.sharing import Sharing
@@ -65,6 +66,15 @@ class Record:
     def keep(self, uids: Collection[str]) -> None:
         """Forget all pods but these."""
         self._held = {uid: parts for uid, parts in self._held.items() if uid in uids}
+
+    def holders(self, pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Container, PodDevice]]:
+        """Which containers of these pods have what. Pods that have ended hold nothing."""
+        for pod in pods:
+            parts = self._held.get(pod.uid, ()) if not pod.finished else ()
+            found = turns(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""
+            for turn in found if not isinstance(found, str) else ():
+                for device in parts[turn.part] if turn.part is not None else ():
+                    yield pod, turn.container, device
 
     def overreach(self, work: Work, cards: Mapping[str, SharedCard]) -> str:
         """What the work would give beyond its container's request; empty when nothing."""

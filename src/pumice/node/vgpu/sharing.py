@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
+from typing import Final
 
 from pumice.model.amount import MIB
+from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.node_config import NodeEntry
+
+MPS: Final = "mps"
+"""The operating mode of a node whose cards are shared by MPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Sharing:
     pass_device_specs: bool = False
     mig_placements: bool = False
     mode: str = "hami-core"
+    mps: bool = False
+    """Whether cards are shared by MPS instead of the library. Schedulers are told ``hami-core`` all the same (spec 16)."""
     static_mig: bool = False
     """Cards in MIG mode are for resources of their own, slice by slice as somebody has cut them (``static.py``)."""
     prefers: bool = True
@@ -77,7 +84,7 @@ def needed_factor(entries: int, factor: int, limit: int = 60_000) -> int:
 
 
 def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Flags | None = None) -> Sharing:
-    """The values in force: node entries over flags over the device ConfigMap (spec 2.1)."""
+    """The values in force: node entries over flags over the device ConfigMap (spec 2.1). Raises BadInput where they clash."""
     flags = flags or Flags()
     split = flags.split or config.device_split_count
     memory_scaling, core_scaling = config.device_memory_scaling, flags.core_scaling or config.device_core_scaling
@@ -92,6 +99,9 @@ def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Fl
         numa = numa if entry.numa is None else entry.numa
         uuids |= entry.without_uuids
         indices |= entry.without_indices
+    if mode == MPS and memory_scaling > 1:
+        raise BadInput(f"operatingmode mps with deviceMemoryScaling {memory_scaling}: an MPS server lends nobody memory that the "
+                       "card does not have; scale by 1")  # fmt: skip
     return Sharing(
         number=config.resource_count_name,
         memory=config.resource_memory_name,
@@ -103,7 +113,8 @@ def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Fl
         limit_cores=not config.disable_core_limit,
         pass_device_specs=config.pass_device_specs,
         mig_placements=config.mig_placements,
-        mode=mode,
+        mode="hami-core" if mode == MPS else mode,
+        mps=mode == MPS,
         prefers=prefers,
         numa=numa,
         without_uuids=frozenset(uuids),

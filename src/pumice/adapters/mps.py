@@ -1,0 +1,140 @@
+"""``ports.mps.MpsControl`` by NVIDIA's control program.
+
+What is to outlive this process lies in a folder for each card: ``card`` (its UUID), ``pipe`` and ``log``, and ``servers``, those
+last seen, for a daemon that died tells nobody of its servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pynvml
+
+from pumice.model.errors import Unavailable
+from pumice.ports.mps import DaemonSeen, folder_of
+from pumice.wire import variables
+
+PROGRAM: Final = "nvidia-cuda-mps-control"
+COMM: Final = "nvidia-cuda-mps"
+"""How the kernel names both the daemon and its servers: it keeps 15 letters."""
+PATIENCE: Final = 5.0
+
+
+def set_exclusive(card: str, exclusive: bool) -> None:
+    """Whether the card takes one process alone, which a server then is. NVML has been initialised. Raises Unavailable."""
+    mode = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else pynvml.NVML_COMPUTEMODE_DEFAULT
+    try:
+        pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(card), mode)
+    except pynvml.NVMLError as error:
+        raise Unavailable(f"its compute mode could not be set: {error}; without it a program could pass MPS by") from error
+
+
+class MpsPrograms:
+    """``program``: the control program, by name or path. ``exclusive`` sets a card's compute mode."""
+
+    def __init__(self, root: Path, program: str = PROGRAM, exclusive: Callable[[str, bool], None] = set_exclusive) -> None:
+        self._root, self._program, self._exclusive = root, program, exclusive
+
+    def known(self) -> tuple[str, ...]:
+        found = []
+        for path in sorted(self._root.glob("*/card")):
+            with suppress(OSError):
+                found.append(path.read_text("utf-8").strip())
+        return tuple(found)
+
+    def look(self, card: str, *, ask: bool) -> DaemonSeen:
+        pid = self._pid(card)
+        if not pid:
+            return DaemonSeen(left=tuple(self._servers_left(card)))
+        if not ask:
+            return DaemonSeen(pid)
+        try:
+            servers = [int(word) for line in self.say(card, "get_server_list") for word in line.split() if word.isdigit()]
+            clients = sum(len(self.say(card, f"get_client_list {server}")) for server in servers)
+        except Unavailable:
+            return DaemonSeen(pid, answers=False)
+        self._note_servers(card, servers)
+        return DaemonSeen(pid, answers=True, clients=clients)
+
+    def start(self, card: str) -> None:
+        folder = self._folder(card)
+        try:
+            for name in ("pipe", "log"):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / "card").write_text(card, "utf-8")
+            (folder / "servers").unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"cannot write in {folder}: {error.strerror}") from error
+        self._exclusive(card, True)
+        self._run(card, "-d")
+
+    def say(self, card: str, *commands: str) -> list[str]:
+        return self._run(card, given="".join(f"{command}\n" for command in commands)).splitlines()
+
+    def kill(self, card: str, pid: int) -> None:
+        if pid and pid == self._pid(card):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def quit(self, card: str) -> None:
+        self.say(card, "quit")
+        self._exclusive(card, False)
+        (self._folder(card) / "servers").unlink(missing_ok=True)
+
+    def _run(self, card: str, *words: str, given: str = "") -> str:
+        folder = self._folder(card)
+        env = {**os.environ, variables.CUDA_VISIBLE_DEVICES: card, variables.MPS_PIPES: str(folder / "pipe"),
+               variables.MPS_LOGS: str(folder / "log")}  # fmt: skip
+        try:
+            done = subprocess.run([self._program, *words], input=given, env=env, capture_output=True, text=True,
+                                  timeout=PATIENCE, start_new_session=True)  # fmt: skip
+        except FileNotFoundError as error:
+            raise Unavailable(f"{self._program} is not on this node, and without it nobody shares its cards by MPS") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            told = getattr(error, "strerror", None) or f"it did not end within {PATIENCE:.0f} s"
+            raise Unavailable(f"{self._program}: {told}") from error
+        if done.returncode != 0:
+            said = " ".join((done.stderr or done.stdout).split()) or f"it ended with {done.returncode}"
+            raise Unavailable(f"{self._program} {' '.join(words)}".rstrip() + f": {said}")
+        return done.stdout
+
+    def _folder(self, card: str) -> Path:
+        return self._root / folder_of(card)
+
+    def _pid(self, card: str) -> int:
+        try:
+            pid = int((self._folder(card) / "pipe" / f"{PROGRAM}.pid").read_text("utf-8"))
+        except (OSError, ValueError):
+            return 0
+        return pid if _begun(pid) else 0
+
+    def _note_servers(self, card: str, servers: Iterable[int]) -> None:
+        """Pids come again, so each is noted with the moment when it began."""
+        path = self._folder(card) / "servers"
+        text = "".join(f"{server} {begun}\n" for server in servers if (begun := _begun(server)))
+        with suppress(OSError):
+            if not path.exists() or path.read_text("utf-8") != text:
+                path.write_text(text, "utf-8")
+
+    def _servers_left(self, card: str) -> Iterable[int]:
+        with suppress(OSError, ValueError):
+            for line in (self._folder(card) / "servers").read_text("utf-8").splitlines():
+                pid, begun = line.split()
+                if _begun(int(pid)) == begun:
+                    yield int(pid)
+
+
+def _begun(pid: int) -> str:
+    """When a process of MPS began, in the kernel's ticks; empty where there is none of that pid."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    name, _, fields = text.partition("(")[2].rpartition(")")
+    words = fields.split()
+    return words[19] if name.startswith(COMM) and words[0] not in "ZX" else ""
