@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pumice.model.errors import BadInput
@@ -129,13 +129,10 @@ def build(
     if not devices:
         return sliced(slices, minors, sharing, response_options, dice)
     if sharing.mps:
+        bare = _bare(chosen, slices, minors, sharing, response_options, dice)
         bound, shared = mps.told(devices[0], sharing, response_options.mps_root)
-        return Answer(
-            env=env | bound,
-            mounts=(*mounts, *shared),
-            nodes=_nodes(minors, slices, sharing, response_options),
-            directories=(MakeDirectory(f"{response_options.mps_root}/shm"),),
-        )
+        made = (MakeDirectory(f"{response_options.mps_root}/shm"),)
+        return replace(bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared), directories=made)
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     region = f"{_uuid4(dice)}.cache"
@@ -181,8 +178,16 @@ def sliced(
     slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing, response_options: ResponseOptions, dice: random.Random
 ) -> Answer:
     """The answer for a container that gets slices and nothing else; ``minors`` are their cards'."""
-    env, mounts = _visible((), slices, response_options)
-    asked, annotations = _cdi((), slices, response_options, dice)
+    return _bare((), slices, minors, sharing, response_options, dice)
+
+
+def _bare(
+    cards: Sequence[SharedCard], slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing,
+    response_options: ResponseOptions, dice: random.Random,
+) -> Answer:  # fmt: skip
+    """What opens cards and slices, and bounds nobody."""
+    env, mounts = _visible(cards, slices, response_options)
+    asked, annotations = _cdi(cards, slices, response_options, dice)
     nodes = _nodes(minors, slices, sharing, response_options)
     return Answer(env=env, mounts=tuple(mounts), nodes=nodes, cdi=asked, annotations=annotations)
 
