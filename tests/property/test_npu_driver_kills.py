@@ -72,3 +72,47 @@ def test_a_plugin_that_is_killed_while_it_destroys_forgets_what_is_gone(tmp_path
     theirs = machine.make("vir02")
     assert keeper(machine, sweeps=4) == 0, "the same id, and somebody else's"
     assert machine.slices() == [(theirs, "vir02")]
+
+
+CUTTER = """
+import json
+from pathlib import Path
+from pumice.adapters.dcmi import DcmiVnpus
+from pumice.adapters.journal import FileJournal
+from pumice.machine.native import library_dir
+from pumice.node.mindcluster.keeper import ChipKeeper
+from pumice.ports.slices import Place
+vnpus = DcmiVnpus(str(library_dir()))
+chips = vnpus.chips()
+keeper = ChipKeeper(vnpus, FileJournal(Path({journal!r})))
+if {give}:
+    keeper.give([Place(chips[0], "vir02_1c", 0)], "pod", ["npu-core-0", "npu-core-1"], chips, lambda uid: "")
+print(json.dumps([place.start for place in keeper.sweep(chips, lambda uid: {holds!r}, {{}}, set()).destroyed]))
+"""
+
+
+def cutter(machine: NpuMachine, *, give: bool = False, holds: str = "") -> list[int]:
+    """What the sweep of MindCluster's mode destroys."""
+    program = CUTTER.format(journal=str(machine.directory / "cut.json"), give=give, holds=holds)
+    found: list[int] = machine.python(program)
+    return found
+
+
+@pytest.mark.parametrize(("call", "when"), [
+    ("dcmi_get_device_die_v2", "before"), ("dcmi_get_device_info", "before"),
+    *((call, when) for call in ("dcmi_create_vdevice", "dcmi_set_destroy_vdevice") for when in ("before", "after")),
+])  # fmt: skip
+def test_the_plugin_that_is_killed_in_a_call_knows_afterwards_what_it_made(tmp_path: Path, call: str, when: str) -> None:
+    machine = npu_machine(tmp_path / "m")
+    theirs = machine.make("vir02_1c")
+    made = call == "dcmi_set_destroy_vdevice" or (call == "dcmi_create_vdevice" and when == "after")
+    if call == "dcmi_set_destroy_vdevice":
+        assert cutter(machine, give=True, holds="pod") == []
+    set_npu_fault(machine.directory, NpuFaultModel(call, crash=when))
+    with pytest.raises(AssertionError):
+        cutter(machine, give=call != "dcmi_set_destroy_vdevice")
+    clear_npu_faults(machine.directory)
+    assert cutter(machine, holds="pod") == [], "its pod may still be there"
+    assert [ident for ident, _ in machine.slices()] == [theirs, *([theirs + 1] if made else [])], "made again where it had gone"
+    assert cutter(machine) == ([theirs + 1] if made else [])
+    assert machine.slices() == [(theirs, "vir02_1c")]

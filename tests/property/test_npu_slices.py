@@ -5,88 +5,17 @@ from __future__ import annotations
 
 import os
 import random
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
+from kit.npu_kills import CARDS, TEMPLATES, Killed, KilledDriver, KilledJournal
 
 from pumice.node.ascend.keeper import Keeper
-from pumice.ports.slices import Entry, Place
+from pumice.ports.slices import Place
 from pumice.ports.vnpus import NpuRefused, Vnpu
 
-CARDS = ("A", "B")
-TEMPLATES = {"vir01": 1, "vir02": 2, "vir04": 4}
 OPERATIONS = 1_000_000
 SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
-
-
-class Killed(BaseException):
-    """The process that was in this call is no more."""
-
-
-@dataclass
-class Driver:
-    """Chips of eight cores (``ports.vnpus.Vnpus``). ``lives``: calls until the caller is killed, half of them after the work is
-    done."""
-
-    dice: random.Random
-    slices: dict[str, dict[int, Vnpu]] = field(default_factory=lambda: {card: {} for card in CARDS})
-    lives: int = -1
-    touched: list[int] = field(default_factory=list)
-
-    def list(self, chip: str) -> tuple[Vnpu, ...]:
-        with self._call():
-            return tuple(self.slices[chip][ident] for ident in sorted(self.slices[chip]))
-
-    def make(self, chip: str, template: str, ident: int | None = None) -> int:
-        with self._call():
-            here = self.slices[chip]
-            if sum(TEMPLATES[s.template] for s in here.values()) + TEMPLATES[template] > 8:
-                raise NpuRefused("check aicore num failed")
-            ident = next(i for i in range(100, 116) if i not in here)
-            here[ident] = Vnpu(ident, template)
-            return ident
-
-    def destroy(self, chip: str, ident: int) -> None:
-        with self._call():
-            slice_ = self.slices[chip].get(ident)
-            if slice_ is None or slice_.busy:
-                raise NpuRefused("busy or gone")
-            del self.slices[chip][ident]
-
-    def use(self, chip: str, ident: int, container: int, busy: bool) -> None:
-        with self._call():
-            self.slices[chip][ident] = replace(self.slices[chip][ident], container=container, busy=busy)
-
-    @contextmanager
-    def _call(self):
-        dies = self.lives == 0
-        self.lives -= self.lives >= 0
-        if dies and self.dice.random() < 0.5:
-            raise Killed
-        yield
-        if dies:
-            raise Killed
-
-
-@dataclass
-class Journal:
-    """On a disk that loses nothing that was written."""
-
-    driver: Driver
-    entries: tuple[Entry, ...] = ()
-
-    @contextmanager
-    def alone(self):
-        yield
-
-    def read(self) -> tuple[Entry, ...]:
-        return self.entries
-
-    def write(self, entries) -> None:
-        kept = tuple(entries)
-        with self.driver._call():
-            self.entries = kept
 
 
 @dataclass
@@ -103,8 +32,8 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.driver = Driver(self.dice)
-        self.journal = Journal(self.driver)
+        self.driver = KilledDriver(self.dice)
+        self.journal = KilledJournal(self.driver)
         self.keeper = Keeper(self.driver, self.journal)
         self.pods: dict[str, Pod] = {}
         self.containers: dict[int, str] = {}

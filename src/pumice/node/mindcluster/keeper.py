@@ -100,6 +100,8 @@ class ChipKeeper:
         return replace(state, seen=self._seen(state.seen), restored=tuple(restored), failed=failed)
 
     def _made(self, place: Place, owner: str, ids: str, others: tuple[Entry, ...], state: State) -> tuple[Entry, State]:
+        if any(entry.place.card == place.card and not entry.place.profile for entry in others):
+            raise NpuRefused(f"NPUSegmentFailed: chip {chip_name(place.start)} is another pod's as a whole")
         used = {slice_.id for slice_ in state.seen.get(place.card, ())} | {
             entry.place.start for entry in others if entry.place.card == place.card and entry.place.profile
         }

@@ -8,7 +8,7 @@ import json
 import random
 import tempfile
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
 from kit.node_world import FakeKubelet, node_cluster
+from kit.npu_node import Npus, U
 from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
@@ -25,52 +26,9 @@ from pumice.apps.node.plugin import run_plugins
 from pumice.apps.service.own_node import NODES, PODS
 from pumice.model.errors import BadInput
 from pumice.node.ascend.inventory import NpuSharing
-from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading
-from pumice.ports.vnpus import Vnpu
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, parse_npu_register, render_npu_binding
 
 RESOURCE, WORD = "huawei.com/Ascend310P", "Ascend310P"
-U = tuple(f"{at:08X}-00000000-00000000-00000000-00000000" for at in (1, 2))
-
-
-@dataclass
-class Npus:
-    """Two 310P cards and their slices (``ports.cards.Cards`` and ``ports.vnpus.Vnpus``)."""
-
-    ill: dict[str, str] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    made: dict[str, dict[int, Vnpu]] = field(default_factory=lambda: {uuid: {} for uuid in U})
-
-    def facts(self) -> tuple[CardFacts, ...]:
-        return tuple(CardFacts(at, uuid, "310P3", 24 << 30, minor=at) for at, uuid in enumerate(U) if uuid not in self.gone)
-
-    def readings(self) -> tuple[CardReading, ...]:
-        return ()
-
-    def subscribe(self, uuids: Any) -> dict[str, str]:
-        return {uuid: self.ill[uuid] for uuid in uuids if uuid in self.ill}
-
-    def events(self) -> tuple[CardEvent, ...]:
-        return tuple(CardEvent(uuid, LOST, text) for uuid, text in self.ill.items())
-
-    def answers(self, uuid: str) -> bool:
-        return uuid not in self.ill and uuid not in self.gone
-
-    def close(self) -> None:
-        return
-
-    def list(self, chip: str) -> tuple[Vnpu, ...]:
-        return tuple(self.made[chip].values())
-
-    def make(self, chip: str, template: str, ident: int | None = None) -> int:
-        ident = max([99, *self.made[chip]]) + 1
-        self.made[chip][ident] = Vnpu(ident, template)
-        return ident
-
-    def destroy(self, chip: str, ident: int) -> None:
-        del self.made[chip][ident]
-
-
 @dataclass
 class World:
     cluster: FakeCluster

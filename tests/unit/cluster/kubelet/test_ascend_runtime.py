@@ -115,3 +115,36 @@ def test_a_node_that_comes_up_again_tells_the_driver_which_containers_are_no_mor
     machine.hook("make", "0", "vir01", "cd" * 16)
     around(Below(runs=frozenset({"cd" * 16})), machine)
     assert [row.container for row in machine.state.chips[0].slices if row.used] == [0, 0xCDCDCDCDCDCD]
+
+
+def test_a_slice_that_a_device_plugin_made_is_opened_by_its_container_and_outlives_it(machine: NpuMachine) -> None:
+    made = machine.make("vir02")
+    below = Below()
+
+    async def play() -> None:
+        over = asyncio.Event()
+        await around(below, machine).start(spec(ASCEND_VISIBLE_DEVICES=str(made), ASCEND_RUNTIME_OPTIONS="VIRTUAL"),
+                                           lambda _: over.set())  # fmt: skip
+        assert [row.container for row in machine.state.chips[0].slices if row.used] == [int(IDENT[:12], 16)]
+        around(Below(runs=frozenset({IDENT})), machine).adopt(IDENT, lambda _: over.set())  # the node came up again
+        below.listeners[IDENT](Exit(IDENT, 0))
+        await asyncio.wait_for(over.wait(), 60)
+
+    asyncio.run(play())
+    assert machine.slices() == [(made, "vir02")]
+    assert [row.container for row in machine.state.chips[0].slices if row.used] == [0]
+
+
+@pytest.mark.parametrize(
+    ("visible", "told", "again"),
+    [
+        ("107", "vNPU 107 cannot be mapped: there is no vNPU 107", True),
+        ("100,101", "needs exactly one vNPU, not '100,101'", False),
+    ],
+)  # fmt: skip
+def test_a_slice_that_is_not_there_is_not_mapped(machine: NpuMachine, visible: str, told: str, again: bool) -> None:
+    wanted = spec(ASCEND_VISIBLE_DEVICES=visible, ASCEND_RUNTIME_OPTIONS="VIRTUAL")
+    with pytest.raises(StartFailed) as refused:
+        asyncio.run(around(Below(), machine).start(wanted, nothing))
+    assert told in refused.value.message
+    assert refused.value.transient is again
