@@ -9,6 +9,7 @@ import pytest
 from kit.job_world import job, job_world, on, task
 from kit.virtual_time import run_virtually
 
+from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
 
@@ -405,6 +406,36 @@ def test_a_job_of_one_pod_costs_three_writes_until_it_runs_and_two_until_it_is_o
             await world.end("j-main-0")
             assert written[3:] == ["PATCH jobs", "DELETE podgroups"]
             assert await world.phase("j") == "Completed"
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["together", "no right to delete many"])
+def test_the_groups_of_jobs_that_end_together_go_by_one_request_where_that_is_allowed(allowed: bool) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            written: list[str] = []
+
+            def watch(verb: str, path: str) -> ApiError | None:
+                if verb != "DELETE":
+                    return None
+                written.append(path.rpartition("/")[2])
+                return ApiError(403, "Forbidden", "may not") if path.endswith("/podgroups") and not allowed else None
+
+            for number in range(5):
+                await world.hands.create(volcano.JOBS, job(f"j{number}", task("main")), "default")
+            await world.rest()
+            await world.start()
+            world.cluster.fault = watch
+            ending = [f"j{number}-main-0" for number in range(4)]
+            for name in ending:
+                await world.tell(name, "Succeeded")
+            await world.rest()
+            (left,) = await world.groups()
+            assert left.startswith("j4-"), "of the Job that goes on"
+            assert written[0] == "podgroups"
+            assert len(written) == (1 if allowed else 5)
+            assert {await world.phase(f"j{number}") for number in range(4)} == {"Completed"}
 
     run_virtually(story())
 

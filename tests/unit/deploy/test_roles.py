@@ -32,7 +32,7 @@ Right = tuple[str, str, str]
 
 VERBS = {
     "get": {"get"}, "list": {"list"}, "watch": {"list", "watch"}, "create": {"create"}, "update": {"update"},
-    "patch": {"patch"}, "delete": {"delete"},
+    "patch": {"patch"}, "delete": {"delete"}, "delete_collection": {"deletecollection"},
 }  # fmt: skip
 
 CLIENTS = ("cluster", "_cluster", "kube")

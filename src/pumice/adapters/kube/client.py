@@ -29,6 +29,8 @@ UNPACKED_ASIDE = 256 * 1024
 """Bytes of a compressed answer from which on it is unpacked in a thread."""
 PLAIN = "/~:@!$&'()*+,;="
 """What stands as it is in a path, beside letters, digits and ``_.-`` (RFC 3986)."""
+PLAIN_IN_QUERY = ","
+"""And in a query: a selector may name hundreds of values."""
 _plain_path = re.compile(f"[A-Za-z0-9_.{re.escape(PLAIN)}-]*").fullmatch
 
 
@@ -141,7 +143,7 @@ class KubeClient(Verbs):
     def _target(self, path: str, params: Mapping[str, str] | None) -> str:
         """Path and query as they stand in a request, what is not plain in them quoted."""
         quoted = path if _plain_path(path) else quote(path, safe=PLAIN)
-        return self._prefix + (f"{quoted}?{urlencode(params)}" if params else quoted)
+        return self._prefix + (f"{quoted}?{urlencode(params, safe=PLAIN_IN_QUERY)}" if params else quoted)
 
     def _message(self, verb: str, target: str, body: bytes | None, content_type: str) -> bytes:
         token = self.access.token()

@@ -84,6 +84,9 @@ class Verbs(ABC):
             options["propagationPolicy"] = propagation
         return await self._json("DELETE", resource.path(namespace, name), options)
 
+    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Json:
+        return await self._json("DELETE", resource.path(namespace), params={"labelSelector": label_selector})
+
     async def bind(self, namespace: str, name: str, body: bytes) -> None:
         await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from pumice.adapters.ssh_keys import rsa_pair
-from pumice.apps.controller import discovery, jobs
+from pumice.apps.controller import discovery, ended_groups, jobs
 from pumice.apps.controller.commands import KIND, Commands
 from pumice.apps.controller.discovery import Topology
 from pumice.apps.controller.job_effects import lasting
@@ -40,8 +41,14 @@ from pumice.wire.without_effect import Row, What, rows
 
 log = logging.getLogger("pumice.controller")
 
+UNBOUND = "unbound pod"
+"""What is looked at is the pod that still waits for its node; once it has one, its group comes behind the Bindings of others."""
 BEHIND = 0.2
 """Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
+BEHIND_OTHERS = 10.0
+"""Seconds longer for which the PodGroup of a pod that is bound leaves it to the Bindings of others, at most, while many come."""
+MANY, MOMENT = 16, 0.25
+"""Bindings of bare pods, and the seconds within which so many are many."""
 REFUSED = 300.0
 """Seconds after which a PodGroup that was refused is asked for again."""
 
@@ -90,13 +97,15 @@ class Controller:
     makers: Makers = field(init=False)
     unserved: UnservedKinds = field(init=False)
     topology: Topology = field(init=False)
+    _bindings: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))
+    """When the last bare pods were seen to be bound."""
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _lost_lease: bool = False
     _election: Election | None = None
 
     def __post_init__(self) -> None:
-        self.work = WorkQueue(self.clock, self.dice, self._reconcile)
+        self.work = WorkQueue(self.clock, self.dice, self._reconcile, self._many_are_bound)
         self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out, jobs=self.settings.jobs)
         self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair)
         self.makers = Makers(self.cluster, self.clock, self.work, self.jobs.store)
@@ -160,8 +169,10 @@ class Controller:
     # -- reconciling --------------------------------------------------------------------------------------------
 
     async def _reconcile(self, kind: str, key: str) -> None:
-        if kind == "pod" and key in self.pods:
-            await self._reconcile_pod(self.pods[key])
+        if kind in ("pod", UNBOUND):
+            pod = self.pods.get(key)
+            if pod is not None and not (kind == UNBOUND and pod.spec.node_name):
+                await self._reconcile_pod(pod)
         elif kind == "queue" and key in self.queues:
             await self._act_on_queues(queue.reconcile_queue(self.queues[key], self._groups_of(key)))
         elif kind == KIND:
@@ -174,6 +185,8 @@ class Controller:
             await self.unserved.reconcile(key)
         elif kind == jobs.KIND:
             await self.jobs.reconcile(key)
+        elif kind == ended_groups.KIND:
+            await self.jobs.ended_groups.reconcile(key)
         elif kind in self.scaled:
             await self._reconcile_owner(self.scaled[kind], *key.split("/"))
 
@@ -318,12 +331,16 @@ class Controller:
         if event.type == "DELETED" or not podgroup.needs_group(pod, self.settings.scheduler_names):
             self.pods.pop(pod.metadata.uid, None)
             return
-        known = pod.metadata.uid in self.pods
+        known = self.pods.get(pod.metadata.uid)
         self.pods[pod.metadata.uid] = pod
-        if pod.spec.node_name:
-            self.work.add("pod", pod.metadata.uid)
-        elif not known:
-            self.work.add_later("pod", pod.metadata.uid, BEHIND)
+        if known is None and not pod.spec.node_name:
+            self.work.add_later(UNBOUND, pod.metadata.uid, BEHIND)
+        elif pod.spec.node_name and not (known is not None and known.spec.node_name):
+            self._bindings.append(self.clock.monotonic())
+            self.work.add_later("pod", pod.metadata.uid, 0.0, put_off=BEHIND_OTHERS)
+
+    def _many_are_bound(self) -> bool:
+        return len(self._bindings) == MANY and self.clock.monotonic() - self._bindings[0] < MOMENT
 
     def _on_job_pod(self, event: WatchEvent) -> None:
         if not self.jobs.store.on_pod(event) and self.settings.bare_pod_groups:

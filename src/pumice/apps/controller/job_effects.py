@@ -90,7 +90,7 @@ class Effects:
                 answer = await self.cluster.patch(volcano.POD_GROUPS, effect.name, effect.body, namespace)
                 self.store.made_group(known, convert(PodGroup, answer))
             case DropGroup():
-                await self._drop_group(known, effect)
+                await self.drop_group(known, effect)
             case Tell():
                 await self.tell(known, effect)
             case DeleteJob():
@@ -152,7 +152,7 @@ class Effects:
             answer = await self.cluster.get(volcano.POD_GROUPS, effect.body["metadata"]["name"], namespace)
         self.store.made_group(known, convert(PodGroup, answer))
 
-    async def _drop_group(self, known: Known, effect: DropGroup) -> None:
+    async def drop_group(self, known: Known, effect: DropGroup) -> None:
         try:
             await self.cluster.delete(volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, uid=effect.uid)
         except ApiError as error:

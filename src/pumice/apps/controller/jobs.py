@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pumice.apps.controller.ended_groups import EndedGroups
 from pumice.apps.controller.job_effects import Effects, Refused
 from pumice.apps.controller.job_store import JobStore, Known
 from pumice.apps.service.work_queue import WorkQueue
-from pumice.controllers.job.effects import Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
+from pumice.controllers.job.effects import DropGroup, Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
 from pumice.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
 from pumice.controllers.job.plugins.contract import pod_name
 from pumice.controllers.job.reconcile import View, act, decide
@@ -43,7 +44,7 @@ PHASE = 0.5
 """Seconds for which the phase of a Job that only lives is not written: where its pods start at once, one write tells of both."""
 COUNTS = 2.0
 """Seconds for which a status waits that only counts pods."""
-PUT_OFF = 5.0
+PUT_OFF = 15.0
 """Seconds for which such a status waits longer, at most, while the Job comes along or there are groups and pods to make."""
 ROUNDS = 50
 """How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
@@ -61,6 +62,7 @@ class Jobs:
     keys: Callable[[], tuple[str, str]]
     store: JobStore = field(init=False)
     effects: Effects = field(init=False)
+    ended_groups: EndedGroups = field(init=False)
     completed: dict[tuple[str, str], int] = field(default_factory=dict)
     """How often a Job, by key and queue, was completed; the next one, how often it failed."""
     failed: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Jobs:
     def __post_init__(self) -> None:
         self.store = JobStore(self._changed)
         self.effects = Effects(self.cluster, self.clock, self.store, self.keys, self.latency)
+        self.ended_groups = EndedGroups(self.cluster, self.work, self.store, self.effects.drop_group)
 
     def on_job(self, event: WatchEvent) -> None:
         self.store.on_job(event)
@@ -185,12 +188,13 @@ class Jobs:
             await self._write_in_time(known, moved)
 
     async def _do(self, known: Known, wanted: list[Effect]) -> None:
-        """Statuses here; everything else is the effects' own."""
-        rest = [effect for effect in wanted if not isinstance(effect, WriteStatus | LookAgain)]
-        await self.effects.perform(known, rest)
+        """Statuses here, and what may wait; everything else is the effects' own."""
+        await self.effects.perform(known, [effect for effect in wanted if not _may_wait(effect)])
         for effect in wanted:
             if isinstance(effect, LookAgain):
                 self.work.add_later(KIND, known.job.key, effect.seconds)
+            elif isinstance(effect, DropGroup) and effect.in_company:
+                self.ended_groups.add(known, effect)
             elif isinstance(effect, WriteStatus):
                 before = known.status
                 known.decide(effect.status)
@@ -237,6 +241,10 @@ class Jobs:
         elif key not in self._crowded:
             self._crowded.add(key)
             self.work.add_later(KIND, key, pause)
+
+
+def _may_wait(effect: Effect) -> bool:
+    return isinstance(effect, WriteStatus | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company)
 
 
 def _missed(known: Known, view: View) -> list[Request]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pumice.apps.service.tasks import Bell
 from pumice.engine.effects import (
     Effect,
     Event,
@@ -61,7 +62,7 @@ class _Lane:
     """Writes in their order, the latest value a key, and who waits for one."""
 
     todo: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    bell: Bell = field(default_factory=Bell)
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ class StatusWriter:
         lane.todo[key] = effect
         while len(self._rest.todo) > BACKLOG_LIMIT:
             self._rest.todo.popitem(last=False)
-        lane.wake.set()
+        lane.bell.ring()
 
     @property
     def _lanes(self) -> tuple[_Lane, _Lane, _Lane]:
@@ -192,8 +193,7 @@ class StatusWriter:
                 continue
             key = next((key for key in lane.todo if key not in self._writing), None)
             if key is None:
-                lane.wake.clear()
-                await lane.wake.wait()
+                await lane.bell.wait()
                 continue
             effect = lane.todo.pop(key)
             self._writing[key] = True
@@ -207,7 +207,7 @@ class StatusWriter:
                 del self._writing[key]
                 for waiting in self._lanes:
                     if key in waiting.todo:
-                        waiting.wake.set()
+                        waiting.bell.ring()
 
     async def _write(self, key: tuple[str, ...], effect: Effect) -> None:
         attempt = 0

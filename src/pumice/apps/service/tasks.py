@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -26,6 +27,31 @@ class Signal:
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         return asyncio.shield(self._next)
+
+
+class Bell:
+    """Wakes one of those that wait, the first that came; nobody hears a ring from before. For workers that look for something to
+    do, and wait where there is nothing: an Event would wake all of them for one thing to do."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def ring(self) -> None:
+        while self._waiting:
+            sleeper = self._waiting.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+
+    async def wait(self) -> None:
+        sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(sleeper)
+        try:
+            await sleeper
+        except asyncio.CancelledError:
+            if sleeper.done() and not sleeper.cancelled():
+                self.ring()  # it was meant for whoever can still work
+            raise
 
 
 async def first(*waits: Awaitable[Any]) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
-from pumice.apps.service.tasks import first
+from pumice.apps.service.tasks import Bell, first
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 
@@ -18,6 +19,8 @@ log = logging.getLogger("pumice.controller")
 RETRY_FIRST, RETRY_LAST = 0.05, 30.0
 BESIDE = 4
 """So few must be at work for what may be put off to be done: the others wait for the same API server."""
+LOOK = 0.1
+"""Seconds between two looks whether what was put off may be done, while others are busy."""
 
 Key = tuple[str, str]
 """Kind and key of an object."""
@@ -25,17 +28,19 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class WorkQueue:
-    """``reconcile`` is called with a kind and a key; while it runs, the same key may be added again and waits."""
+    """``reconcile`` is called with a kind and a key; while it runs, the same key may be added again and waits. While
+    ``others_busy`` says that the API server has more urgent work from elsewhere, what may be put off is put off."""
 
     clock: Clock
     dice: Random
     reconcile: Callable[[str, str], Awaitable[None]]
-    _todo: dict[Key, int] = field(default_factory=dict)
+    others_busy: Callable[[], bool] = lambda: False
+    _todo: OrderedDict[Key, int] = field(default_factory=OrderedDict)  # a dict seeks its first key past all that have left
     """Key to how often it has failed in a row."""
-    _idle: dict[Key, float] = field(default_factory=dict)
+    _idle: OrderedDict[Key, float] = field(default_factory=OrderedDict)
     """What is done when nothing else is left to do, and until when it is put off."""
     _busy: set[Key] = field(default_factory=set)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _work_there: Bell = field(default_factory=Bell)
     _later: list[tuple[float, int, Key, int, float]] = field(default_factory=list)
     """A heap: when, in which order it was added, what, how often it has failed in a row, and how long it may be put off."""
     _count: int = 0
@@ -43,7 +48,7 @@ class WorkQueue:
 
     def add(self, kind: str, key: str, failures: int = 0) -> None:
         self._todo[kind, key] = failures
-        self._wake.set()
+        self._work_there.ring()
 
     @property
     def is_idle(self) -> bool:
@@ -75,12 +80,17 @@ class WorkQueue:
                     continue
                 if put_off:
                     self._idle.setdefault(item, now + put_off)
-                    self._wake.set()
                 else:
                     self.add(*item, failures)
+            if self._idle and self._next() is not None:
+                for _ in range(BESIDE):
+                    self._work_there.ring()
             self._sooner.clear()
-            if self._later:
-                await first(self._sooner.wait(), self.clock.sleep(self._later[0][0] - now))
+            pauses = [self._later[0][0] - now] if self._later else []
+            if self._idle:
+                pauses.append(LOOK)
+            if pauses:
+                await first(self._sooner.wait(), self.clock.sleep(min(pauses)))
             else:
                 await self._sooner.wait()
 
@@ -88,8 +98,7 @@ class WorkQueue:
         while True:
             item = self._next()
             if item is None:
-                self._wake.clear()
-                await self._wake.wait()
+                await self._work_there.wait()
                 continue
             failures = self._todo.pop(item, 0)
             self._idle.pop(item, None)
@@ -103,15 +112,13 @@ class WorkQueue:
                 self._again(item, failures, type(error).__name__, 1.0)
             finally:
                 self._busy.discard(item)
-                if self._todo or self._idle:
-                    self._wake.set()
 
     def _next(self) -> Key | None:
         patient = next((i for i in self._idle if i not in self._busy), None)
         if patient is not None and self._idle[patient] <= self.clock.monotonic():
             return patient
         item = next((i for i in self._todo if i not in self._busy), None)
-        return item if item is not None or len(self._busy) >= BESIDE else patient
+        return item if item is not None or len(self._busy) >= BESIDE or self.others_busy() else patient
 
     def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
         pause = max(least, min(RETRY_LAST, RETRY_FIRST * 2.0 ** min(failures, 12)) * (0.5 + self.dice.random()))

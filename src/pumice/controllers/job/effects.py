@@ -61,8 +61,11 @@ class ChangeGroup:
 
 @dataclass(frozen=True, slots=True)
 class DropGroup:
+    """``in_company``: the Job has ended; the shell may wait for groups of others, and find it by the label of its Job."""
+
     name: str
     uid: str
+    in_company: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def body(job: Job, spec: Json) -> Json:
     """The group as it is made, pending."""
     meta = job.metadata
     metadata: Json = {
-        "name": group_name(job), "namespace": meta.namespace, "labels": meta.labels,
+        "name": group_name(job), "namespace": meta.namespace, "labels": {**meta.labels, names.JOB_UID: meta.uid},
         "annotations": {key: text for key, text in meta.annotations.items() if not key.startswith("kubectl.")},
         "ownerReferences": [owner(job)],
     }  # fmt: skip

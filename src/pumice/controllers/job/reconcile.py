@@ -214,7 +214,8 @@ def _killed(view: View) -> Iterator[Effect]:
     if job.phase == RESTARTING and status.state.reason in TARGETED:
         return
     if view.group is not None and not view.group.metadata.deletion_timestamp:
-        yield DropGroup(view.group.metadata.name, view.group.metadata.uid)
+        meta = view.group.metadata
+        yield DropGroup(meta.name, meta.uid, job.phase in FINISHED and meta.labels.get(names.JOB_UID) == job.metadata.uid)
     marked = {key: name for key, name in status.controlled_resources.items() if key == registry.mark(name)}
     for name in marked.values():
         yield from (Remove(each.resource, each.body["metadata"]["name"]) for each in registry.objects(job, name))

@@ -94,7 +94,7 @@ def test_a_request_says_who_asks_for_what_and_quotes_what_is_not_plain() -> None
             assert server.heard == [
                 "POST /clusters/c1/api/v1/namespaces/default/pods/a/binding",
                 "GET /clusters/c1/api/v1/namespaces/default/pods/a%20b%0D%0AEvil:%201",
-                "GET /clusters/c1/api/v1/pods?labelSelector=app+in+%28a%2C+b%29",
+                "GET /clusters/c1/api/v1/pods?labelSelector=app+in+%28a,+b%29",
             ]
         head, body = said[0]
         for line in ("Authorization: Bearer secret", "User-Agent: tester", "Content-Type: application/json", "Content-Length: 7"):

@@ -89,6 +89,46 @@ def test_a_bare_pod_costs_four_writes_and_its_group_is_never_written_again_while
     run_virtually(story())
 
 
+def test_groups_of_bare_pods_come_behind_the_bindings_of_a_burst_and_within_ten_seconds() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        running = Running(cluster, clock, 1, elect=False)
+        await asyncio.wait_for(running.ready.wait(), 10)
+
+        async def burst(word: str, size: int) -> None:
+            """A hundred pods a second, each bound as soon as it is there."""
+            for name in (f"{word}{number}" for number in range(size)):
+                await create(cluster, pod(name, cpu="1"))
+                await cluster.bind("default", name, b'{"target":{"kind":"Node","name":"n1"}}')
+                await clock.sleep(0.01)
+
+        await burst("a", 300)
+        assert await groups(cluster) <= 16, "while nobody knows yet that many come"
+        await clock.sleep(2)
+        assert await groups(cluster) == 300
+        await burst("b", 1200)
+        assert 450 <= await groups(cluster) <= 550, "what has waited for ten seconds comes amid the others"
+        await running.close()
+
+    run_virtually(story())
+
+
+def test_the_group_of_a_pod_that_finds_no_node_waits_for_no_bindings() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = await faulty_cluster(clock)
+        running = Running(cluster, clock, 1, elect=False)
+        await asyncio.wait_for(running.ready.wait(), 10)
+        running.controller.work.others_busy = lambda: True
+        await create(cluster, pod("a", cpu="1"))
+        await clock.sleep(1)
+        assert await groups(cluster) == 1
+        await running.close()
+
+    run_virtually(story())
+
+
 def test_an_object_that_cannot_be_digested_does_not_end_the_controller() -> None:
     async def story() -> None:
         clock = VirtualClock()

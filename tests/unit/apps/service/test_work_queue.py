@@ -73,3 +73,35 @@ def test_what_may_be_put_off_waits_while_many_are_at_work() -> None:
         assert len(done) == 9
 
     run_virtually(story())
+
+
+def test_what_may_be_put_off_waits_while_others_are_busy_but_not_longer_than_its_time() -> None:
+    async def story() -> None:
+        clock, done, busy = VirtualClock(), list[str](), [True]
+        queue = queue_of(clock, done)
+        queue.others_busy = lambda: busy[0]
+        queue.add_later("x", "soon", 0.1, put_off=2)
+        queue.add_later("x", "patient", 0.1, put_off=60)
+        assert await order_of(queue, done, 10) == ["soon"]
+        busy[0] = False
+        assert await order_of(queue, done, 2) == ["soon", "patient"]
+
+    run_virtually(story())
+
+
+def test_one_key_wakes_one_worker() -> None:
+    async def story() -> None:
+        clock, done, looks = VirtualClock(), list[str](), []
+        queue = queue_of(clock, done)
+        queue.others_busy = lambda: bool(looks.append(1))  # asked at each look that finds nothing urgent
+        task = asyncio.create_task(queue.run(32))
+        await clock.sleep(1)
+        looks.clear()
+        queue.add("x", "a")
+        await clock.sleep(5)
+        assert done == ["a"]
+        assert len(looks) == 1, "the worker itself, when it is through"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run_virtually(story())
