@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from pumice.adapters.kubelet.endpoint import PluginError
@@ -28,6 +27,8 @@ PATIENCE = 2.0
 """Seconds to wait for the watch: the binding reaches the kubelet and us by different ways."""
 LOOK = 1.0
 """Seconds after which what is waited for is looked at again, though nothing was heard."""
+AGAIN = 0.25
+"""The same, where the API server did not answer."""
 
 
 Prepare = Callable[[Answer], Awaitable[None]]
@@ -119,24 +120,33 @@ class AllocateHandler:
             await changed
 
     async def _decide(self, ids: Sequence[str]) -> Decision | None:
-        """By the watch, then by a list past the watch, then whenever something changes, for a while."""
+        """By the watch, then by a list past the watch, then whenever something changes, for a while. A watch that has broken
+        takes its time to come back: until then it is listed now and again."""
         held = await asyncio.to_thread(self._held)
         decision = await self._ask(ids, held)
-        if decision is None:
-            with suppress(ApiError):
-                await self._own.relist()
-                decision = await self._ask(ids, held)
+        look = LOOK if decision is not None or await self._listed() else AGAIN
+        decision = decision or await self._ask(ids, held)
         deadline = self._own.clock.monotonic() + PATIENCE
         while decision is None or isinstance(decision, Conflict):
             now = self._own.clock.monotonic()
             deadline = max(deadline, now + decision.patience) if decision and decision.patience else deadline
             if now >= deadline:
                 break
-            await first(self._own.pods_changed.wait(), self._own.clock.sleep(min(LOOK, deadline - now)))
+            waited = await first(self._own.pods_changed.wait(), self._own.clock.sleep(min(look, deadline - now)))
+            if waited == 1 and decision is None:
+                look = LOOK if await self._listed() else AGAIN
             decision = await self._ask(ids, held)
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)
         return decision
+
+    async def _listed(self) -> bool:
+        """Look at the pods past the watch, where the API server answers."""
+        try:
+            await self._own.relist()
+        except ApiError:
+            return False
+        return True
 
     async def _ask(self, ids: Sequence[str], held: Held | None) -> Decision | None:
         decision = self._allocator.allocate(self._own.pods, ids, held)

@@ -60,9 +60,10 @@ class WrittenNode(OwnNode):
 
 
 async def persist(
-    act: Callable[[], Awaitable[None]], clock: Clock, tries: int = 3, pause: float = 0.5
+    act: Callable[[], Awaitable[None]], clock: Clock, tries: int = 5, pause: float = 0.25
 ) -> ApiError | None:
-    """Try again while the refusal may pass; the last refusal, or None when it was done."""
+    """Try again while the refusal may pass, after pauses that grow: for four seconds, unless the server asks for other ones. The
+    last refusal, or None when it was done."""
     for attempt in range(tries):
         try:
             await act()
@@ -70,5 +71,5 @@ async def persist(
         except ApiError as error:
             if error.code not in _PASSING or attempt == tries - 1:
                 return error
-            await clock.sleep(min(error.retry_after or pause, 2.0))
+            await clock.sleep(min(error.retry_after or pause * 2**attempt, 2.0))
     return None

@@ -11,6 +11,7 @@ from kit.fake_cluster import refusing
 from kit.node_objects import NODE, A, B, container, gives, pod_object
 from kit.node_world import until
 from kit.plugin_world import in_a_world
+from kit.virtual_time import VirtualClock
 
 from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
@@ -122,11 +123,31 @@ async def test_a_pod_that_cannot_be_patched_is_failed_with_the_reason(world):
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
         world.cluster.put(pod_object("p", gives(A), uid="u1"))
-        world.cluster.gate = refusing(ApiError(500, "InternalError", "etcd is away"), times=3)
+        world.cluster.gate = refusing(ApiError(500, "InternalError", "etcd is away"), times=5)
         with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: its annotations could not be written"):
             await world.kubelet.allocate(NUMBER, 1)
         assert world.cluster.notes("pods", "p")[names.BIND_PHASE] == "failed"
         assert world.cluster.events[-1]["reason"] == "VGPUAllocationFailed"
+
+
+@in_a_world
+async def test_an_api_server_that_is_away_for_a_shorter_time_than_allocate_waits_costs_no_pod_its_cards(world):
+    """Its watch comes back later than itself."""
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        clock = VirtualClock()
+        back = clock.monotonic() + 1.7
+
+        async def away(verb: str, path: str) -> None:
+            if clock.monotonic() < back or verb == "WATCH":
+                raise ApiError(503, "ServiceUnavailable", "away")
+
+        world.cluster.gate = away
+        world.cluster.hang_up(forget=True)
+        world.cluster.put(pod_object("p", gives(A), uid="u1"))
+        answer = await world.kubelet.allocate(NUMBER, 1)
+        assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == A
+        assert world.cluster.notes("pods", "p")[names.BIND_PHASE] == "success"
 
 
 @in_a_world
