@@ -9,7 +9,7 @@ from typing import Any
 from kit.objects import node, pod, queue
 
 from pumice.engine.engine import Engine
-from pumice.engine.state.ledger import Holding
+from pumice.engine.state.holdings import Holding
 from pumice.families.protocol import Fit
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -15,8 +15,8 @@ from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement
 from pumice.engine.plugins.contract import LimitsQueues
+from pumice.engine.state.holdings import Holding, Receipt
 from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.ledger import Holding, Receipt
 from pumice.engine.state.statuses import Status
 from pumice.wire.objects import Pod, convert
 
@@ -43,7 +43,7 @@ def picture(world: World) -> Any:
     for name, book in ledger.books.items():
         for where, row in ledger.table.row_of.items():
             state = book.state_of(row)
-            cards[name, where] = [getattr(book.columns, column)[state].tolist()
+            cards[name, where] = [getattr(book.states.columns, column)[state].tolist()
                                   for column in ("memory", "cores", "shares", "flags", "state")]  # fmt: skip
     return ledger.fingerprint(), cards
 
@@ -96,7 +96,7 @@ def test_what_the_filter_passes_on_an_unchanged_node_is_what_is_booked(picks: li
             assert (holding.node, holding.grants) == (expected.node, expected.grants)
         for book in world.engine.state.ledger.books.values():
             for name in ("memory", "cores", "shares"):
-                assert np.all(getattr(book.columns, name) >= 0)
+                assert np.all(getattr(book.states.columns, name) >= 0)
 
 
 STEPS = st.lists(

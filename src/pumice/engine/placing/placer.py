@@ -1,15 +1,13 @@
 """Placing by class: filter and score all nodes once per class, then look at changed rows only (decision 6).
 
-``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers stands under the class's base,
-which other pods do not matter to; what pods elsewhere mean for the class is worked out for each pod, from the few terms that
-select it. What is remembered is dropped when the class falls asleep or is no longer asked for.
+``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers (``kept``) stands under the
+class's base, which other pods do not matter to; what pods elsewhere mean for the class is worked out for each pod, from the few
+terms that select it. What is remembered is dropped when the class falls asleep or is no longer asked for.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,51 +15,17 @@ from numpy.typing import NDArray
 
 from pumice.engine.framework import Framework
 from pumice.engine.placing.among import Among
-from pumice.engine.placing.evaluation import Choice, Evaluation, Recipe
-from pumice.engine.placing.leaders import Leaders, first
+from pumice.engine.placing.evaluation import Choice, Evaluation
+from pumice.engine.placing.kept import ClassState, KeptClasses
+from pumice.engine.placing.leaders import first
 from pumice.engine.placing.occupants import Occupants
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.state.classes import PodClass
+from pumice.engine.state.holdings import Hold
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.ledger import Hold
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit
-
-KEPT_CLASSES = 512
-"""Classes with arrays of their own; the least recently used ones are evaluated afresh when they come back."""
-FEW_ROWS = 6
-"""Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once."""
-
-
-@dataclass(slots=True)
-class ClassState:
-    """What is remembered of one class; the arrays have the table's capacity."""
-
-    cursor: int
-    reliefs: int
-    beyond: tuple[int, int, int] | None
-    masked: NDArray[np.float64]
-    """Score where the class fits, minus infinity elsewhere."""
-    recipe: Recipe
-    chosen: dict[int, Choice] = field(default_factory=dict)
-    asked: int = 0
-    leaders: Leaders | None = None
-    """Kept from the second pod of the class on."""
-
-    def changed(self, rows: Sequence[int]) -> None:
-        """These rows of ``masked`` have other values now."""
-        if self.leaders is not None:
-            self.leaders.changed(rows)
-
-    def leader(self, rank: NDArray[np.int64]) -> int:
-        """The row of the best node; of equal ones, the first by name."""
-        if self.leaders is None or self.leaders.rank is not rank:
-            self.asked += 1
-            if self.asked == 1:
-                return first(self.masked, rank)
-            self.leaders = Leaders(self.masked, rank)
-        return self.leaders.leader()
 
 
 class Placer:
@@ -72,7 +36,7 @@ class Placer:
         self.framework = framework
         self.evaluation = Evaluation(state, framework)
         self.occupants = Occupants(state)
-        self._kept: OrderedDict[PodClass, ClassState] = OrderedDict()
+        self._kept = KeptClasses(state, self.evaluation)
         self._asleep: dict[PodClass, tuple[int, int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
         self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
@@ -97,7 +61,7 @@ class Placer:
         the class may have."""
         if cls.refusals or cls.request.refused or self.is_asleep(cls):
             return None
-        kept = self._refresh(cls.base)
+        kept = self._kept.current(cls.base)
         masked, scores = kept.masked, self._among_pods(cls, kept.masked)
         elsewhere = False
         """Whether nodes that it may not have would take it: then the class is not what sleeps."""
@@ -120,7 +84,7 @@ class Placer:
                 self._asleep[cls] = self._seen
                 self.fallen.append(cls)
                 if scores is None:
-                    self._kept.pop(cls.base, None)
+                    self._kept.drop(cls.base)
                 return None
             choice = self._settle(cls, kept, row)
             if choice is None:
@@ -182,7 +146,7 @@ class Placer:
         if all(book.by_counters(ask) for book, ask in zip(books, cls.asks, strict=True)):
             like = np.ones(size, bool)
             for book in books:
-                like &= book.ids[:size] == book.state_of(row)
+                like &= book.states.ids[:size] == book.state_of(row)
         return like
 
     @property
@@ -223,10 +187,10 @@ class Placer:
         self._hopeless.pop(cls, None)
         changed = table.gains.since(seen[0])
         if cls.base is not cls:  # a pod that went or came may matter far from its node
-            masked = self._refresh(cls.base).masked
+            masked = self._kept.current(cls.base).masked
             refused = self.framework.refused_for_pods(self.state, cls)
             fits = masked > -np.inf if refused is None else (masked > -np.inf) & ~refused
-        elif changed is None or storage or self._shares_claims(cls):
+        elif changed is None or storage or self._kept.shares_claims(cls):
             fits = self.evaluation.fits(cls, None)
         else:
             rows = np.array(changed, np.intp)
@@ -313,58 +277,6 @@ class Placer:
             grants.append(fit.grant)
         found = kept.chosen[row] = Choice(table.name(row), row, tuple(grants), float(kept.masked[row]))
         return found
-
-    # -- keeping the arrays -------------------------------------------------------------------------------------
-
-    def _refresh(self, cls: PodClass) -> ClassState:
-        kept = self._kept.get(cls)
-        if kept is None or not self._catch_up(cls, kept):
-            table = self.state.ledger.table
-            seen = table.changes.end, table.reliefs, self._beyond(cls)
-            kept = self._kept[cls] = ClassState(*seen, self.evaluation.scores(cls, None), self.evaluation.recipe(cls))
-            if len(self._kept) > KEPT_CLASSES:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(cls)
-        return kept
-
-    def _catch_up(self, cls: PodClass, kept: ClassState) -> bool:
-        """Look at the rows that changed. False: all have to be looked at."""
-        table, masked = self.state.ledger.table, kept.masked
-        changed = table.changes.since(kept.cursor)
-        if changed is None or len(masked) != table.capacity or kept.beyond != self._beyond(cls):
-            return False
-        if kept.reliefs == table.reliefs:  # what did not fit can only have become fuller
-            changed = [row for row in changed if masked.item(row) > -np.inf]
-        for row in changed:
-            kept.chosen.pop(row, None)
-        if len(changed) > FEW_ROWS:
-            rows = np.array(changed, np.intp)
-            masked[rows] = self.evaluation.scores(cls, rows)
-        elif changed:
-            for row in changed:
-                masked[row] = -np.inf
-            for choice in self.evaluation.few(kept.recipe, changed):
-                kept.chosen[choice.row], masked[choice.row] = choice, choice.score
-        kept.changed(changed)
-        kept.cursor, kept.reliefs = table.changes.end, table.reliefs
-        return True
-
-    def _beyond(self, cls: PodClass) -> tuple[int, int, int] | None:
-        """What decides about nodes that did not change themselves: storage, images elsewhere, and who uses a claim that one pod
-        alone may use, which closes every node. None for most classes."""
-        claims = cls.constraints.claims
-        if not (claims or cls.images):
-            return None
-        state = self.state
-        return (
-            state.volumes.version if claims else 0,
-            state.ledger.terms.version if self._shares_claims(cls) else 0,
-            state.classes.images.version if cls.images else 0,
-        )
-
-    def _shares_claims(self, cls: PodClass) -> bool:
-        """Whether it uses a claim that one pod alone may use."""
-        return bool(cls.constraints.claims and self.state.volumes.for_one_pod(cls.constraints.claim_keys))
 
     # -- why not ------------------------------------------------------------------------------------------------
 

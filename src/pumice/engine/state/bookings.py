@@ -11,8 +11,9 @@ from pumice.engine.state.assignment_cache import AssignmentCache
 from pumice.engine.state.bearers import Bearers
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind
+from pumice.engine.state.holdings import GOING, Hold, Holding
 from pumice.engine.state.jobs import Task
-from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
+from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.reports import Reports

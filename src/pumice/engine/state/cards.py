@@ -1,28 +1,25 @@
 """The books of one device family: per node its cards, what is booked on each, and the same as arrays.
 
-Only the ledger writes here. ``Usage`` rows are exact (who holds what). ``columns`` repeat their sums so that a family can
-rank nodes at once: one row of arrays per *distinct* state of a node's cards, because thousands of nodes are alike, and per
-node the number of its state. Both are changed by the same two functions, ``charge`` and ``discharge``.
+Only the ledger writes here. ``Usage`` rows are exact (who holds what). Arrays repeat their sums so that a family can rank nodes
+at once (``card_states``). Both are changed by the same two functions, ``charge`` and ``discharge``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.state.device_table import CardFacts, CardUse, NodeDevices
+from pumice.engine.state.card_states import CardStates, State
+from pumice.engine.state.device_table import CardUse, NodeDevices
 from pumice.engine.state.named_nodes import NamedNodes
-from pumice.families.protocol import NO_MARKS, Ask, Columns, Family, Fit, Inventory, Marks, NodeCards, Ranking
+from pumice.families.protocol import NO_MARKS, Ask, Family, Fit, Inventory, Marks, NodeCards, Ranking
 from pumice.model.cards import Grant, Mode
 from pumice.model.refusal import CardMisfit, Misfit
 
-State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
-"""Everything of a node's cards that the arrays hold, hashable."""
 _UNUSED: CardUse = (0, 0, 0, -1)
 ALIKE_KEPT = 2048
 UNSURE_REFUSED = 32
@@ -30,20 +27,14 @@ UNSURE_REFUSED = 32
 
 
 class DeviceTable:
-    """All nodes of one family. ``ids`` maps a row of the node table to its state; state 0 has no cards."""
+    """All nodes of one family."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self._ranking = family.ranking
         self.nodes: dict[str, NodeDevices] = {}
-        self.ids: NDArray[np.int32] = np.zeros(16, np.int32)
-        self.columns = _empty_columns(16, 8)
+        self.states = CardStates()
         self._rows: dict[str, int] = {}
-        self._types: dict[str, int] = {}
-        self._states: dict[State, int] = {}
-        self._of_id: list[State | None] = [None]
-        self._users: list[int] = [0]
-        self._free: list[int] = []
         self._names: dict[int, str] = {}
         self._unsure = False
         """Whether the family's last ranking left some nodes to the exact look."""
@@ -79,7 +70,7 @@ class DeviceTable:
         self.nodes[name], self._rows[name], self._names[row] = book, row, name
         self._named.add(book)
         self._count_kinds(inventory, 1)
-        self.fit_rows(rows)
+        self.states.fit_rows(rows)
         self._write_empty(book, row)
         return True
 
@@ -92,7 +83,7 @@ class DeviceTable:
         row = self._rows.pop(name, None)
         if row is not None:
             del self._names[row]
-            self._set_state(row, None)
+            self.states.put(row, None)
 
     def _count_kinds(self, inventory: Inventory, sign: int) -> None:
         if self.family.late_quota is None:
@@ -180,7 +171,7 @@ class DeviceTable:
         for place in places.tolist():
             row = place if rows is None else int(rows[place])
             name = self._names.get(row)
-            state = 0 if named[place] else int(self.ids[row])  # nodes of one state answer alike, unless the ask names them
+            state = 0 if named[place] else int(self.states.ids[row])  # nodes of one state answer alike, unless the ask names them
             if state in known:
                 fit = known[state]
             elif name is None or (state and refused >= UNSURE_REFUSED):
@@ -199,7 +190,7 @@ class DeviceTable:
         ranking = self._ranking
         if ranking is None or ranking.without_constraints(ask) is not None:
             return False
-        return ranking.vector(ask, self._part(slice(0, 1))) is not None
+        return ranking.vector(ask, self.states.part(slice(0, 1))) is not None
 
     def alike(self, ask: Ask) -> Callable[[int], int | None]:
         """A row's number: nodes of one number refuse the ask in the same words, names and UUIDs apart. None: look at that node
@@ -211,8 +202,8 @@ class DeviceTable:
         named = set() if split is None else {self._rows[name] for name in self._named.of(split)}
 
         def number(row: int) -> int | None:
-            found = int(self.ids[row]) if row < len(self.ids) and row not in named else 0
-            state = self._of_id[found]
+            found = int(self.states.ids[row]) if row < len(self.states.ids) and row not in named else 0
+            state = self.states[found]
             return found if state is not None and all(facts[2] for facts in state[0]) else None
 
         return number
@@ -228,66 +219,53 @@ class DeviceTable:
     def _rank(
         self, ranking: Ranking, ask: Ask, rows: NDArray[np.intp] | None, capacity: int
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
-        self.fit_rows(capacity)
+        self.states.fit_rows(capacity)
         self._catch_up()
-        ids = self.ids[:capacity] if rows is None else self.ids[rows]
-        used = len(self._of_id)
+        ids = self.states.ids[:capacity] if rows is None else self.states.ids[rows]
+        used = len(self.states)
         chosen: Any = slice(0, used)
         place: NDArray[Any] = ids
         if rows is not None and len(rows) < used:
             chosen, place = np.unique(ids, return_inverse=True)
-        ranked = ranking.vector(ask, self._part(chosen))
+        ranked = ranking.vector(ask, self.states.part(chosen))
         if ranked is None:
             return None
         self._unsure = bool(np.isnan(ranked[1]).any())
         return ranked[0][place] & (ids > 0), ranked[1][place]
 
     def has_cards(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.bool_]:
-        self.fit_rows(capacity)
+        self.states.fit_rows(capacity)
         self._catch_up()
-        return np.asarray((self.ids[:capacity] if rows is None else self.ids[rows]) > 0)
+        return np.asarray((self.states.ids[:capacity] if rows is None else self.states.ids[rows]) > 0)
 
     def state_of(self, row: int) -> int:
         """Number of the state of a row's cards: equal numbers mean equal cards, equally used (uuids apart)."""
         self._catch_up()
-        return int(self.ids[row])
+        return int(self.states.ids[row])
 
     def free(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.float64]:
         """Per row how many cards' worth of memory is left on open cards."""
-        self.fit_rows(capacity)
+        self.states.fit_rows(capacity)
         self._catch_up()
-        ids = self.ids[:capacity] if rows is None else self.ids[rows]
-        chosen: Any = slice(0, len(self._of_id)) if rows is None else ids
-        total, memory, open_cards = self.columns.total[chosen], self.columns.memory[chosen], self.columns.flags[chosen]
+        ids = self.states.ids[:capacity] if rows is None else self.states.ids[rows]
+        chosen: Any = slice(0, len(self.states)) if rows is None else ids
+        columns = self.states.columns
+        total, memory, open_cards = columns.total[chosen], columns.memory[chosen], columns.flags[chosen]
         left = np.where(open_cards, np.maximum(total - memory, 0) / np.maximum(total, 1), 0.0).sum(axis=1)
         return np.asarray(left[ids] if rows is None else left)
 
     def free_memory(self, rows: NDArray[np.intp], capacity: int) -> NDArray[np.int64]:
         """Per row what is left of the cards' memory, in its units, whether somebody may have it or not."""
-        self.fit_rows(capacity)
+        self.states.fit_rows(capacity)
         self._catch_up()
-        ids = self.ids[rows]
-        return np.asarray(np.maximum(self.columns.total[ids] - self.columns.memory[ids], 0).sum(axis=1))
+        ids = self.states.ids[rows]
+        columns = self.states.columns
+        return np.asarray(np.maximum(columns.total[ids] - columns.memory[ids], 0).sum(axis=1))
 
     def largest(self) -> int:
         """Memory of the largest card, in its units; 0 without cards."""
         self._catch_up()
-        return int(self.columns.total.max(initial=0))
-
-    def fit_rows(self, rows: int) -> None:
-        """The node table has grown to so many rows."""
-        if rows > len(self.ids):
-            longer = np.zeros(rows, np.int32)
-            longer[: len(self.ids)] = self.ids
-            self.ids = longer
-
-    def _part(self, chosen: Any) -> Columns:
-        c = self.columns
-        assert c.state is not None
-        return Columns(
-            c.total[chosen], c.memory[chosen], c.cores[chosen], c.shares[chosen], c.share_limit[chosen],
-            c.flags[chosen], c.mig[chosen], c.type_id[chosen], c.types, c.state[chosen],
-        )  # fmt: skip
+        return int(self.states.columns.total.max(initial=0))
 
     def _write(self, book: NodeDevices, places: Iterable[int], *, facts: bool) -> None:
         """Usage of some cards changed, or what the cards are. The arrays follow when they are next looked at: a pod that
@@ -317,13 +295,13 @@ class DeviceTable:
             if len(self._empty) > ALIKE_KEPT:
                 self._empty.clear()
             state = self._empty[key] = book.facts, self._used(book, row, places)
-        self._set_state(row, state if book.facts else None)
+        self.states.put(row, state if book.facts else None)
 
     def _write_facts(self, book: NodeDevices) -> None:
         closed = book.quarantined() if book.doubts else {}
         written = tuple(
             (card.total, card.shares, card.healthy and not card.blocked and place not in closed,
-             card.mode is Mode.MIG, self._type_id(card.type))
+             card.mode is Mode.MIG, self.states.type_id(card.type))
             for place, card in enumerate(book.inventory.cards)
         )  # fmt: skip
         book.facts = self._alike.setdefault(written, written)
@@ -336,11 +314,11 @@ class DeviceTable:
             self._alike.clear()
         for name, places in self._behind.items():
             book, row = self.nodes[name], self._rows[name]
-            self._set_state(row, (book.facts, self._used(book, row, places)) if book.facts else None)
+            self.states.put(row, (book.facts, self._used(book, row, places)) if book.facts else None)
         self._behind.clear()
 
     def _used(self, book: NodeDevices, row: int, places: Iterable[int]) -> tuple[CardUse, ...]:
-        before = self._of_id[int(self.ids[row])]
+        before = self.states.of(row)
         used = [_UNUSED] * len(book.usages)
         if before is not None and len(before[1]) == len(used):
             used[:] = before[1]
@@ -350,96 +328,3 @@ class DeviceTable:
             use = (u.memory, u.cores, u.shares, state)
             used[place] = self._alike.setdefault(use, use)
         return tuple(used)
-
-    def _set_state(self, row: int, state: State | None) -> None:
-        old = int(self.ids[row])
-        if state is None:
-            self.ids[row] = 0
-            self._drop(old)
-            return
-        if self._of_id[old] == state:
-            return
-        known = self._states.get(state)
-        if known is not None:
-            self.ids[row] = known
-            self._users[known] += 1
-            self._drop(old)
-        elif old and self._users[old] == 1:  # nobody else is in the old state: it becomes the new one
-            before = self._of_id[old]
-            assert before is not None
-            del self._states[before]
-            self._fill(old, state, before)
-        else:
-            self._drop(old)
-            number = self._free.pop() if self._free else self._new_id()
-            self._users[number] = 1
-            self._fill(number, state, None)
-            self.ids[row] = number
-
-    def _drop(self, number: int) -> None:
-        if not number:
-            return
-        self._users[number] -= 1
-        if not self._users[number]:
-            state = self._of_id[number]
-            assert state is not None
-            del self._states[state]
-            self._of_id[number] = None
-            self.columns.flags[number] = False
-            self._free.append(number)
-
-    def _new_id(self) -> int:
-        number = len(self._of_id)
-        self._of_id.append(None)
-        self._users.append(0)
-        if number >= len(self.columns.total):
-            self._grow(2 * number, self.columns.total.shape[1])
-        return number
-
-    def _fill(self, number: int, state: State, before: State | None) -> None:
-        """Write a state's arrays; with ``before`` only the cards that differ from it."""
-        self._of_id[number] = state
-        self._states[state] = number
-        facts, used = state
-        if len(facts) > self.columns.total.shape[1]:
-            self._grow(len(self.columns.total), len(facts))
-        c = self.columns
-        assert c.state is not None
-        if before is None or before[0] != facts:
-            for array in (c.total, c.share_limit, c.memory, c.cores, c.shares):
-                array[number] = 0
-            c.flags[number] = c.mig[number] = False
-            c.type_id[number] = c.state[number] = -1
-            for place, (total, limit, open_card, mig, kind) in enumerate(facts):
-                c.total[number, place], c.share_limit[number, place] = total, limit
-                c.flags[number, place], c.mig[number, place] = open_card, mig
-                c.type_id[number, place] = kind
-            before = None
-        for place, values in enumerate(used):
-            if before is None or before[1][place] != values:
-                (c.memory[number, place], c.cores[number, place], c.shares[number, place],
-                 c.state[number, place]) = values  # fmt: skip
-
-    def _grow(self, rows: int, cards: int) -> None:
-        bigger = _empty_columns(rows, cards)
-        have_rows, have_cards = self.columns.total.shape
-        for name in ("total", "memory", "cores", "shares", "share_limit", "flags", "mig", "type_id", "state"):
-            getattr(bigger, name)[:have_rows, :have_cards] = getattr(self.columns, name)
-        self.columns = replace(bigger, types=self.columns.types)
-
-    def _type_id(self, name: str) -> int:
-        found = self._types.get(name)
-        if found is None:
-            found = self._types[name] = len(self._types)
-            self.columns = replace(self.columns, types=tuple(self._types))
-        return found
-
-
-def _empty_columns(rows: int, cards: int) -> Columns:
-    def zeros(kind: Any) -> NDArray[Any]:
-        return np.zeros((rows, cards), kind)
-
-    return Columns(
-        zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.bool_),
-        zeros(np.bool_), np.full((rows, cards), -1, np.int32), (), np.full((rows, cards), -1, np.int32),
-    )  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pumice.engine.state.agenda import Agenda
+from pumice.engine.state.holdings import Receipt
 from pumice.engine.state.jobs import QueueState, Task
-from pumice.engine.state.ledger import Ledger, Receipt
+from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.statuses import Status

@@ -11,60 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
-from enum import IntEnum
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pumice.engine.state.cards import DeviceTable
-from pumice.engine.state.features import Features
+from pumice.engine.state.holdings import GOING, Hold, Holding, Receipt
 from pumice.engine.state.interning import repack
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.resources import Request
 from pumice.engine.state.terms import TermIndex
-from pumice.families.protocol import NO_MARKS, Family, Marks
+from pumice.families.protocol import Family, Marks
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Node
 
 Amounts = tuple[tuple[int, int], ...]
 """Columns of the table of nodes, and how much of each."""
-
-
-class Hold(IntEnum):
-    """How firmly a pod holds its place."""
-
-    RESERVED = 1
-    ASSUMED = 2
-    CONFIRMED = 3
-    TERMINATING = 4
-    STUCK = 5
-    """Terminating for so long that nobody waits for its place any more."""
-
-
-GOING = (Hold.TERMINATING, Hold.STUCK)
-
-
-class Holding(Struct):
-    """What one pod holds. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
-
-    uid: str
-    node: str
-    request: Request
-    grants: tuple[Grant, ...] = ()
-    state: Hold = Hold.CONFIRMED
-    marks: Marks = NO_MARKS
-    features: Features | None = None
-
-
-class Receipt(Struct, frozen=True):
-    """Proof of one operation. ``before`` is the holding as it was (None: there was none)."""
-
-    serial: int
-    uid: str
-    operation: str
-    before: Holding | None
 
 
 @dataclass(slots=True)
@@ -130,7 +94,7 @@ class Ledger:
         holding = self.holdings.get(uid)
         if holding is None or holding.state in GOING:
             return None
-        before = _copy(holding)
+        before = copy(holding)
         holding.state = Hold.TERMINATING
         self._set_going(holding, 1)
         return self._receipt(uid, "terminate", before)
@@ -423,8 +387,3 @@ def _closed(grant: Grant) -> Grant:
     """The same, and nobody else on the cards of which it takes a slot."""
     cards = dict.fromkeys(piece.uuid for piece in grant.pieces if piece.slot is not None)
     return replace(grant, doubts=tuple(Refusal(uuid, "it is kept for a pod that waits for others to leave") for uuid in cards))
-
-
-def _copy(holding: Holding) -> Holding:
-    return Holding(holding.uid, holding.node, holding.request, holding.grants, holding.state, holding.marks,
-                   holding.features)  # fmt: skip

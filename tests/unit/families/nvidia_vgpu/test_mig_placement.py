@@ -173,7 +173,7 @@ def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(cla
     misfit = family.fit(ask, book.view("n1"))
     assert isinstance(misfit, Misfit)
     assert misfit.text.endswith("quarantined 1 of 1 cards")
-    ranked = family.ranking.vector(ask, book.columns)
+    ranked = book.rank(ask, None, 1)
     assert ranked is not None
     assert not ranked[0].any()
     book.discharge("b", grants[1])

@@ -1,0 +1,153 @@
+"""The distinct states of nodes' cards as arrays: one row of arrays for all nodes with equal cards, equally used.
+
+Thousands of nodes are alike, so a family ranks states, and each node has the number of its own. A state is made when the first
+node comes to it and its row is used again when the last one has left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.state.device_table import CardFacts, CardUse
+from pumice.families.protocol import Columns
+
+State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
+"""Everything of a node's cards that the arrays hold, hashable."""
+
+
+class CardStates:
+    """``ids`` maps a row of the node table to its state; state 0 has no cards."""
+
+    def __init__(self) -> None:
+        self.ids: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.columns = _empty_columns(16, 8)
+        self._types: dict[str, int] = {}
+        self._numbers: dict[State, int] = {}
+        self._of_id: list[State | None] = [None]
+        self._users: list[int] = [0]
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """How many numbers were ever given, with those that are free again."""
+        return len(self._of_id)
+
+    def __getitem__(self, number: int) -> State | None:
+        return self._of_id[number]
+
+    def of(self, row: int) -> State | None:
+        return self._of_id[int(self.ids[row])]
+
+    def fit_rows(self, rows: int) -> None:
+        """The node table has grown to so many rows."""
+        if rows > len(self.ids):
+            longer = np.zeros(rows, np.int32)
+            longer[: len(self.ids)] = self.ids
+            self.ids = longer
+
+    def part(self, chosen: Any) -> Columns:
+        """The arrays of some states."""
+        c = self.columns
+        assert c.state is not None
+        return Columns(
+            c.total[chosen], c.memory[chosen], c.cores[chosen], c.shares[chosen], c.share_limit[chosen],
+            c.flags[chosen], c.mig[chosen], c.type_id[chosen], c.types, c.state[chosen],
+        )  # fmt: skip
+
+    def type_id(self, name: str) -> int:
+        """The number of a type of cards, which the arrays hold for its name."""
+        found = self._types.get(name)
+        if found is None:
+            found = self._types[name] = len(self._types)
+            self.columns = replace(self.columns, types=tuple(self._types))
+        return found
+
+    def put(self, row: int, state: State | None) -> None:
+        """The node of that row is in this state now, or has no cards."""
+        old = int(self.ids[row])
+        if state is None:
+            self.ids[row] = 0
+            self._drop(old)
+            return
+        if self._of_id[old] == state:
+            return
+        known = self._numbers.get(state)
+        if known is not None:
+            self.ids[row] = known
+            self._users[known] += 1
+            self._drop(old)
+        elif old and self._users[old] == 1:  # nobody else is in the old state: it becomes the new one
+            before = self._of_id[old]
+            assert before is not None
+            del self._numbers[before]
+            self._fill(old, state, before)
+        else:
+            self._drop(old)
+            number = self._free.pop() if self._free else self._new_id()
+            self._users[number] = 1
+            self._fill(number, state, None)
+            self.ids[row] = number
+
+    def _drop(self, number: int) -> None:
+        if not number:
+            return
+        self._users[number] -= 1
+        if not self._users[number]:
+            state = self._of_id[number]
+            assert state is not None
+            del self._numbers[state]
+            self._of_id[number] = None
+            self.columns.flags[number] = False
+            self._free.append(number)
+
+    def _new_id(self) -> int:
+        number = len(self._of_id)
+        self._of_id.append(None)
+        self._users.append(0)
+        if number >= len(self.columns.total):
+            self._grow(2 * number, self.columns.total.shape[1])
+        return number
+
+    def _fill(self, number: int, state: State, before: State | None) -> None:
+        """Write a state's arrays; with ``before`` only the cards that differ from it."""
+        self._of_id[number] = state
+        self._numbers[state] = number
+        facts, used = state
+        if len(facts) > self.columns.total.shape[1]:
+            self._grow(len(self.columns.total), len(facts))
+        c = self.columns
+        assert c.state is not None
+        if before is None or before[0] != facts:
+            for array in (c.total, c.share_limit, c.memory, c.cores, c.shares):
+                array[number] = 0
+            c.flags[number] = c.mig[number] = False
+            c.type_id[number] = c.state[number] = -1
+            for place, (total, limit, open_card, mig, kind) in enumerate(facts):
+                c.total[number, place], c.share_limit[number, place] = total, limit
+                c.flags[number, place], c.mig[number, place] = open_card, mig
+                c.type_id[number, place] = kind
+            before = None
+        for place, values in enumerate(used):
+            if before is None or before[1][place] != values:
+                (c.memory[number, place], c.cores[number, place], c.shares[number, place],
+                 c.state[number, place]) = values  # fmt: skip
+
+    def _grow(self, rows: int, cards: int) -> None:
+        bigger = _empty_columns(rows, cards)
+        have_rows, have_cards = self.columns.total.shape
+        for name in ("total", "memory", "cores", "shares", "share_limit", "flags", "mig", "type_id", "state"):
+            getattr(bigger, name)[:have_rows, :have_cards] = getattr(self.columns, name)
+        self.columns = replace(bigger, types=self.columns.types)
+
+
+def _empty_columns(rows: int, cards: int) -> Columns:
+    def zeros(kind: Any) -> NDArray[Any]:
+        return np.zeros((rows, cards), kind)
+
+    return Columns(
+        zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.int64), zeros(np.bool_),
+        zeros(np.bool_), np.full((rows, cards), -1, np.int32), (), np.full((rows, cards), -1, np.int32),
+    )  # fmt: skip
