@@ -190,3 +190,33 @@ def test_a_table_of_events(api: Api, namespace: str) -> None:
     assert columns == ["Last Seen", "Type", "Reason", "Object", "Message"]
     assert rows[0][1:4] == ["Warning", "FailedScheduling", "pod/p"]
     assert rows[0][6] == "0/2 nodes"
+
+
+def test_probes_find_the_checks_that_they_ask_for(api: Api) -> None:
+    told = api.call("GET", "/readyz?verbose", accept="text/plain").body.decode().splitlines()
+    for check in ("ping", "log", "etcd", "informer-sync", "poststarthook/crd-informer-synced", "autoregister-completion"):
+        assert f"[+]{check} ok" in told
+    page = api.call("GET", "/metrics/slis", accept="text/plain").body.decode()
+    assert 'kubernetes_healthcheck{name="ping",type="readyz"} 1' in page.splitlines()
+
+
+def test_a_review_is_no_table(api: Api) -> None:
+    review = {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}
+    path, table = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "application/json;as=Table;v=v1;g=meta.k8s.io"
+    assert api.call("POST", path, review, accept=table).code == 406
+    assert api.call("POST", path, review, accept=f"{table},application/json").code == 201
+
+
+def test_every_served_version_of_a_group_has_an_api_service(api: Api) -> None:
+    services = "/apis/apiregistration.k8s.io/v1/apiservices"
+    found = {item["metadata"]["name"] for item in api.get(services)["items"]}
+    assert {"v1.", "v1.apps", "v1.apiextensions.k8s.io"} <= found
+    one = api.get(f"{services}/v1.apps")
+    assert (one["kind"], one["spec"]["group"], one["status"]["conditions"][0]["status"]) == ("APIService", "apps", "True")
+    assert api.call("GET", f"{services}/v1.nonsense").code == 404
+
+
+def test_the_fields_of_every_object_are_explained(api: Api) -> None:
+    schemas = api.get("/openapi/v3/api/v1")["components"]["schemas"]
+    metadata = schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"]
+    assert all(metadata[field]["description"] for field in ("name", "labels", "creationTimestamp"))

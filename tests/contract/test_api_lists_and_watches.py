@@ -192,3 +192,21 @@ def test_metadata_only_is_served(api: Api, maps: str) -> None:
     one = api.call("GET", f"{maps}/a", accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").json
     assert one["kind"] == "PartialObjectMetadata"
     assert "data" not in one
+
+
+def test_a_list_of_a_built_in_kind_says_it_once(api: Api, maps: str) -> None:
+    api.create(maps, {"metadata": {"name": "one"}})
+    found = api.get(maps)
+    assert (found["kind"], found["apiVersion"]) == ("ConfigMapList", "v1")
+    assert [("kind" in item, "apiVersion" in item) for item in found["items"]] == [(False, False)]
+    metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    assert {item["kind"] for item in api.call("GET", maps, accept=metadata).json["items"]} == {"PartialObjectMetadata"}
+
+
+@pytest.mark.parametrize(("path", "selector"), [
+    ("/apis/certificates.k8s.io/v1/certificatesigningrequests", "spec.signerName=example.com/nobody"),
+    ("/apis/events.k8s.io/v1/events", "reportingController=nobody"),
+    ("/api/v1/events", "reportingComponent=nobody,source=nobody"),
+])  # fmt: skip
+def test_kinds_are_selected_by_fields_of_their_own(api: Api, path: str, selector: str) -> None:
+    assert api.get(path, fieldSelector=selector)["items"] in ([], None)

@@ -276,3 +276,32 @@ def test_zeros_that_mean_nothing_are_not_kept(api: Api, namespace: str) -> None:
     assert made["spec"]["terminationGracePeriodSeconds"] == 0
     assert made["spec"]["containers"][0]["env"] == [{"name": "A"}]
     assert {"command", "stdin"}.isdisjoint(made["spec"]["containers"][0])
+
+
+def test_an_address_is_named_as_it_is_written(api: Api) -> None:
+    addresses = "/apis/networking.k8s.io/v1/ipaddresses"
+    parent = {"parentRef": {"group": "example.com", "resource": "things", "name": "one"}}
+    api.create(addresses, {"metadata": {"name": "fe80::42:1dff:fe84:f9e2"}, "spec": parent})
+    api.delete(f"{addresses}/fe80::42:1dff:fe84:f9e2")
+    for name in ("fe80:0::1", "10.0.0.256", "name"):
+        assert api.call("POST", addresses, {"metadata": {"name": name}, "spec": parent}).code == 422, name
+
+
+def test_the_addresses_of_services_have_their_range(api: Api) -> None:
+    assert api.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes")["spec"]["cidrs"]
+
+
+def test_a_status_that_nobody_has_written_can_be_patched(api: Api, namespace: str) -> None:
+    path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    api.create(path, {"metadata": {"name": "r"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
+    assert isinstance(api.get(f"{path}/r")["status"], dict)
+    patched = api.call("PATCH", f"{path}/r/status", [{"op": "add", "path": "/status/observedGeneration", "value": 1}],
+                       media="application/json-patch+json")  # fmt: skip
+    assert (patched.code, patched.json["status"]["observedGeneration"]) == (200, 1)
+
+
+def test_ownership_is_written_with_the_item_itself_first(api: Api, namespace: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    text = api.apply(f"/api/v1/namespaces/{namespace}/services/s", body, "me").body.decode()
+    assert '"k:{\\"port\\":80,\\"protocol\\":\\"TCP\\"}":{".":{},"f:port":{}}' in text.replace(" ", "")

@@ -10,6 +10,7 @@ from typing import Any
 from pumice.cluster.apiserver.addresses import give_addresses
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.errors import forbidden, invalid, not_found
+from pumice.cluster.apiserver.limits import limit
 from pumice.cluster.apiserver.registry import Kind
 
 Json = dict[str, Any]
@@ -27,6 +28,10 @@ def on_create(backend: Backend, kind: Kind, value: Json) -> None:
         _priority(backend, value)
         _tolerations(value["spec"])
         _service_account(backend, value)
+        _runtime_class(backend, value)
+        limit(backend, kind.plural, value)
+    elif kind.id == ("", "PersistentVolumeClaim"):
+        limit(backend, kind.plural, value)
     elif kind.id == ("", "Service"):
         if problems := give_addresses(backend.storage, value):
             raise invalid("", "Service", value["metadata"].get("name", ""), problems)
@@ -99,6 +104,34 @@ def _service_account(backend: Backend, value: Json) -> None:
     if name != "default" and backend.storage.get("v1/serviceaccounts", namespace, name) is None:
         why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
         raise forbidden("", "pods", value["metadata"]["name"], why)
+
+
+def _runtime_class(backend: Backend, value: Json) -> None:
+    """The class that a pod names has to be there; what it costs and where it runs becomes the pod's ("Runtime Class")."""
+    spec, name = value["spec"], value["spec"].get("runtimeClassName")
+    own: Json = {}
+    if name:
+        found = backend.read("node.k8s.io/runtimeclasses", "", name)
+        if found is None:
+            raise forbidden("", "pods", value["metadata"]["name"], f'pod rejected: RuntimeClass "{name}" not found')
+        own = found
+    overhead = (own.get("overhead") or {}).get("podFixed")
+    if spec.get("overhead") and spec["overhead"] != overhead:
+        why = "Pod's Overhead doesn't match RuntimeClass's defined Overhead" if overhead else \
+              "Pod Overhead set without corresponding RuntimeClass defined Overhead"  # fmt: skip
+        raise forbidden("", "pods", value["metadata"]["name"], f"pod rejected: {why}")
+    if overhead:
+        spec["overhead"] = overhead
+    scheduling = own.get("scheduling") or {}
+    labels, wanted = scheduling.get("nodeSelector") or {}, spec.get("nodeSelector") or {}
+    for key, label in labels.items():
+        if wanted.get(key, label) != label:
+            why = (f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {label}; "
+                   f"pod.spec.nodeSelector[{key}] = {wanted[key]}")  # fmt: skip
+            raise forbidden("", "pods", value["metadata"]["name"], why)
+    if labels:
+        spec["nodeSelector"] = wanted | labels
+    spec["tolerations"] += [t for t in scheduling.get("tolerations") or () if t not in spec["tolerations"]]
 
 
 def _one_default(backend: Backend, value: Json) -> None:

@@ -6,7 +6,9 @@ it: libyaml's composer recurses on the C stack, which no exception guards.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from itertools import chain
@@ -26,8 +28,9 @@ encode = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 
 
-def decode_body(body: bytes, content_type: str) -> Any:
-    """The body by its content type; none counts as JSON. Raises BadRequest or UnsupportedMediaType."""
+def decode_body(body: bytes, content_type: str, twice: list[str] | None = None) -> Any:
+    """The body by its content type; none counts as JSON. Keys that stand twice in a map are told in ``twice``.
+    Raises BadRequest or UnsupportedMediaType."""
     if not body:
         return {}
     if "cbor" in content_type:
@@ -36,7 +39,7 @@ def decode_body(body: bytes, content_type: str) -> Any:
             f"application/json, application/yaml (got {content_type})"
         )
     try:
-        value = _decode(body, content_type)
+        value = _decode(body, content_type, [] if twice is None else twice)
     except Malformed as problem:
         raise bad_request(f"couldn't decode the protobuf body: {problem}") from None
     except RecursionError:
@@ -48,17 +51,60 @@ def decode_body(body: bytes, content_type: str) -> Any:
     return value
 
 
-def _decode(body: bytes, content_type: str) -> Any:
+def _decode(body: bytes, content_type: str, twice: list[str]) -> Any:
     if content_type == PROTOBUF:
         return decode_object(body, types())
     if "yaml" not in content_type:
-        return decode_json(body)
+        return _decode_json(body, twice)
     if body.lstrip().startswith(b"{"):  # most often JSON, which is YAML in flow style
         try:
-            return decode_json(body)
+            return _decode_json(body, twice)
         except msgspec.DecodeError:
             pass
-    return _decode_yaml(body)
+    return _decode_yaml(body, twice)
+
+
+def _decode_json(body: bytes, twice: list[str]) -> Any:
+    value = decode_json(body)
+    if len(encode(value)) != len(body.rstrip()):  # blanks, signs that are written otherwise, or a key that stands twice
+        _tell_duplicates(body, twice)
+    return value
+
+
+class _Twice(dict[str, Any]):
+    """An object of which a key stood twice."""
+
+    keys_twice: tuple[str, ...]
+
+
+def _tell_duplicates(body: bytes, twice: list[str]) -> None:
+    found = False
+
+    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal found
+        value = dict(pairs)
+        if len(value) == len(pairs):
+            return value
+        found = True
+        marked = _Twice(value)
+        counted = Counter(key for key, _ in pairs)
+        marked.keys_twice = tuple(key for key, count in counted.items() if count > 1)
+        return marked
+
+    value = json.loads(body, object_pairs_hook=made)
+    if found:
+        _tell(value, "", twice)
+
+
+def _tell(value: Any, path: str, twice: list[str]) -> None:
+    if isinstance(value, _Twice):
+        twice += [f'duplicate field "{path}{key}"' for key in value.keys_twice]
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _tell(inner, f"{path}{key}.", twice)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            _tell(inner, f"{path.removesuffix('.')}[{i}].", twice)
 
 
 def _too_deep() -> Exception:
@@ -80,22 +126,24 @@ def _children(container: Any) -> Iterable[Any]:
     return [part for part in inside if type(part) is dict or type(part) is list]
 
 
-def _decode_yaml(body: bytes) -> Any:
+def _decode_yaml(body: bytes, twice: list[str]) -> Any:
     import yaml
 
     loader = _loader()
-    _measure(yaml.parse(body, Loader=loader))
+    _measure(yaml.parse(body, Loader=loader), twice)
     # Through JSON, which turns keys into text and refuses what only YAML has.
     return decode_json(encode(yaml.load(body, Loader=loader)))
 
 
-def _measure(events: Iterable[Any]) -> None:
+def _measure(events: Iterable[Any], twice: list[str]) -> None:
     """Reads a document's events without building it. Raises ValueError when it is too deep, or too large with its aliases."""
     import yaml
 
     total, open_nodes = 0, list[tuple[str | None, int]]()
     sizes: dict[str, int] = {}
+    keys = _YamlKeys(twice)
     for event in events:
+        keys.see(event)
         if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             open_nodes.append((event.anchor, total))
             total += 1
@@ -117,6 +165,35 @@ def _measure(events: Iterable[Any]) -> None:
             raise ValueError(f"the tag {event.tag[:60]} is not read: JSON has nothing like it")
         if total > YAML_NODES_LIMIT:
             raise ValueError(f"the document has more than {YAML_NODES_LIMIT} nodes, aliases included")
+
+
+class _YamlKeys:
+    """Follows a document's events and tells keys that stand twice in a mapping, as yaml.v2 of Go does."""
+
+    def __init__(self, twice: list[str]) -> None:
+        self.twice = twice
+        self.open: list[tuple[set[str], bool] | None] = []  # of each open mapping its keys, and whether one is next; None: a list
+
+    def see(self, event: Any) -> None:
+        import yaml
+
+        if isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+            self.open.pop()
+            return
+        if not isinstance(event, yaml.NodeEvent):
+            return
+        if self.open and (mapping := self.open[-1]) is not None:
+            keys, is_key = mapping
+            self.open[-1] = (keys, not is_key)
+            if is_key and isinstance(event, yaml.ScalarEvent):
+                if event.value in keys:
+                    line = event.start_mark.line + 1 if event.start_mark else 0
+                    self.twice.append(f'yaml: line {line}: key "{event.value}" already set in map')
+                keys.add(event.value)
+        if isinstance(event, yaml.MappingStartEvent):
+            self.open.append((set(), True))
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self.open.append(None)
 
 
 @cache

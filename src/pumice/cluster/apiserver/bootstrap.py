@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from pumice.cluster.apiserver.addresses import RANGE
 from pumice.cluster.apiserver.default_roles import BOUND_TO, ROLES
 from pumice.cluster.apiserver.objects import Objects, WriteOptions
 
@@ -25,6 +26,9 @@ def ensure(objects: Objects) -> None:
     for name in NAMESPACES:
         _make(objects, "", "v1", "namespaces", {"metadata": {"name": name}})
     _make(objects, "", "v1", "services", KUBERNETES, "default")
+    _make(objects, "networking.k8s.io", "v1", "servicecidrs", {
+        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [str(RANGE)]},
+    })  # fmt: skip
     for name, priority in _SYSTEM.items():
         _make(objects, "scheduling.k8s.io", "v1", "priorityclasses", {
             "metadata": {"name": name}, "value": priority,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import Any
 
 from pumice.cluster.apiserver.bodies import encode
@@ -114,6 +116,12 @@ def _subresources(kind: Kind) -> list[tuple[str, list[str], tuple[str, str, str]
     return sorted(found)
 
 
+def _storage_hash(kind: Kind) -> str:
+    """By which a migration knows whether what is stored is of another version."""
+    stored = kind.custom.storage_version if kind.custom else f"{kind.group}/{kind.version}"
+    return base64.b64encode(hashlib.sha256(f"{stored}/{kind.kind}".encode()).digest()[:8]).decode()
+
+
 def _resource_list(registry: Registry, group: str, version: str) -> Response | None:
     kinds = registry.of(group, version)
     if not kinds:
@@ -126,6 +134,8 @@ def _resource_list(registry: Registry, group: str, version: str) -> Response | N
             entry["shortNames"] = list(kind.short)
         if kind.categories:
             entry["categories"] = list(kind.categories)
+        if not kind.virtual:
+            entry["storageVersionHash"] = _storage_hash(kind)
         resources.append(entry)
         for name, verbs, (foreign_group, foreign_version, what) in _subresources(kind):
             foreign = {} if (foreign_group, foreign_version) == (group, version) else {

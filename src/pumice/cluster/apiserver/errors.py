@@ -163,6 +163,11 @@ def unsupported_media_type(message: str) -> ApiFailure:
     return ApiFailure(415, "UnsupportedMediaType", message)
 
 
+def not_acceptable() -> ApiFailure:
+    """Of an answer that is no list of objects, wanted as a Table alone."""
+    return ApiFailure(406, "NotAcceptable", "only the following media types are accepted: application/json")
+
+
 def expired(message: str) -> ApiFailure:
     return ApiFailure(410, "Expired", message)
 

@@ -37,6 +37,7 @@ class Request:
     body: bytes = b""
     user: User = ADMIN
     warnings: list[str] = field(default_factory=list)  # become Warning headers of the response
+    twice: list[str] = field(default_factory=list)  # keys that stood twice in the body, as they are told
     admission: Any = None  # webhooks.Admission, where somebody has to be asked about what this writes
 
     def param(self, name: str, default: str = "") -> str:
@@ -68,9 +69,13 @@ class Request:
         asked = self.param("fieldManager")
         return asked or self.headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
+    def decoded(self) -> Any:
+        """The body, whatever it is. Raises BadRequest or UnsupportedMediaType."""
+        return decode_body(self.body, self.content_type, self.twice)
+
     def value(self) -> Json:
         """The body as an object. Raises BadRequest or UnsupportedMediaType."""
-        value = decode_body(self.body, self.content_type)
+        value = self.decoded()
         if not isinstance(value, dict):
             raise bad_request("the body is not an object")
         return value

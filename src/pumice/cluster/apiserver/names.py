@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -44,6 +45,14 @@ def bad_1035_label(text: str) -> str:
 
 def bad_subdomain(text: str) -> str:
     return _too_long(text, 253) or ("" if _SUBDOMAIN.fullmatch(text) else DNS_SUBDOMAIN)
+
+
+def bad_address(text: str) -> str:
+    try:
+        usual = str(ipaddress.ip_address(text))
+    except ValueError:
+        return "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+    return "" if text == usual else f'must be in canonical form ("{usual}")'
 
 
 def bad_port_name(text: str) -> str:

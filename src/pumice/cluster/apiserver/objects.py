@@ -7,6 +7,7 @@ optimistic concurrency guards only against what the client saw earlier.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,7 @@ class WriteOptions:
     dry_run: bool = False
     validation: str = "Ignore"  # fieldValidation: Strict, Warn, Ignore
     warn: Callable[[str], None] = lambda text: None
+    twice: list[str] = dataclasses.field(default_factory=list)  # keys that stood twice in what the client sent, as they are told
     managed: list[Json] | None = None  # ownership as server-side apply has worked it out
     admission: Admission | None = None  # who has to be asked before anything is stored
     policies: Policies | None = None  # what the cluster's policies say of it; nothing of what the server itself writes
@@ -65,8 +67,9 @@ class Objects:
             raise not_found(kind.group, kind.plural, name)
         return found
 
-    def parse(self, kind: Kind, value: Json, options: WriteOptions, keep_zeros: bool = False) -> Json:
-        """A client's object in clean form. Raises BadRequest for a wrong type, and for unknown fields if validation is strict."""
+    def parse(self, kind: Kind, value: Json, options: WriteOptions, applied: bool = False) -> Json:
+        """A client's object in clean form. Raises BadRequest for a wrong type, and for unknown fields if validation is strict.
+        ``applied``: what is meant for server-side apply owns its zeros, and names no field that there is not."""
         said = (value.get("apiVersion", kind.api_version), value.get("kind", kind.kind))
         if said != (kind.api_version, kind.kind):
             raise bad_request(
@@ -75,8 +78,11 @@ class Objects:
                 else f"the kind in the data ({said[1]}) does not match the expected kind ({kind.kind})"
             )
         unknown: list[str] = []
-        clean = decode(kind.shape, value, unknown, kind.kind, keep_zeros)
+        clean = decode(kind.shape, value, unknown, kind.kind, applied)
+        if applied and unknown:  # a failure of the server, says kube-apiserver
+            raise ApiFailure(500, "InternalError", _not_typed(kind, value, unknown))
         report_unknown(unknown, options)
+        clean = {"kind": kind.kind, "apiVersion": kind.api_version, **clean}  # first: lists leave them out of their items
         clean["apiVersion"], clean["kind"] = kind.api_version, kind.kind
         if not isinstance(clean.get("metadata"), dict):
             clean["metadata"] = {}
@@ -105,13 +111,15 @@ class Objects:
         self._manage(kind, value, None, options, "")
         if kind.status and kind.id != ("", "Node"):
             value.pop("status", None)
-        strategy.prepare_create(value)
+        if kind.shape.always_there("status"):
+            value.setdefault("status", {})
         admission.on_create(backend, kind, value)
+        strategy.prepare_create(value)
         sent, value = value, self._admitted("CREATE", kind, value, None, options)
         if value is not sent:
             self._restore(kind, namespace, value, sent)
         metadata = value["metadata"]
-        problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name) + strategy.validate(value)
+        problems = validate_metadata(metadata, kind.namespaced, strategy) + strategy.validate(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
         if self.storage.get(kind.storage, namespace, metadata["name"]) is not None:
@@ -220,7 +228,7 @@ class Objects:
             value = _within(kind, subresource, value, sent, old)
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
-        problems = validate_metadata(metadata, kind.namespaced, strategy.bad_name)
+        problems = validate_metadata(metadata, kind.namespaced, strategy)
         problems += validate_metadata_update(metadata, old["metadata"])
         problems += strategy.validate_again(value, old, narrow=subresource in _NARROW)
         if subresource not in (*_NARROW, "finalize", "ephemeralcontainers", "resize"):
@@ -338,15 +346,23 @@ class Objects:
             metadata.pop("finalizers", None)
 
 
+def _not_typed(kind: Kind, value: Json, unknown: list[str]) -> str:
+    metadata = value.get("metadata") or {}
+    told = [f".{path}: field not declared in schema" for path in unknown]
+    why = told[0] if len(told) == 1 else "errors:\n  " + "\n  ".join(told)
+    what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.api_version}, Kind={kind.kind}"
+    return f"failed to create typed patch object ({what}): {why}"
+
+
 def report_unknown(unknown: list[str], options: WriteOptions) -> None:
-    """Unknown fields, as fieldValidation asks: refused, warned of, or dropped in silence."""
-    if not unknown:
-        return
-    if options.validation == "Strict":
-        raise bad_request("strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown))
-    if options.validation == "Warn":
-        for path in unknown:
-            options.warn(f'unknown field "{path}"')
+    """Unknown fields, and those that stood twice, as fieldValidation asks: refused, warned of, or dropped in silence."""
+    problems = [f'unknown field "{path}"' for path in unknown] + options.twice
+    if problems and options.validation == "Strict":
+        raise bad_request("strict decoding error: " + ", ".join(problems))
+    if problems and options.validation == "Warn":
+        for problem in problems:
+            options.warn(problem)
+    options.twice.clear()  # told once, however often what became of the object is read
 
 
 def _take(value: Json, source: Json, key: str) -> None:

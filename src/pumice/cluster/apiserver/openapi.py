@@ -10,6 +10,7 @@ import hashlib
 from typing import Any
 
 from pumice.cluster.apiserver.bodies import encode
+from pumice.cluster.apiserver.descriptions import METADATA, OBJECT_META, TYPE
 from pumice.cluster.apiserver.http_types import Request, Response, reply
 from pumice.cluster.apiserver.registry import Kind, Registry
 from pumice.cluster.apiserver.schema.shape import Types
@@ -161,8 +162,12 @@ def _full(name: str) -> str:
 def _schemas_of(types: Types, kind: Kind, into: Json, root: str) -> None:
     if kind.custom is not None:
         schema = dict(kind.custom.published)
-        schema["properties"] = {**schema.get("properties", {}), "apiVersion": {"type": "string"}, "kind": {"type": "string"},
-                                "metadata": {"$ref": root + _full("meta.v1.ObjectMeta")}}  # fmt: skip
+        if schema.get("x-kubernetes-preserve-unknown-fields") and "components" not in root:
+            schema = {"type": "object"}  # readers of v2 take any property that is named for all that there are
+        else:
+            schema["properties"] = schema.get("properties", {}) | {
+                key: {"type": "string", "description": text} for key, text in TYPE.items()} | {
+                "metadata": {"$ref": root + _full("meta.v1.ObjectMeta"), "description": METADATA}}  # fmt: skip
         schema["x-kubernetes-group-version-kind"] = [_gvk(kind)]
         into[schema_name(kind)] = schema
         _builtin(types, "meta.v1.ObjectMeta", into, root)
@@ -184,6 +189,8 @@ def _builtin(types: Types, name: str, into: Json, root: str) -> None:
             if type_name.endswith("!"):
                 needed.append(field)
             properties[field] = _typed(type_name.removesuffix("!"), root, todo) | _marks(marks)
+            if current == "meta.v1.ObjectMeta" and field in OBJECT_META:
+                properties[field]["description"] = OBJECT_META[field]
         into[_full(current)] = {"type": "object", "properties": properties, **({"required": needed} if needed else {})}
 
 

@@ -22,6 +22,7 @@ from pumice.cluster.apiserver.errors import (
     unauthorized,
 )
 from pumice.cluster.apiserver.expiry import Expiry
+from pumice.cluster.apiserver.health import Checks, health_checks, health_page, indicators
 from pumice.cluster.apiserver.http_types import ANONYMOUS, Request, Response, failure, reply, target_of
 from pumice.cluster.apiserver.impersonation import acting_user
 from pumice.cluster.apiserver.metrics import Requests
@@ -124,33 +125,18 @@ class ApiServer:
             return subresource_answer(call)
         return _verb(call)(call)
 
-    def _health(self, request: Request) -> Response:
-        path = request.path
-        checks = {"ping": True, "storage": self.storage.failed is None}
-        if not path.startswith("/livez"):
-            checks["started"] = self._ready
-        name = path.strip("/").partition("/")[2]
-        if name:
-            if name not in checks:
-                raise no_such_path()
-            checks = {name: checks[name]}
-        for left_out in request.query.get("exclude", ()):
-            checks.pop(left_out, None)
-        ok = all(checks.values())
-        text = "ok" if ok else "not ready"
-        if "verbose" in request.query or not ok:
-            lines = [f"[{'+' if good else '-'}]{check} {'ok' if good else 'failed'}" for check, good in checks.items()]
-            whole = path.strip("/").partition("/")[0]
-            text = "\n".join([*lines, f"{whole} check {'passed' if ok else 'failed'}", ""])
-        return Response(200 if ok else 500, text.encode(), content_type="text/plain")
+    def _checks(self, path: str) -> Checks:
+        return health_checks(path, stores=self.storage.failed is None, ready=self._ready)
 
     def _plain(self, request: Request) -> Response:
         path = request.path
         if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/healthz/", "/livez/", "/readyz/")):
-            return self._health(request)
+            return health_page(request, self._checks(path))
         if path == "/metrics":
             body = self.requests.text(self.backend.registry, self.storage).encode()
             return Response(200, body, content_type="text/plain; version=0.0.4")
+        if path == "/metrics/slis":
+            return Response(200, indicators(self._checks("/readyz")).encode(), content_type="text/plain; version=0.0.4")
         if path == "/version":
             return reply(VERSION)
         if path == "/":

@@ -5,25 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.auth import AUDIENCE
-from pumice.cluster.apiserver.errors import bad_request, method_not_allowed
+from pumice.cluster.apiserver.errors import bad_request, method_not_allowed, not_acceptable, not_found
 from pumice.cluster.apiserver.http_types import Response, User, reply
 from pumice.cluster.apiserver.rights import Act
 from pumice.cluster.apiserver.subresources.binding import bind
-from pumice.cluster.apiserver.verbs.context import Call
+from pumice.cluster.apiserver.verbs.context import Call, table_view, takes_objects
 
 Json = dict[str, Any]
 
 
 def answer(call: Call) -> Response:
-    if call.kind.kind == "ComponentStatus":
-        return _component_statuses(call)
-    if call.request.method != "POST":
+    if call.kind.kind in _ITEMS and call.request.method == "GET":
+        return _items(call)
+    if call.kind.kind in _ITEMS or call.request.method != "POST":
         raise method_not_allowed(call.request.method)
     if call.kind.kind == "Binding":
         name = (call.asked("", "v1", "Binding").get("metadata") or {}).get("name", "")
         if not name:
             raise bad_request("metadata.name of the binding names the pod")
         return bind(call, name)
+    if table_view(call.request) and not takes_objects(call.request):
+        raise not_acceptable()
     value = call.asked(call.kind.group, call.kind.version, call.kind.kind)
     value |= {"kind": call.kind.kind, "apiVersion": call.kind.api_version}
     value.setdefault("metadata", {})
@@ -85,8 +87,29 @@ _STATUS = {
 }
 
 
-def _component_statuses(call: Call) -> Response:
+def _component_statuses(call: Call) -> list[Json]:
     """The API server is the only component that it can speak for."""
-    item = {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": "storage"},
-            "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]}  # fmt: skip
-    return reply({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [item]})
+    return [{"metadata": {"name": "storage"}, "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]}]
+
+
+def _api_services(call: Call) -> list[Json]:
+    """Every group's versions are served here; none is fetched from elsewhere."""
+    versions = sorted({(kind.group, kind.version) for kind in call.backend.registry})
+    available = {"type": "Available", "status": "True", "reason": "Local", "message": "Local APIServices are always available"}
+    return [{"metadata": {"name": f"{version}.{group}"}, "status": {"conditions": [available]},
+             "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 15}}
+            for group, version in versions]  # fmt: skip
+
+
+_ITEMS = {"ComponentStatus": _component_statuses, "APIService": _api_services}
+
+
+def _items(call: Call) -> Response:
+    kind, name = call.kind, call.target.name
+    found = _ITEMS[kind.kind](call)
+    if not name:
+        return reply({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": {}, "items": found})
+    for item in found:
+        if item["metadata"]["name"] == name:
+            return reply({"kind": kind.kind, "apiVersion": kind.api_version, **item})
+    raise not_found(kind.group, kind.plural, name)

@@ -22,4 +22,5 @@ class CustomKind:
     strategy: CustomStrategy
     selectable: frozenset[str] = frozenset()
     digest: str = ""
+    older: bool = False  # there may be objects that lack a default, for they were stored before there was one
     paths: Mapping[str, str] = field(default_factory=dict)

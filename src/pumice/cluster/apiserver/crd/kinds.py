@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pumice.cluster.apiserver.crd.custom import CustomKind
-from pumice.cluster.apiserver.crd.schema import Schema, shape_of
+from pumice.cluster.apiserver.crd.schema import Schema, has_default, shape_of
 from pumice.cluster.apiserver.crd.strategy import CustomStrategy
 from pumice.cluster.apiserver.registry import Kind, ScalePaths
 from pumice.cluster.apiserver.schema.shape import Types
@@ -36,6 +36,7 @@ def kinds_of(definition: Json, types: Types) -> list[Kind]:
             published=raw,
             strategy=CustomStrategy(Schema(raw), has_status, paths),
             selectable=frozenset(paths),
+            older=definition["metadata"].get("generation", 1) > 1 and has_default(raw),
             digest=hashlib.sha256(msgspec.json.encode(raw)).hexdigest(),
         )
         found.append(

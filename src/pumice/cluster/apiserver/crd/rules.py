@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pumice.cluster.apiserver.errors import UNSAID, FieldProblem
@@ -64,16 +64,26 @@ def of_schema(schema: Json, value: Any) -> Any:
 _FORMATS: Final[dict[str, Callable[[str], Any]]] = {"date-time": timestamp, "duration": duration, "byte": str.encode}
 
 
+@dataclass(frozen=True, slots=True)
+class RuleProblem(FieldProblem):
+    """``lasts``: it holds also for what an update leaves as it was; the rule looks at what was before, or nothing more is
+    looked at."""
+
+    lasts: bool = False
+
+    def below(self, path: str, key: str) -> RuleProblem:
+        """As rules name it: ``map[key].field``, where schemas say ``map.key.field``."""
+        return replace(self, field=f"{path}[{key}]{self.field.removeprefix(f'{path}.{key}')}")
+
+
 @dataclass(slots=True)
 class RuleRun:
     """The rules of one request. Once its budget is spent, nothing more is looked at."""
 
     budget: int = ALL_STEPS
     over: bool = False
-    _lasting: dict[int, FieldProblem] = field(default_factory=dict)
-    """Said by rules that look at what was before, or because nothing more is looked at."""
 
-    def check(self, schema: Json, value: Any, old: Any, path: str) -> list[FieldProblem]:
+    def check(self, schema: Json, value: Any, old: Any, path: str) -> list[RuleProblem]:
         """What the rules of this schema say of the value that replaces ``old``, or MISSING."""
         rules = schema.get("x-kubernetes-validations") or ()
         if not rules or self.over or (value is None and schema.get("nullable")):
@@ -90,23 +100,19 @@ class RuleRun:
             problem = self._rule(rule, variables, shown, schema.get("type", "object"), path)
             if problem is None:
                 continue
-            problems.append(problem)
-            if asks_old or self.over:
-                self._lasting[id(problem)] = problem
+            problems.append(RuleProblem(problem.type, problem.field, problem.detail, problem.value, asks_old or self.over))
             if self.over:
                 break
         return problems
-
-    def lasts(self, problem: FieldProblem) -> bool:
-        """Whether it holds also for what an update leaves as it was."""
-        return id(problem) in self._lasting
 
     def _rule(self, rule: Json, variables: Json, shown: Any, type_: str, path: str) -> FieldProblem | None:
         try:
             if self._run(compiled(rule["rule"], NAMES), variables) is True:
                 return None
         except OverBudget as problem:
-            return FieldProblem("FieldValueInvalid", path, _OVER if self.over else f"{problem}: call cost exceeds limit", type_)
+            detail = f"'{problem}': no further validation rules will be run due to call cost exceeds limit for rule: "
+            told = _OVER if str(problem) == _OVER else detail + _message(rule)
+            return FieldProblem("FieldValueInvalid", path, told, type_)
         except CelError as problem:
             return FieldProblem("FieldValueInvalid", path, f"{problem} evaluating rule: {_message(rule)}", shown)
         detail = _message(rule)

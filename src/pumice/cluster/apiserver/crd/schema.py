@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pumice.cluster.apiserver.crd.rules import MISSING, RuleRun
+from pumice.cluster.apiserver.crd.rules import MISSING, RuleProblem, RuleRun
 from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types
 from pumice.cluster.patterns import pattern_of
@@ -88,7 +88,7 @@ class _Validation:
     def of(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
         problems = self._check(schema, value, old, path)
         unchanged = bool(problems) and old is not MISSING and value == old
-        return [problem for problem in problems if self.rules.lasts(problem)] if unchanged else problems
+        return [p for p in problems if isinstance(p, RuleProblem) and p.lasts] if unchanged else problems
 
     def _check(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
         if value is None and schema.get("nullable"):
@@ -110,7 +110,9 @@ class _Validation:
         for key, inner in value.items():
             child = properties.get(key, values if isinstance(values, dict) else None)
             if child is not None:
-                problems += self.of(child, inner, old.get(key, MISSING), f"{path}.{key}")
+                found = self.of(child, inner, old.get(key, MISSING), f"{path}.{key}")
+                problems += found if key in properties else [
+                    p.below(path, key) if isinstance(p, RuleProblem) else p for p in found]  # fmt: skip
         problems += [required(f"{path}.{key}") for key in schema.get("required") or () if key not in value]
         low, high = schema.get("minProperties"), schema.get("maxProperties")
         if low is not None and len(value) < low:
@@ -193,6 +195,13 @@ def _default(schema: Json, value: Any) -> None:
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         for inner in value:
             _default(schema["items"], inner)
+
+
+def has_default(raw: Any) -> bool:
+    """Whether a schema gives a default anywhere."""
+    if isinstance(raw, list):
+        return any(map(has_default, raw))
+    return isinstance(raw, dict) and ("default" in raw or any(has_default(part) for part in raw.values()))
 
 
 def _wrong_type(schema: Json, value: Any, path: str) -> FieldProblem | None:

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 class CustomStrategy(Strategy):
     counts_generation = True
     unconditional_update = False
+    any_finalizer = True
 
     def __init__(self, schema: Schema, has_status: bool, paths: tuple[str, ...]) -> None:
         self.schema, self.has_status, self._paths = schema, has_status, paths

@@ -98,7 +98,7 @@ def _wanted(objects: Objects, kind: Kind, namespace: str, name: str, body: Json,
         raise bad_request("Object 'Kind' is missing: an apply patch names apiVersion and kind")
     if isinstance(metadata, dict) and metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    wanted = objects.parse(kind, body, options, keep_zeros=True)  # an empty list that is applied is owned
+    wanted = objects.parse(kind, body, options, applied=True)  # an empty list that is applied is owned
     own = wanted["metadata"].setdefault("name", name)
     if own != name:
         raise bad_request(f"name in the patch ({own}) does not match the name on the URL ({name})")

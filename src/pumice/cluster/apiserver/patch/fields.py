@@ -149,7 +149,7 @@ def _mark(node: Json, path: Path, paths: FieldSet) -> None:
         if inner:
             _mark(inner, here, paths)
             if here in paths:
-                inner["."] = {}
+                node[step] = {".": {}, **inner}  # clients compare the text, in which it stands first
 
 
 def from_fields_v1(tree: Json) -> FieldSet:

@@ -26,6 +26,7 @@ class Strategy:
     unconditional_update = True
     returns_deleted = False
     selectable: frozenset[str] = frozenset(("metadata.name", "metadata.namespace"))
+    any_finalizer = False  # also one without a domain that Kubernetes does not know
 
     def default(self, value: Json) -> None:
         """Fills in what the client left out."""
@@ -62,13 +63,13 @@ class Strategy:
         return 0
 
 
-def validate_metadata(metadata: Json, namespaced: bool, bad_name: Callable[[str], str]) -> Problems:
+def validate_metadata(metadata: Json, namespaced: bool, strategy: Strategy) -> Problems:
     """Names, labels, annotations, finalizers and owners of any object."""
     problems: Problems = []
     name = metadata.get("name", "")
     if not name:
         problems.append(required("metadata.name", "name or generateName is required"))
-    elif why := bad_name(name):
+    elif why := strategy.bad_name(name):
         problems.append(invalid_value("metadata.name", name, why))
     if not namespaced and metadata.get("namespace"):
         problems.append(FieldProblem("FieldValueForbidden", "metadata.namespace", "not allowed on this type"))
@@ -84,7 +85,7 @@ def validate_metadata(metadata: Json, namespaced: bool, bad_name: Callable[[str]
     for i, finalizer in enumerate(metadata.get("finalizers") or []):
         if why := bad_qualified(finalizer):
             problems.append(invalid_value("metadata.finalizers", finalizer, why))
-        if "/" not in finalizer and finalizer not in _FINALIZERS:
+        if "/" not in finalizer and finalizer not in _FINALIZERS and not strategy.any_finalizer:
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             problems.append(invalid_value(f"metadata.finalizers[{i}]", finalizer, detail))
     problems += _owners(metadata.get("ownerReferences") or [])

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, forbidden_value, invalid_value, required, unsupported
-from pumice.cluster.apiserver.names import bad_1035_label, bad_label, bad_path_segment, bad_port_name, bad_qualified
+from pumice.cluster.apiserver.names import (
+    bad_1035_label,
+    bad_address,
+    bad_label,
+    bad_path_segment,
+    bad_port_name,
+    bad_qualified,
+)
 from pumice.cluster.apiserver.strategies.base import Strategy, at
 from pumice.wire.quantity import parse_quantity
 
@@ -108,9 +115,16 @@ class EventStrategy(Strategy):
             **{f"involvedObject.{key}": involved.get(key, "") for key in keys},
             "reason": value.get("reason", ""),
             "reportingComponent": value.get("reportingComponent", ""),
+            "reportingController": value.get("reportingComponent", ""),
             "source": at(value, "source.component", "") or value.get("reportingComponent", ""),
             "type": value.get("type", ""),
         }
+
+
+class NewEventStrategy(EventStrategy):
+    """As group events.k8s.io names what it selects by (kubernetes pkg/apis/events/v1/conversion.go)."""
+
+    selectable = EventStrategy.selectable - {"reportingComponent", "source"} | {"reportingController"}
 
 
 class ServiceStrategy(Strategy):
@@ -258,6 +272,19 @@ class ReturnedStrategy(Strategy):
     returns_deleted = True
 
 
+class SigningRequestStrategy(Strategy):
+    selectable = Strategy.selectable | {"spec.signerName"}
+
+    def fields(self, value: Json) -> Mapping[str, str]:
+        return {"spec.signerName": at(value, "spec.signerName", "")}
+
+
+class AddressStrategy(Strategy):
+    """IPAddress: its name is the address."""
+
+    bad_name = staticmethod(bad_address)
+
+
 class ClaimStrategy(ReturnedStrategy):
     def default(self, value: Json) -> None:
         value.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
@@ -299,7 +326,7 @@ STRATEGIES: Mapping[tuple[str, str], Strategy] = {
     ("", "ConfigMap"): ConfigMapStrategy(),
     ("", "Secret"): SecretStrategy(),
     ("", "Event"): EventStrategy(),
-    ("events.k8s.io", "Event"): EventStrategy(),
+    ("events.k8s.io", "Event"): NewEventStrategy(),
     ("", "Service"): ServiceStrategy(),
     ("", "Endpoints"): EndpointsStrategy(),
     ("", "ServiceAccount"): ReturnedStrategy(),
@@ -307,6 +334,8 @@ STRATEGIES: Mapping[tuple[str, str], Strategy] = {
     ("", "ResourceQuota"): ReturnedStrategy(),
     ("", "PersistentVolumeClaim"): ClaimStrategy(),
     ("", "PersistentVolume"): VolumeStrategy(),
+    ("networking.k8s.io", "IPAddress"): AddressStrategy(),
+    ("certificates.k8s.io", "CertificateSigningRequest"): SigningRequestStrategy(),
     ("scheduling.k8s.io", "PriorityClass"): PriorityClassStrategy(),
     ("coordination.k8s.io", "Lease"): LeaseStrategy(),
     **{(_RBAC, kind): RbacStrategy() for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")},

@@ -5,6 +5,7 @@ Facts: Kubernetes API reference for Pod, "Resource Management for Pods and Conta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,7 @@ def validate_pod_spec(spec: Json, path: str = "spec") -> Problems:
     for i, constraint in enumerate(spec.get("topologySpreadConstraints") or []):
         problems += _validate_spread(constraint, f"{path}.topologySpreadConstraints[{i}]")
     problems += _validate_ids(spec.get("securityContext") or {}, f"{path}.securityContext")
+    problems += _validate_sysctls((spec.get("securityContext") or {}).get("sysctls") or [], f"{path}.securityContext.sysctls")
     problems += _validate_node_affinity(spec, f"{path}.affinity.nodeAffinity")
     for i, gate in enumerate(spec.get("schedulingGates") or []):
         if why := bad_qualified(gate.get("name", "")):
@@ -270,6 +272,25 @@ def _validate_port(port: Json, path: str) -> Problems:
         problems.append(invalid_value(f"{path}.name", port["name"], why))
     if port.get("protocol", "TCP") not in ("TCP", "UDP", "SCTP"):
         problems.append(unsupported(f"{path}.protocol", port["protocol"], ("SCTP", "TCP", "UDP")))
+    return problems
+
+
+_SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+
+
+def _validate_sysctls(sysctls: list[Json], path: str) -> Problems:
+    """Names as the kernel has them; which of them a node lets pods set is the kubelet's to say."""
+    problems: Problems = []
+    names = [sysctl.get("name", "") for sysctl in sysctls]
+    for i, name in enumerate(names):
+        where = f"{path}[{i}].name"
+        if not name:
+            problems.append(required(where))
+        elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):
+            detail = f"must have at most 253 characters and match regex ^{_SYSCTL}$"
+            problems.append(invalid_value(where, name, detail))
+        elif name in names[:i]:
+            problems.append(duplicate(where, name))
     return problems
 
 

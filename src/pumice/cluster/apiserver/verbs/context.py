@@ -59,6 +59,7 @@ class Call:
             dry_run=bool(dry_run),
             validation=validation,
             warn=request.warnings.append,
+            twice=request.twice,
             admission=request.admission,
             policies=Policies(self.backend, self.rights, request.user, request.warnings.append),
         )
@@ -83,6 +84,12 @@ def table_view(request: Request) -> TableView | None:
     return None
 
 
+def takes_objects(request: Request) -> bool:
+    """Whether the client reads an object as it is, be it as its last choice."""
+    parts = [part.strip() for part in request.headers.get("accept", "*/*").split(",")]
+    return any(part.startswith(("application/json", "*/*", "application/*")) and ";as=" not in part for part in parts)
+
+
 def metadata_view(request: Request) -> bool:
     """Whether the client wants PartialObjectMetadata."""
     return "as=PartialObjectMetadata" in request.headers.get("accept", "").partition(",")[0]
@@ -90,6 +97,8 @@ def metadata_view(request: Request) -> bool:
 
 def to_version(kind: Kind, value: Json) -> Json:
     """A stored object as this version of its kind shows it."""
+    if kind.custom and kind.custom.older:
+        kind.custom.strategy.default(value)
     if value.get("apiVersion") == kind.api_version:
         return value
     if kind.kind == "Event" and not kind.custom:

@@ -11,7 +11,7 @@ import msgspec
 
 from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import bad_request, expired
-from pumice.cluster.apiserver.http_types import Response
+from pumice.cluster.apiserver.http_types import Request, Response
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.selectors import Matcher, field_selector, label_selector
@@ -23,15 +23,9 @@ _SHORT = 100  # objects of a list that is made in one go
 
 def get(call: Call) -> Response:
     stored = call.objects.stored(call.kind, call.target.namespace, call.target.name)
-    if (
-        table_view(call.request)
-        or call.kind.api_version != own_version(call.kind, stored)
-        or metadata_view(call.request)
-    ):
-        if metadata_view(call.request):
-            return Response(200, encode(metadata_only(stored)))
+    if table_view(call.request):
         return call.show(stored.value())
-    return Response(200, stored.data)
+    return Response(200, encode(metadata_only(stored)) if metadata_view(call.request) else body_of(call.kind, stored))
 
 
 def own_version(kind: Kind, stored: Stored) -> str:
@@ -45,6 +39,12 @@ def own_version(kind: Kind, stored: Stored) -> str:
 
 def metadata_only(stored: Stored) -> dict[str, object]:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": stored.value()["metadata"]}
+
+
+def _metadata_item(request: Request, stored: Stored) -> dict[str, object]:
+    """One of a list. Who would rather have protobuf, in which items say no kind, is told none."""
+    whole = metadata_only(stored)
+    return {"metadata": whole["metadata"]} if "protobuf" in request.headers.get("accept", "").partition(",")[0] else whole
 
 
 class Filter:
@@ -170,9 +170,9 @@ def _respond(call: Call, chosen: list[Stored], revision: int, token: str, remain
     api_version, list_kind = kind.api_version, kind.list_kind
     if metadata_view(call.request):
         api_version, list_kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
-        bodies = (encode(metadata_only(s)) for s in chosen)
+        bodies = (encode(_metadata_item(call.request, s)) for s in chosen)
     else:
-        bodies = (body_of(kind, s) for s in chosen)
+        bodies = (body_of(kind, s) if kind.custom else _item_of(kind, s) for s in chosen)
     return _long(len(chosen), {"kind": list_kind, "apiVersion": api_version, "metadata": head}, b"items", bodies)
 
 
@@ -190,8 +190,17 @@ def _long(count: int, head: dict[str, Any], key: bytes, bodies: Iterable[bytes])
     return Response(200, parts=parts()) if count > _SHORT else Response(200, b"".join(parts()))
 
 
+def _item_of(kind: Kind, stored: Stored) -> bytes:
+    """One of a list of a built-in kind: the list says the kind for all of them."""
+    body = body_of(kind, stored)
+    head = b'{"kind":"%s","apiVersion":"%s",' % (kind.kind.encode(), kind.api_version.encode())
+    if body.startswith(head):
+        return b"{" + body[len(head) :]
+    return encode({key: part for key, part in msgspec.json.decode(body).items() if key not in ("kind", "apiVersion")})
+
+
 def body_of(kind: Kind, stored: Stored) -> bytes:
     """The object's bytes in this version of the kind; those of storage, untouched, whenever they fit."""
-    if own_version(kind, stored) == kind.api_version:
+    if not (kind.custom and kind.custom.older) and own_version(kind, stored) == kind.api_version:
         return stored.data
     return encode(to_version(kind, stored.value()))

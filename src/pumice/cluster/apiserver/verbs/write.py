@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.cluster.apiserver.bodies import decode_body, encode
+from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import (
     ApiFailure,
     bad_request,
@@ -50,7 +50,7 @@ def update(call: Call, subresource: str = "") -> Response:
 def patch(call: Call, subresource: str = "") -> Response:
     kind, target, options = call.kind, call.target, call.options
     content_type = call.request.content_type
-    body = decode_body(call.request.body, content_type)
+    body = call.request.decoded()
     if content_type == "application/apply-patch+yaml":
         if not isinstance(body, dict):
             raise bad_request("the patch is not an object")

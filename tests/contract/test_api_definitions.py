@@ -1,0 +1,109 @@
+"""What a CustomResourceDefinition makes of its objects: later defaults, finalizers, paths of rules, the published schema."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from kit.control_plane import Api, Json
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+THINGS = "/apis/example.com/v1/things"
+Define = Callable[[Json], None]
+
+
+def definition(schema: Json) -> Json:
+    return {"metadata": {"name": "things.example.com"}, "spec": {
+        "group": "example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}}  # fmt: skip
+
+
+def thing(**fields: object) -> Json:
+    return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, **fields}
+
+
+@pytest.fixture
+def define(api: Api) -> Iterator[Define]:
+    def made(schema: Json) -> None:
+        api.create(CRDS, definition(schema))
+        api.until_served(THINGS)
+
+    yield made
+    api.delete(f"{CRDS}/things.example.com")
+    until(lambda: api.call("GET", f"{CRDS}/things.example.com").code == 404)
+
+
+def until(done: Callable[[], bool]) -> None:
+    """The real server takes a new schema in after a moment."""
+    for _ in range(300):
+        if done():
+            return
+        threading.Event().wait(0.1)
+    raise TimeoutError
+
+
+def test_a_default_that_came_later_is_shown_of_older_objects(api: Api, define: Define) -> None:
+    define({"type": "object", "properties": {"a": {"type": "string"}}})
+    api.create(THINGS, thing())
+    patch = [{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/a/default", "value": "A"}]
+    changed = api.call("PATCH", f"{CRDS}/things.example.com", patch, media="application/json-patch+json")
+    assert changed.code == 200
+    until(lambda: api.get(f"{THINGS}/t").get("a") == "A")
+    assert [item["a"] for item in api.get(THINGS)["items"]] == ["A"]
+    api.delete(f"{THINGS}/t")
+
+
+def test_a_finalizer_of_a_custom_object_needs_no_domain(api: Api, define: Define) -> None:
+    define({"type": "object"})
+    made = api.create(THINGS, {**thing(), "metadata": {"name": "t", "finalizers": ["mine"]}})
+    assert made["metadata"]["finalizers"] == ["mine"]
+    api.merge(f"{THINGS}/t", {"metadata": {"finalizers": None}})
+
+
+def test_a_rule_names_a_key_of_a_map_in_brackets_and_a_schema_behind_a_dot(api: Api, define: Define) -> None:
+    field = {"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self == 'foo'"}]}
+    values = {"type": "object", "properties": {"field": field, "word": {"type": "string", "enum": ["foo"]}}}
+    define(
+        {
+            "type": "object",
+            "properties": {"map": {"type": "object", "maxProperties": 3, "additionalProperties": values}},
+        }
+    )
+    ruled = api.call("POST", THINGS, thing(map={"k": {"field": "bar"}}))
+    assert (ruled.code, ruled.json["details"]["causes"][0]["field"]) == (422, "map[k].field")
+    typed = api.call("POST", THINGS, thing(map={"k": {"word": "bar"}}))
+    assert (typed.code, typed.json["details"]["causes"][0]["field"]) == (422, "map.k.word")
+
+
+def test_a_rule_that_is_cut_short_says_that_it_costs_too_much(api: Api, define: Define) -> None:
+    rule = {"rule": "self.many.all(x, self.many.all(y, y == x))"}
+    spec = {"type": "object", "x-kubernetes-validations": [{"rule": "self.none > 0"}, rule], "properties": {
+        "many": {"type": "array", "maxItems": 725, "items": {"type": "integer"}}, "none": {"type": "integer"}}}  # fmt: skip
+    define({"type": "object", "properties": {"spec": spec}})
+    refused = api.call("POST", THINGS, thing(spec={"many": [20] * 725}))
+    assert (refused.code, "call cost exceeds limit" in refused.json["message"]) == (422, True)
+
+
+def test_a_schema_is_published_for_both_readers_of_it(api: Api, define: Define) -> None:
+    define({"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {"type": "string"}}})
+    old: Json = {}
+
+    def published() -> bool:
+        old.update(api.get("/openapi/v2")["definitions"].get("com.example.v1.Thing", {}))
+        return bool(old)
+
+    until(published)
+    assert old["type"] == "object"
+    assert "properties" not in old  # a reader of v2 would take them for all that there are
+    until(lambda: "com.example.v1.Thing" in api.get("/openapi/v3/apis/example.com/v1")["components"]["schemas"])
+    new = api.get("/openapi/v3/apis/example.com/v1")["components"]["schemas"]["com.example.v1.Thing"]["properties"]
+    assert new["a"] == {"type": "string"}
+    assert all(new[key]["description"] for key in ("apiVersion", "kind"))
+
+
+def test_discovery_tells_how_objects_are_stored(api: Api, define: Define) -> None:
+    define({"type": "object"})
+    (kind,) = [k for k in api.get("/apis/example.com/v1")["resources"] if k["name"] == "things"]
+    pods = next(k for k in api.get("/api/v1")["resources"] if k["name"] == "pods")
+    assert (kind["storageVersionHash"], pods["storageVersionHash"]) == ("MkkTy7bNlnM=", "xPOwRZ+Yhw8=")
