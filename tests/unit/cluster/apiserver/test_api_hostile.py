@@ -172,7 +172,8 @@ def test_a_token_lives_no_longer_than_what_it_speaks_for(with_api: Run) -> None:
         bound = await token(api, {"boundObjectRef": {"kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]}})
         users = [tokens.user(f"Bearer {text}") for text in (own, bound)]
         assert [user.name for user in users if user] == ["system:serviceaccount:default:robot"] * 2
-        assert users[1] and users[1].extra["authentication.kubernetes.io/pod-name"] == ("p",)
+        assert users[1]
+        assert users[1].extra["authentication.kubernetes.io/pod-name"] == ("p",)
         assert tokens.user(f"Bearer {foreign}") is None
         review = {"spec": {"token": foreign, "audiences": ["vault"]}}
         status = (await api.create("/apis/authentication.k8s.io/v1/tokenreviews", review))["status"]
