@@ -5,7 +5,7 @@ A chip has few states, so their values are exact and remembered.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from pumice.families.ascend_mindcluster.chips import after, takes
 from pumice.families.remaining import remaining
@@ -13,8 +13,18 @@ from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
 
 
 def loss(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state: int) -> float:
-    """The AI cores that a chip with so much left can be expected to serve less once the slice is there."""
+    """The AI cores that a chip with so much left can be expected to serve less once the slice is there; the same for all chips
+    where the fullest one is to be taken."""
+    if template.name in _on_the_fullest(kind):
+        return 0.0
     return value(kind, cores, cpus, state) - value(kind, *after(template, cores, cpus, state))
+
+
+@cache
+def _on_the_fullest(kind: SliceKind) -> frozenset[str]:
+    """Slices of two AI cores and as many AI CPUs, in whose place a smaller one may be cut: where pods ask for them it is AI CPUs
+    that run out, and those left in small pieces go further (``benchmarks/npu_streams.py``)."""
+    return frozenset(row[0].name for (cores, _), row in kind.high.items() if cores == 2 and len(row) > 1)
 
 
 @lru_cache(maxsize=65536)
