@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from contextlib import suppress
 
 import pytest
@@ -15,7 +16,7 @@ from pumice.node.ascend.allocator import NpuAllocator
 from pumice.node.ascend.inventory import NpuSharing
 from pumice.node.ascend.ownership import Sweeper, claim, look
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Cut, Refuse, Serve
+from pumice.node.protocol import Conflict, Cut, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.ports.vnpus import UNOPENED, Vnpu
@@ -42,17 +43,21 @@ def spoilt(dice: random.Random, text: str) -> str:
 
 
 def pod(dice: random.Random, name: str) -> NodePod:
-    given = dice.choice(LISTS)
+    given = dice.choices(LISTS, (6, 6, 1, 1, 1, 1))[0]
     notes = {
         f"hami.io/{WORD}-devices-allocated": spoilt(dice, given),
         f"hami.io/{WORD}-devices-to-allocate": spoilt(dice, given if dice.random() < 0.8 else dice.choice(LISTS)),
-        f"huawei.com/{WORD}": spoilt(dice, dice.choices(INFOS, (2, 6, 1, 1, 1))[0]),
+        f"huawei.com/{WORD}": spoilt(dice, dict(zip(LISTS, INFOS, strict=False)).get(given, "") if dice.random() < 0.8
+                                     else dice.choice(INFOS)),
         "hami.io/vgpu-node": spoilt(dice, "n"), "hami.io/bind-phase": spoilt(dice, dice.choice(("allocating", "success"))),
         "hami.io/bind-time": dice.choice(TIMES), "predicate-time": dice.choice(TIMES),
     }  # fmt: skip
+    sizes = [*re.findall(",(3072|6144),", given), 0, 0, 0]
     kept = {key: text for key, text in notes.items() if dice.random() < 0.98}
     containers = [
-        {"name": f"c{at}", "resources": {"limits": {RESOURCE: dice.choice(["1", "1", "2", 1, "0", "1k", "x", 1.5])}}}
+        {"name": f"c{at}", "resources": {"limits": {
+            RESOURCE: dice.choice(["1", "1", "1", "2", 1, "0", "1k", "x", 1.5]),
+            f"{RESOURCE}-memory": sizes[at] if dice.random() < 0.8 else dice.choice([3072, 0, "16Gi", "x", -1])}}}
         for at in range(dice.choice((1, 1, 2, 0, 3)))
     ]  # fmt: skip
     return convert(NodePod, {
@@ -70,7 +75,7 @@ def run(count: int, seed: int) -> int:
         held = dice.choice((None, frozenset(), frozenset({("a", "c0")})))
         decision = allocator.allocate([pod(dice, "a"), pod(dice, "b")], ["x"] * dice.randrange(1, 3), held)
         answered += isinstance(decision, Serve | Cut)
-        assert decision is None or isinstance(decision, Serve | Cut | Refuse)
+        assert decision is None or isinstance(decision, Serve | Cut | Refuse | Outdated | Conflict)
         left_out = dice.choice([{}, [], {"index": [0, "1"]}, {"uuid": 3}, 3])
         node = {"nodes": [{"name": "n", "vDeviceCount": dice.choice([3, -1, "x", None]), "filterDevices": left_out}]}
         with suppress(BadInput):

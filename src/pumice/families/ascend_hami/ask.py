@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from pumice.families.amounts import out_of_range
 from pumice.families.card_policies import POLICIES
@@ -12,7 +13,7 @@ from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.ascend_hami import SOFT, nouse_key, use_key
 from pumice.wire.nvidia_vgpu import parse_list
-from pumice.wire.objects import Container, Pod
+from pumice.wire.objects import Pod, Resources
 from pumice.wire.quantity import parse_quantity
 
 
@@ -54,7 +55,7 @@ def npu_ask(pod: Pod, chip: NpuChip, policy: str) -> NpuAsk | Refusal | None:
     soft = notes.get(names.VNPU_MODE) == SOFT
     slots: list[ContainerAsk | None] = []
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        found = _container(container, chip, soft)
+        found = container_ask(container, chip, soft)
         if isinstance(found, Refusal):
             return found
         slots.append(found)
@@ -66,7 +67,17 @@ def npu_ask(pod: Pod, chip: NpuChip, policy: str) -> NpuAsk | Refusal | None:
     )  # fmt: skip
 
 
-def _container(container: Container, chip: NpuChip, soft: bool) -> ContainerAsk | Refusal | None:
+class Limited(Protocol):
+    """A container, whoever has read it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def resources(self) -> Resources: ...
+
+
+def container_ask(container: Limited, chip: NpuChip, soft: bool) -> ContainerAsk | Refusal | None:
+    """None where it asks for no card of this type."""
     limits, requests = container.resources.limits, container.resources.requests
     where = f"container {container.name!r}"
     values: dict[str, int] = {}
@@ -112,7 +123,6 @@ def _container(container: Container, chip: NpuChip, soft: bool) -> ContainerAsk 
             f"{count} whole cards",
         )
     return ContainerAsk(1, template.memory, template.name)
-
 
 
 def _whole(text: str | int | float) -> int:

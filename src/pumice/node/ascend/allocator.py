@@ -6,18 +6,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from pumice.model.refusal import Refusal
 from pumice.node.answer import Answer
 from pumice.node.ascend.answer import SoftPlaces, hard, soft
+from pumice.node.ascend.checks import Holding, beyond_the_card, held_by_others, holdings, other_than_asked
 from pumice.node.ascend.inventory import Handshake, NpuSharing, missing, units
-from pumice.node.ascend.matching import ALLOCATING, FAILED, Broken, Work, after, lock_owner, next_work
+from pumice.node.ascend.matching import ALLOCATING, FAILED, Broken, Key, Work, after, lock_owner, next_work
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.effects import Effect, PatchPod, Tell
 from pumice.node.pods import Held, NodePod
-from pumice.node.protocol import Allocator, Cut, Refuse, Serve
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
 from pumice.wire import names
-from pumice.wire.ascend_hami import BIND_PHASE, NODE, SOFT, SOFT_SHARE_KEYS, RuntimeNpu, parse_runtime, runtime_key
+from pumice.wire.ascend_hami import (
+    BIND_PHASE,
+    NODE,
+    SOFT,
+    SOFT_SHARE_KEYS,
+    RuntimeNpu,
+    allocated_key,
+    parse_npu_devices,
+    parse_runtime,
+    runtime_key,
+)
 from pumice.wire.objects import Node
 
 
@@ -32,7 +44,7 @@ class NpuAllocator(Allocator):
         self._word = sharing.chip.word
         self.resource = sharing.chip.resource
         self._handshake = Handshake(self._word, offset)
-        self._served: dict[tuple[str, str], None] = {}
+        self._served: dict[Key, tuple[Holding, ...]] = {}
         self._owner = ""
         self.show(())
 
@@ -62,15 +74,15 @@ class NpuAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Serve | Refuse | Cut | None:
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
         found = next_work(
             pods, len(ids), self._word, self.resource, self._node, served=self._served.keys(), held=held, owner=self._owner
         )
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason)
-        return None if found is None else self._answer(found)
+        return None if found is None else self._answer(found, pods)
 
-    def _answer(self, work: Work) -> Serve | Refuse | Cut:
+    def _answer(self, work: Work, pods: Sequence[NodePod]) -> Decision:
         pod = work.pod
         if strange := next((key for key in pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
             return self.refuse(pod, f"{strange} is not served: nothing here shares NPUs as vCANN-RT does")
@@ -84,29 +96,43 @@ class NpuAllocator(Allocator):
         for device in work.devices:
             if reason := self._unusable(device.uuid, known):
                 return self.refuse(pod, reason)
+        if reason := self._named_twice(pod):
+            return self.refuse(pod, reason)
+        soft = pod.annotations.get(names.VNPU_MODE) == SOFT
+        if soft and not self._sharing.soft:
+            return self.refuse(pod, f"it asks for {SOFT} and this node does not share its NPUs so")
+        wanted = holdings(work.container, [device.uuid for device in work.devices], self._sharing.chip, soft=soft)
+        if isinstance(wanted, Refusal):
+            return self.refuse(pod, wanted.text)
+        if reason := other_than_asked(wanted, work.devices, known):
+            return Outdated(pod, reason)
+        if reason := beyond_the_card(wanted, held_by_others(pods, pod, self._node, self._sharing, self._served), self._sharing):
+            return Conflict(pod, reason)
         cards = [self._cards[device.uuid] for device in work.devices]
-        if pod.annotations.get(names.VNPU_MODE) == SOFT:
-            return self._soft(work, cards, known)
-        answer = hard(cards, known)
-        template = known[cards[0].uuid].template
-        if template and len(cards) > 1:
-            return self.refuse(pod, f"a container has slice {template} and {len(cards)} cards; a slice stands alone")
+        if soft:
+            return self._soft(work, cards, known, wanted)
+        template = wanted[0].kind
         what = f"cards {','.join(str(card.minor) for card in cards)} {template or 'whole'}"
-        serve = self._serve(work, answer, what)
+        serve = self._serve(work, hard(cards, known), what, wanted)
         if not template:
             return serve
         return Cut(pod, (Place(cards[0].uuid, template, 0),), lambda _: serve)
 
-    def _soft(self, work: Work, cards: Sequence[CardFacts], known: Mapping[str, RuntimeNpu]) -> Serve | Refuse:
-        if not self._sharing.soft:
-            return self.refuse(work.pod, f"it asks for {SOFT} and this node does not share its NPUs so")
+    def _soft(
+        self, work: Work, cards: Sequence[CardFacts], known: Mapping[str, RuntimeNpu], wanted: tuple[Holding, ...]
+    ) -> Serve:
         answer = soft(cards, known, self._places, f"{work.pod.uid}_{work.container.name}")
-        return self._serve(work, answer, f"cards {','.join(str(card.minor) for card in cards)} {SOFT}")
+        return self._serve(work, answer, f"cards {','.join(str(card.minor) for card in cards)} {SOFT}", wanted)
 
-    def _serve(self, work: Work, answer: Answer, what: str) -> Serve:
+    def _serve(self, work: Work, answer: Answer, what: str, wanted: tuple[Holding, ...]) -> Serve:
         notes = after(self._word, work)
         patch = PatchPod.of(work.pod.metadata, notes) if notes else None
-        return Serve(work.pod, work.container, answer, patch, finished=work.last, summary=what)
+        return Serve(work.pod, work.container, answer, patch, finished=work.last, summary=what, work=wanted)
+
+    def _named_twice(self, pod: NodePod) -> str:
+        given = [device.uuid for slot in parse_npu_devices(pod.annotations[allocated_key(self._word)]).slots for device in slot]
+        twice = next((uuid for uuid in given if given.count(uuid) > 1), "")
+        return f"card {twice[:100]} is named more than once" if twice else ""
 
     def _unusable(self, uuid: str, known: Mapping[str, RuntimeNpu]) -> str:
         if uuid not in self._cards or uuid not in known:
@@ -114,7 +140,7 @@ class NpuAllocator(Allocator):
         return f"card {uuid} takes no pods: {self._sick[uuid]}" if uuid in self._sick else ""
 
     def settled(self, served: Serve) -> None:
-        self._served[served.pod.uid, served.container.name] = None
+        self._served[served.pod.uid, served.container.name] = served.work
 
     def kubelet_restarted(self) -> None:
         self._served.clear()
@@ -122,7 +148,7 @@ class NpuAllocator(Allocator):
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         """Pods that ended while they were allocating keep the lock for nothing: the kubelet tells nobody."""
         alive = {pod.uid for pod in pods if not pod.finished}
-        self._served = {key: None for key in self._served if key[0] in alive}
+        self._served = {key: held for key, held in self._served.items() if key[0] in alive}
         return [
             PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
             for pod in pods

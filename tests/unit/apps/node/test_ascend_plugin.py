@@ -40,7 +40,8 @@ class World:
         """A bound pod as the scheduler leaves it; its containers ask for a card each."""
         runtime = [RuntimeNpu(d.uuid, template) for d in devices]
         notes = render_npu_binding(WORD, NODE, [(d,) for d in devices], runtime, time * 10**9)
-        containers = [{"name": f"c{at}", "resources": {"limits": {RESOURCE: "1"}}} for at in range(len(devices))]
+        limits = [{RESOURCE: "1"} | ({f"{RESOURCE}-memory": d.memory} if template else {}) for d in devices]
+        containers = [{"name": f"c{at}", "resources": {"limits": wanted}} for at, wanted in enumerate(limits)]
         self.cluster.put({
             "kind": "Pod", "metadata": {"name": name, "namespace": "ns1", "uid": f"uid-{name}", "annotations": notes},
             "spec": {"nodeName": NODE, "containers": containers},

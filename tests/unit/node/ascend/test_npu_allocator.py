@@ -43,14 +43,23 @@ def npu_pod(name: str, *slots: tuple[NpuDevice, ...], asks: tuple[int, ...] | No
     runtime = [RuntimeNpu(d.uuid, TEMPLATES.get(d.memory, "")) for slot in slots for d in slot]
     written = render_npu_binding(WORD, NODE, slots, runtime, time * 10**9) if slots else {}
     counts = asks or tuple(len(slot) for slot in slots)
+    filled = iter(slots)
+    limits = [_limits(count, next(filled, ())) if count else {} for count in counts]
     pod = convert(NodePod, {
         "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {**written, **notes}},
         "spec": {"nodeName": NODE, "containers": [
-            {"name": f"c{at}", "resources": {"limits": {RESOURCE: count} if count else {}}} for at, count in enumerate(counts)]},
+            {"name": f"c{at}", "resources": {"limits": wanted}} for at, wanted in enumerate(limits)]},
         "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}] if bound else []},
     })  # fmt: skip
     pod.arrival = arrival
     return pod
+
+
+def _limits(count: int, slot: tuple[NpuDevice, ...]) -> dict[str, int]:
+    """What a container asks for that was given this."""
+    part = [device for device in slot if device.memory < 21527]
+    cores = {f"{RESOURCE}-core": part[0].cores} if part and part[0].cores else {}
+    return {RESOURCE: count} | ({f"{RESOURCE}-memory": part[0].memory} if part else {}) | cores
 
 
 def served(decision: object) -> Serve:
@@ -97,7 +106,7 @@ def test_a_call_for_another_number_of_devices_is_not_answered_from_this_pod():
 
 
 def test_a_slot_that_does_not_fit_its_container_is_refused():
-    decision = allocator().allocate([npu_pod("p", (SLICE,), asks=(2,))], ["a", "b"])
+    decision = allocator().allocate([npu_pod("p", (WHOLE,), asks=(2,))], ["a", "b"])
     assert isinstance(decision, Refuse)
     assert "device number not matched: annotation has 1, request has 2" in decision.reason
 
