@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -40,6 +41,8 @@ from pumice.ports.cluster import Cluster
 from pumice.wire.objects import Node
 
 log = logging.getLogger("pumice.node")
+LAST_WORDS = 2.0
+"""Seconds for the last write of a plugin that ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,10 @@ async def run_plugins(
                 else:
                     await first(plugin.run(served), brand.outdated())
             finally:
-                plugin.close()
+                try:
+                    await plugin.last_words()
+                finally:
+                    plugin.close()
 
     async def leave(own: WrittenNode, allocator: Allocator) -> None:
         for effect in allocator.leaving(own.node) if own.node is not None else ():
@@ -162,6 +168,7 @@ class Plugin:
         watch.uncut = self._slicer.closed if self._slicer else None
         self._prepare, self._daemons = brand.prepare, brand.daemons
         self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon, brand.learn, brand.prepare)
+        self._resumed = False
         self._sick: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
 
@@ -210,6 +217,14 @@ class Plugin:
             log.info("ready node=%s resource=%s cards=%d", self._own.name, self._allocator.resource, len(self._watch.facts))
             ready.set()
 
+    async def last_words(self) -> None:
+        """Tell what was handed out while the plugin was ending already: whoever comes next goes on with it."""
+        if self._resumed and self._own.node is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS):
+                    for effect in self._books(self._own.node):
+                        await self._own.perform_soon(effect, "telling what was handed out")
+
     def close(self) -> None:
         if self._slicer is not None:
             self._slicer.close()
@@ -239,6 +254,7 @@ class Plugin:
         published = node.metadata.annotations.get(self._allocator.books, "") if node is not None else ""
         held = await asyncio.to_thread(self._held)
         self._allocator.resume(published, self._own.pods, held)
+        self._resumed = True
 
     def _servable(self) -> Iterator[str]:
         """The resources to register: one without devices is not registered at all (spec nvidia-device-plugin 5), and too long
@@ -307,11 +323,13 @@ class Plugin:
             else:
                 await first(changed, self._clock.sleep(pause))
 
+    def _books(self, node: Node) -> list[Effect]:
+        books, text = self._allocator.books, self._allocator.published()
+        return [PatchNode({books: text or None})] if node.metadata.annotations.get(books, "") != text else []
+
     def _due(self, node: Node) -> list[Effect]:
         """All that is to be written on the node object now. What was handed out is told to schedulers there, because a pod's
         owner may change what stands on the pod."""
-        effects, books, text = self._lacking(node), self._allocator.books, self._allocator.published()
-        if node.metadata.annotations.get(books, "") != text:
-            effects.append(PatchNode({books: text or None}))
+        effects = self._lacking(node) + self._books(node)
         stamp = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp)
