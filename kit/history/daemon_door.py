@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Coroutine
 from random import Random
 from typing import Any
@@ -66,6 +67,7 @@ class DaemonDoor(Door):
     async def end(self) -> None:
         if hasattr(self, "task"):
             await self._kill()
+        gc.unfreeze()  # what a daemon sets aside for as long as its process lives, thousands of them would keep
 
     async def _kill(self) -> None:
         self.task.cancel()
