@@ -352,3 +352,16 @@ def test_a_gang_whose_members_seek_one_another_is_not_tried_for_ever() -> None:
     world.settle()
     assert world.node_of("w-0") == world.node_of("w-1") == ""
     assert not world.engine.has_work(world.now)
+
+
+def test_a_pod_that_asks_for_nothing_hears_of_a_namespace_that_changes_sides() -> None:
+    term = {"labelSelector": {}, "topologyKey": HOST, "namespaceSelector": {"matchLabels": {"team": "loud"}}}
+    world = World()
+    world.engine.state.bookings.put_namespace("other", {"team": "loud"})
+    world.add(node("n1"), pod("neighbour", namespace="other", nodeName="n1"))
+    world.add(pod("w", affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}))
+    world.settle(2)
+    assert world.node_of("w") == ""
+    world.engine.state.bookings.put_namespace("other", {"team": "quiet"})
+    world.settle(2)
+    assert world.node_of("w") == "n1"

@@ -239,6 +239,9 @@ class Bookings:
         """Labels of a namespace, which pod (anti-)affinity may select by; None when it is gone."""
         before = self.ledger.terms.version
         self.ledger.terms.put_namespace(name, labels)
-        if self.agenda.sleeping and self.ledger.terms.version != before:  # who refuses to be near whom may have changed anywhere
+        if self.ledger.terms.version == before:
+            return
+        self.agenda.wake_waiting()  # who refuses to be near whom may have changed anywhere
+        if self.agenda.sleeping:
             for row in self.ledger.table.row_of.values():
                 self.ledger.table.touch(row, gain=True)
