@@ -14,7 +14,7 @@ from kit.manifests import manifest
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 PLUGIN, MANIFEST = "volcano-device-plugin", "volcano-vgpu-device-plugin.yml"
-ACCOUNT = f"/api/v1/namespaces/kube-system/serviceaccounts/{PLUGIN}/token"
+TOKEN = "/api/v1/namespaces/kube-system/serviceaccounts/{}/token"
 
 
 def path(obj: dict[str, Any]) -> str:
@@ -50,10 +50,10 @@ def nodes(api: Api, namespace: str) -> Iterator[tuple[str, str]]:
             api.call("DELETE", what, gracePeriodSeconds=0)
 
 
-def plugin_of(api: Api, node: str) -> Api:
-    """The plugin with the token that its pod on that node has."""
-    bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": node}}
-    return replace(api, token=str(api.create(ACCOUNT, {"spec": bound})["status"]["token"]))
+def plugin_of(api: Api, pod: str, account: str = PLUGIN) -> Api:
+    """The plugin with the token that its pod of that name has."""
+    bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": pod}}
+    return replace(api, token=str(api.create(TOKEN.format(account), {"spec": bound})["status"]["token"]))
 
 
 def note(who: Api, what: str) -> Answer:
@@ -82,3 +82,25 @@ def test_a_token_that_names_no_node_writes_of_none_and_everybody_else_is_left_al
     for node in nodes:
         assert note(api, f"/api/v1/nodes/{node}").code == 200
         assert note(api, f"/api/v1/namespaces/{namespace}/pods/{node}").code == 200
+
+
+def test_the_plugin_of_chips_writes_the_report_of_its_node_and_no_other_config_map(
+    api: Api, namespace: str, nodes: tuple[str, str]
+) -> None:
+    account, (here, there) = "ascend-mindcluster", nodes
+    token_of(api, "ascend-mindcluster-plugin.yml", account)  # the account and its rights
+    spec = {"nodeName": here, "serviceAccountName": account, "automountServiceAccountToken": False,
+            "containers": [{"name": "c", "image": "x"}]}  # fmt: skip
+    pod, reports = f"{here}-chips", "/api/v1/namespaces/kube-system/configmaps"
+    api.create("/api/v1/namespaces/kube-system/pods", {"metadata": {"name": pod}, "spec": spec})
+    try:
+        mine = plugin_of(api, pod, account)
+        assert mine.call("POST", reports, {"metadata": {"name": f"mindx-dl-deviceinfo-{here}"}}).code == 201
+        assert note(mine, f"{reports}/mindx-dl-deviceinfo-{here}").code == 200
+        for name in (f"mindx-dl-deviceinfo-{there}", "coredns"):
+            refused = mine.call("POST", reports, {"metadata": {"name": name}})
+            assert (refused.code, b"writes the report of that node alone" in refused.body) == (403, True)
+        assert note(mine, f"/api/v1/nodes/{there}").code == 403
+    finally:
+        api.call("DELETE", f"/api/v1/namespaces/kube-system/pods/{pod}", gracePeriodSeconds=0)
+        api.call("DELETE", f"{reports}/mindx-dl-deviceinfo-{here}")

@@ -94,7 +94,7 @@ class World:
         self.pods[matched.uid] = matched
         self.pods[holder.uid] = holder
         try:
-            found, _ = self.keeper.give(matched.places, matched.uid, holder.ids.split(","), CARDS, self.holds)
+            found, _ = self.keeper.give(matched.places, matched.uid, holder.ids.split(","), CARDS, self)
         except (Killed, NpuRefused):
             del self.pods[holder.uid]
             self.pods.pop(matched.uid, None)
@@ -138,13 +138,15 @@ class World:
 
     def sweep(self) -> None:
         record = {pod.uid: pod.ids for pod in self.pods.values() if pod.given}
-        state = self.keeper.sweep(CARDS, self.holds, record, set(self.pods))
+        state = self.keeper.sweep(CARDS, self, record, set(self.pods))
         for pod in self.pods.values():
             owned = {entry.place for entry in state.entries if entry.owner == pod.uid}
             assert set(pod.given) <= owned, "the books say who has what the kubelet says"
 
     def holds(self, uid: str) -> str:
         return uid if uid in self.pods else ""
+
+    runs = holds
 
     def reset(self) -> None:
         """Every slice vanishes, and every container with it; the plugin makes those anew that pods know by their numbers."""

@@ -84,10 +84,14 @@ from pumice.node.mindcluster.keeper import ChipKeeper
 from pumice.ports.slices import Place
 vnpus = DcmiVnpus(str(library_dir()))
 chips = vnpus.chips()
+class Pods:
+    def runs(self, uid):
+        return {holds!r}
+    holds = runs
 keeper = ChipKeeper(vnpus, FileJournal(Path({journal!r})))
 if {give}:
-    keeper.give([Place(chips[0], "vir02_1c", 0)], "pod", ["npu-core-0", "npu-core-1"], chips, lambda uid: "")
-print(json.dumps([place.start for place in keeper.sweep(chips, lambda uid: {holds!r}, {{}}, set()).destroyed]))
+    keeper.give([Place(chips[0], "vir02_1c", 0)], "pod", ["npu-core-0", "npu-core-1"], chips, Pods())
+print(json.dumps([place.start for place in keeper.sweep(chips, Pods(), {{}}, set()).destroyed]))
 """
 
 

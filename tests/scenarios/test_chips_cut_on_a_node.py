@@ -53,8 +53,8 @@ def said(cluster: LocalCluster, name: str) -> str:
     async def log(kube: Any) -> str:
         if await phase(kube, name) != "Running":
             return ""
-        found = list((cluster.data.root / "nodes").glob(f"*/logs/default_{name}_*/c/0.log"))
-        return text if found and "over" in (text := found[0].read_text()) else ""
+        found = sorted((cluster.data.root / "nodes").glob(f"*/logs/default_{name}_*/c/*.log"))
+        return text if found and "over" in (text := found[-1].read_text()) else ""
 
     return cluster.wait(log)
 
@@ -102,7 +102,7 @@ def until_free(cluster: LocalCluster, wanted: str) -> None:
     cluster.wait(there)
 
 
-def test_a_pod_of_two_cores_gets_its_template_and_sees_it_and_gives_it_back(cut: LocalCluster) -> None:
+def test_a_pod_of_two_cores_sees_its_slice_keeps_it_when_the_cluster_is_killed_and_gives_it_back(cut: LocalCluster) -> None:
     cut.ask(lambda kube: kube.create(PODS, core_pod("two", 2, "npu-smi info; npu-smi info -t info-vnpu; env | grep ASCEND")))
     text = said(cut, "two")
     assert "Total number of vnpu: 1" in text
@@ -112,6 +112,16 @@ def test_a_pod_of_two_cores_gets_its_template_and_sees_it_and_gives_it_back(cut:
     assert (notes[CORE], notes[REAL]) == ("0-vir02_1c", "Ascend310P-2c.1cpu-100-0_0")
     assert notes["predicate-time"] == "18446744073709551615"
     assert len(notes["huawei.com/kltDev"].split(",")) == 2
+    cut.kill()
+    cut.up("--config", str(ROOT / "examples/ascend-mindcluster-cluster.yaml"))
+
+    async def again(kube: Any) -> bool:
+        status = (await kube.get(PODS, "two", "default"))["status"]
+        return status["containerStatuses"][0]["restartCount"] == 1 and status["phase"] == "Running"
+
+    cut.wait(again)
+    assert "vir02_1c" in said(cut, "two")
+    assert told(cut, "two")[REAL] == notes[REAL]
     gone(cut, "two")
     until_slices(cut, [])
 
@@ -134,6 +144,12 @@ def test_the_guides_job_of_eight_cores_gets_the_chip_that_no_slice_lies_on(cut: 
     gone(cut, "beside")
     until_slices(cut, [])
     until_free(cut, "Ascend310P-0,Ascend310P-1")
+
+
+def test_who_switches_the_way_of_sharing_finds_nothing_of_the_other_way_on_the_node(cut: LocalCluster) -> None:
+    notes = cut.ask(lambda kube: kube.get(NODES, NODE))["metadata"]["annotations"]
+    assert "baseDeviceInfos" in notes
+    assert not [key for key in notes if key.startswith("hami.io/")]
 
 
 def test_the_report_of_the_nodes_chips_has_the_check_code_of_what_it_says(cut: LocalCluster) -> None:

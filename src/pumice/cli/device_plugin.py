@@ -237,6 +237,9 @@ def ascend(
         float, typer.Option("--list-watch-period", "--listWatchPeriod", min=1, max=1800,
                             help="Seconds between looks at what the kubelet gave (mindcluster).")
     ] = 5.0,
+    cleanup_on_exit: Annotated[
+        bool, typer.Option(help="Take from the node object, at the end, what the plugin has said there.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option(help="Say which slices would be destroyed, and destroy none.")] = False,
     report_time_offset: Annotated[
         float, typer.Option("--report-time-offset", "--report_time_offset", help="Seconds added to the handshake's time.")
@@ -255,7 +258,7 @@ def ascend(
         raise BadInput(f"--sweep {sweep!r}: use {', '.join(SWEEPS)}")
     if soft_share:
         raise BadInput("--softShareDevConfigDir is not served: nothing here shares NPUs as vCANN-RT does")
-    common = _common(node, kubelet_socket, "", fail_on_init_error, health_bind_address)
+    common = {**_common(node, kubelet_socket, "", fail_on_init_error, health_bind_address), "cleanup": cleanup_on_exit}
     log_at(log_level)
     if mode is NpuMode.MINDCLUSTER:
         chips = mindcluster_plugin.Settings(

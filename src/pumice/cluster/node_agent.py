@@ -41,6 +41,8 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 log = logging.getLogger("pumice.cluster.node")
 
 CONFIGMAPS = Resource("", "v1", "configmaps")
+LEAVING = 10.0
+"""Seconds for a plugin to take back what it has said of the node's cards, when another one shares them from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,8 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
         job = asyncio.create_task(supervised(f"{mode} plugin", plugin, stop=stop, clock=clock, log=log))
         try:
             mode = await modes.get()
+            stop.set()
+            await asyncio.wait({job}, timeout=LEAVING)
         finally:
             stop.set()
             job.cancel()
@@ -192,14 +196,14 @@ def _npus(settings: AgentSettings) -> ascend_plugin.Settings:
     return ascend_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
         hook_path=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
-        health_port=settings.npu_port)  # fmt: skip
+        health_port=settings.npu_port, cleanup=True)  # fmt: skip
 
 
 def _chips(settings: AgentSettings) -> mindcluster_plugin.Settings:
     return mindcluster_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
         journal=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
-        health_port=settings.npu_port)  # fmt: skip
+        health_port=settings.npu_port, cleanup=True)  # fmt: skip
 
 
 def _monitor(settings: AgentSettings) -> monitor.Settings:

@@ -158,11 +158,11 @@ def test_the_one_right_more_of_the_plugin_that_may_cut_is_to_end_a_pod():
 
 @pytest.mark.parametrize("policy", ["own-node.yml", "reserved-annotations.yml"])
 def test_policies_name_the_accounts_of_the_plugins(policy):
-    accounts = {o["metadata"]["name"] for name in FILES if "device-plugin" in name for o in manifest(name)
+    accounts = {o["metadata"]["name"] for name in FILES if "-plugin" in name for o in manifest(name)
                 if o["kind"] == "ServiceAccount" and "monitor" not in o["metadata"]["name"]}  # fmt: skip
     text = (FOLDER / policy).read_text("utf-8")
     named = {account for account in accounts if f"'system:serviceaccount:kube-system:{account}'" in text}
-    assert named == (accounts if policy == "own-node.yml" else accounts - {"hami-ascend"})
+    assert named == (accounts if policy == "own-node.yml" else accounts - {"hami-ascend", "ascend-mindcluster"})
 
 
 def test_the_monitor_is_let_near_neither_pods_nor_the_kubelet_and_mig_rights_are_nobodys_until_they_are_given():

@@ -75,10 +75,10 @@ class ChipSlices:
 
     async def cut(self, wanted: Cut) -> Serve | Conflict:
         await self._ask()
-        cards, holds = list(self._chips.chips.values()), self._owners.holds
+        cards = list(self._chips.chips.values())
         try:
             given, self._state = await self._driver.call(
-                lambda: self._keeper.give(wanted.places, wanted.pod.uid, wanted.ids, cards, holds)
+                lambda: self._keeper.give(wanted.places, wanted.pod.uid, wanted.ids, cards, self._owners)
             )
         except Unavailable as error:
             return Conflict(wanted.pod, str(error), self._owners.vanishing)
@@ -102,10 +102,10 @@ class ChipSlices:
     async def _sweep(self) -> None:
         await self._ask()
         record = await self._record()
-        cards, holds = list(self._chips.chips.values()), self._owners.holds
+        cards = list(self._chips.chips.values())
         live = {pod.uid for pod in self._own.pods if not pod.finished}
         try:
-            self._state = await self._driver.call(lambda: self._keeper.sweep(cards, holds, record, live))
+            self._state = await self._driver.call(lambda: self._keeper.sweep(cards, self._owners, record, live))
         except Unavailable as error:
             log.error("slices are left as they are: %s", error)
             return

@@ -13,7 +13,7 @@ from pumice.node.ascend.checks import Holding, beyond_the_card, held_by_others, 
 from pumice.node.ascend.inventory import Handshake, NpuSharing, missing, units
 from pumice.node.ascend.matching import ALLOCATING, FAILED, Broken, Key, Work, after, lock_owner, next_work
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, PatchPod, Tell
+from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
@@ -26,8 +26,10 @@ from pumice.wire.ascend_hami import (
     SOFT_SHARE_KEYS,
     RuntimeNpu,
     allocated_key,
+    handshake_key,
     parse_npu_devices,
     parse_runtime,
+    register_key,
     runtime_key,
 )
 from pumice.wire.objects import Node
@@ -68,6 +70,11 @@ class NpuAllocator(Allocator):
     def missing(self, node: Node) -> list[Effect]:
         self._owner = lock_owner(node.metadata.annotations.get(self.lock, ""))
         return missing(node, list(self._cards.values()), self._sick, self._sharing)
+
+    def leaving(self, node: Node) -> list[Effect]:
+        keys = (register_key(self._word), handshake_key(self._word), names.NODE_NPU_SOFT)
+        notes = {key: None for key in keys if key in node.metadata.annotations}
+        return [PatchNode(notes)] if notes else []
 
     def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
         return self._handshake.due(node, monotonic, stamp)

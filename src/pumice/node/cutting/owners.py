@@ -46,6 +46,10 @@ class Owners:
         """Seconds until nobody is waited for any more who has vanished."""
         return max((since + VANISHED - self._now for _, since in self._vanished.values()), default=0.0)
 
+    def runs(self, uid: str) -> str:
+        """The name of the pod where it is known to be there and not to have ended, else empty."""
+        return self._running.get(uid, "")
+
     def holds(self, uid: str) -> str:
         """The name of the pod where it still holds what it was given, else empty."""
         if uid in self._running:

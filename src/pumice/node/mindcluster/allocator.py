@@ -16,7 +16,7 @@ from pumice.node.protocol import Allocator, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire import variables
-from pumice.wire.ascend_hami import PREDICATE_TIME
+from pumice.wire.ascend_hami import PREDICATE_TIME, SOFT_SHARE_KEYS
 from pumice.wire.mindcluster import (
     BASE_DEVICES,
     NPU_CORE,
@@ -65,6 +65,12 @@ class ChipAllocator(Allocator):
         unlabelled = {key: text for key, text in labels.items() if meta.labels.get(key) != text}
         return [PatchNode(lacking, unlabelled)] if lacking or unlabelled else []
 
+    def leaving(self, node: Node) -> list[Effect]:
+        """The node's chips are somebody else's to share from now on; what it is made of stays told by its labels."""
+        said: tuple[str, ...] = (BASE_DEVICES, SUPER_POD, SERVER_INDEX)
+        there = [key for key in said if key in node.metadata.annotations]
+        return [PatchNode(dict.fromkeys(there))] if there else []
+
     # -- calls -------------------------------------------------------------------------------------------------------------
 
     def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Cut | Refuse | None:
@@ -75,6 +81,8 @@ class ChipAllocator(Allocator):
 
     def _cut(self, turn: Turn, ids: frozenset[str]) -> Cut | Refuse:
         chips, template = turn.assignment.chips, turn.assignment.template
+        if strange := next((key for key in turn.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
+            return self.refuse(turn.pod, f"{strange} is not served: nothing here shares NPUs as vCANN-RT does")
         if template and template not in self._kind.templates:
             return self.refuse(turn.pod, f"NPUSegmentFailed: {self._kind.name} has no template {template[:40]!r}")
         for chip in chips:

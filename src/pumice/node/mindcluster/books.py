@@ -6,16 +6,27 @@ kubelet asked for, which the call for it did not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import Protocol
 
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.ports.vnpus import Vnpu
 
-Holds = Callable[[str], str]
-"""The name of the pod of that UID where it still holds what it was given, else empty."""
 Seen = Mapping[str, Sequence[Vnpu]]
 """The slices by card; a card that did not answer is left out."""
+
+
+class Pods(Protocol):
+    """What is known of this node's pods, by UID (``cutting.owners``)."""
+
+    def runs(self, uid: str) -> str:
+        """The name of the pod where it is there and has not ended, else empty."""
+        ...
+
+    def holds(self, uid: str) -> str:
+        """The same, and for a while also where it vanished and its containers may run yet."""
+        ...
 
 
 def ids_text(ids: Iterable[str]) -> str:
@@ -39,16 +50,19 @@ def is_there(place: Place, slices: Iterable[Vnpu]) -> bool:
     return any((slice_.id, slice_.template) == (place.start, place.profile) for slice_ in slices)
 
 
-def gone(entries: Iterable[Entry], holds: Holds) -> tuple[Entry, ...]:
-    """What nobody holds any more."""
-    return tuple(entry for entry in entries if entry.phase is Phase.MADE and not holds(entry.owner))
+def gone(entries: Iterable[Entry], pods: Pods) -> tuple[Entry, ...]:
+    """What nobody holds any more. The driver itself keeps a slice while a container has it; of a whole chip it knows nothing."""
+    return tuple(
+        entry for entry in entries
+        if entry.phase is Phase.MADE and not (pods.runs if entry.place.profile else pods.holds)(entry.owner)
+    )  # fmt: skip
 
 
-def lost(entries: Iterable[Entry], seen: Seen, holds: Holds) -> tuple[Entry, ...]:
+def lost(entries: Iterable[Entry], seen: Seen, pods: Pods) -> tuple[Entry, ...]:
     """Slices that somebody holds and that are not there: a boot or a reset took them."""
     return tuple(
         entry for entry in entries
-        if entry.place.profile and entry.phase is Phase.MADE and entry.place.card in seen and holds(entry.owner)
+        if entry.place.profile and entry.phase is Phase.MADE and entry.place.card in seen and pods.runs(entry.owner)
         and not is_there(entry.place, seen[entry.place.card])
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from pumice.node.mindcluster.books import Holds, foreign, gone, held_by, ids_text, is_there, lost, settled
+from pumice.node.mindcluster.books import Pods, foreign, gone, held_by, ids_text, is_there, lost, settled
 from pumice.ports.slices import Entry, Journal, Phase, Place, Slice
 from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
 from pumice.wire.mindcluster import chip_name, slice_numbers
@@ -30,6 +30,20 @@ class State:
     dry: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _With:
+    """The pods, with one that is being served and that the watch may not have told of."""
+
+    pods: Pods
+    served: str
+
+    def runs(self, uid: str) -> str:
+        return uid if uid == self.served else self.pods.runs(uid)
+
+    def holds(self, uid: str) -> str:
+        return uid if uid == self.served else self.pods.holds(uid)
+
+
 class ChipKeeper:
     """Synchronous, as a driver is: callers run it in a thread. ``mode``: which slices that nobody holds are destroyed: none
     (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way)."""
@@ -38,13 +52,13 @@ class ChipKeeper:
         self._vnpus, self._journal, self._mode, self._dry = vnpus, journal, mode, dry
 
     def give(
-        self, places: Sequence[Place], owner: str, ids: Iterable[str], cards: Iterable[str], holds: Holds
+        self, places: Sequence[Place], owner: str, ids: Iterable[str], cards: Iterable[str], pods: Pods
     ) -> tuple[Mapping[Place, Slice], State]:
         """The slice for this pod, made unless it is there already, or whole chips. ``places``: card, template and physical id.
         Raises Unavailable where it cannot be had as things are."""
         text = ids_text(ids)
         with self._journal.alone():
-            state = self._cleared(cards, lambda uid: "its pod" if uid == owner else holds(uid))
+            state = self._cleared(cards, _With(pods, owner))
             mine = [e for e in state.entries if e.owner == owner and (e.place.card, e.place.profile) in
                     {(place.card, place.profile) for place in places}]  # fmt: skip
             others = tuple(entry for entry in state.entries if entry not in mine)
@@ -59,21 +73,21 @@ class ChipKeeper:
                 entry, state = self._made(places[0], owner, text, others, state)
         return {places[0]: Slice(entry.place, 0, str(entry.place.start))}, state
 
-    def sweep(self, cards: Iterable[str], holds: Holds, record: Mapping[str, str], live: Set[str]) -> State:
+    def sweep(self, cards: Iterable[str], pods: Pods, record: Mapping[str, str], live: Set[str]) -> State:
         """Take from pods that ended what they had, and make again what vanished under others. ``record`` and ``live`` as
         ``books.held_by`` has them. Raises Unavailable where the journal cannot be written."""
         with self._journal.alone():
-            return self._restored(self._cleared(cards, holds, record, live), holds)
+            return self._restored(self._cleared(cards, pods, record, live), pods)
 
     def _cleared(
-        self, cards: Iterable[str], holds: Holds, record: Mapping[str, str] | None = None, live: Set[str] = frozenset()
+        self, cards: Iterable[str], pods: Pods, record: Mapping[str, str] | None = None, live: Set[str] = frozenset()
     ) -> State:
         before = self._journal.read()
         seen = self._seen(cards)
         entries = settled(before, seen)
         if record is not None:
             entries = held_by(entries, record, live)
-        over = [entry.place for entry in gone(entries, holds) if not entry.place.profile or entry.place.card in seen]
+        over = [entry.place for entry in gone(entries, pods) if not entry.place.profile or entry.place.card in seen]
         if self._mode == "all":
             strangers = foreign(entries, seen).items()
             over += [Place(card, s.template, s.id) for card, slices in strangers for s in slices if not s.busy]
@@ -87,9 +101,9 @@ class ChipKeeper:
         fresh = self._seen(seen) if destroyed and not self._dry else seen
         return State(entries, fresh, tuple(destroyed), dry=self._dry)
 
-    def _restored(self, state: State, holds: Holds) -> State:
+    def _restored(self, state: State, pods: Pods) -> State:
         restored, failed = [], {}
-        for entry in lost(state.entries, state.seen, holds):
+        for entry in lost(state.entries, state.seen, pods):
             try:
                 self._vnpus.make(entry.place.card, entry.place.profile, entry.place.start)
                 restored.append(entry.place)

@@ -16,6 +16,7 @@ from pumice.ports.slices import Place, Slice
 from pumice.wire.objects import Node, convert
 
 CORE, TAKEN = "huawei.com/npu-core", "18446744073709551615"
+SOFT = "huawei.com/scheduler.softShareDev.hbmQuota"
 BOUND = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
 CHIPS = tuple(CardFacts(at, f"U{at}", "310P3", 24 << 30, minor=at) for at in range(2))
 
@@ -24,6 +25,7 @@ def waiting(
     name: str, cores: int, given: str | None, time: int | str = 1, *, arrival: int = 0, asking: int = 1, **more: Any
 ) -> NodePod:
     notes = {} if given is None else {CORE: given, "predicate-time": str(time)}
+    notes |= more.get("notes", {})
     containers = [{"name": f"c{at}", "resources": {"limits": {CORE: str(cores)}}} for at in range(asking)]
     found = convert(NodePod, {
         "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": notes, **more.get("meta", {})},
@@ -106,6 +108,7 @@ def test_who_was_served_is_served_again_only_where_the_kubelet_has_lost_the_answ
         (waiting("forged", 2, "0-vir02", status={"phase": "Pending"}), "was not placed by the scheduler"),
         (waiting("other", 2, "0-vir04"), "does not name what gives it 2 AI cores"),
         (waiting("odd", 2, "0-vir02-1"), "does not name what gives it 2 AI cores"),
+        (waiting("soft", 2, "0-vir02", notes={SOFT: "1"}), "nothing here shares NPUs as vCANN-RT does"),
         (waiting("two", 2, "0-vir02", asking=2), "2 of its containers ask"),
         (waiting("unknown", 2, "0-vir02_9c"), "NPUSegmentFailed: Ascend310P has no template 'vir02_9c'"),
         (waiting("nowhere", 2, "7-vir02"), "NoNPUResource: chip Ascend310P-7 is not on this node"),
