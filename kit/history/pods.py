@@ -151,6 +151,27 @@ def gang(view: View, dice: Random) -> list[Op]:
     return ops
 
 
+@kind("pods for slices come", 2)
+def for_slices(view: View, dice: Random) -> list[Op]:
+    """Unlike parts of cards in MIG mode at once, as a gang or each by itself: who takes which layout matters to the others."""
+    name, space, size = view.fresh("m"), dice.choice(SPACES), dice.randint(2, 6)
+    together = dice.random() < 0.5
+    queue = _queue(view, dice)
+    ops: list[Op] = []
+    if together:
+        made = objects.group(name, minimum=dice.choice((size, size, 2)), namespace=space, queue=queue or "default")
+        del made["metadata"]["uid"]
+        ops.append(create(made))
+    for number in range(size):
+        belongs = {"group": name} if together else {"queue": queue}
+        mode = {"volcano.sh/vgpu-mode": "mig"} if dice.random() < 0.8 else {}
+        pod = objects.pod(f"{name}-{number}", namespace=space, labels={"app": dice.choice(APPS)}, annotations=mode,
+                          mib=dice.choice((3000, 5000, 9000, 10000, 18000, 40000)), **belongs)  # fmt: skip
+        del pod["metadata"]["uid"]
+        ops.append(create(pod))
+    return ops
+
+
 @kind("somebody else's pod comes", 2)
 def stranger(view: View, dice: Random) -> list[Op] | None:
     """Bound by another scheduler, or by nobody: it counts, whatever we think of it."""

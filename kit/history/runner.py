@@ -38,6 +38,8 @@ CONFS = {
     "making room": _making_room(SCHEDULER_CONF.replace("  - name: drf\n", "")),
     "reclaim by capacity": _making_room(SCHEDULER_CONF.replace("name: proportion", "name: capacity")),
     "reclaim in a tree": _making_room(SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}")),
+    "laid out for the most": SCHEDULER_CONF.replace(VGPU_ENABLE, f"{VGPU_ENABLE}\n      pumice.PlanPendingSet: fullest"),
+    "one by one": SCHEDULER_CONF.replace(VGPU_ENABLE, f"{VGPU_ENABLE}\n      pumice.PlanPendingSet: none"),
     "filters": 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
                "  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n",
 }  # fmt: skip

@@ -30,12 +30,12 @@ class Board(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def ways(self, state: Hashable, need: Hashable) -> Iterable[tuple[Hashable, Any, float]]:
+    def ways(self, state: Any, need: Any) -> Iterable[tuple[Any, Any, float]]:
         """Slices in which that could be served: the state that it leaves, its name, and what is wasted by it, in the measure of
         ``left``. Of equal ones one is enough."""
         ...
 
-    def left(self, state: Hashable) -> float:
+    def left(self, state: Any) -> float:
         """What such a card can be expected to serve still (``remaining``)."""
         ...
 

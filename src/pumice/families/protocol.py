@@ -6,7 +6,7 @@ may mutate its arguments.
 
 ``Family`` is a base class: what every brand of device must say is abstract, the rest has an answer that is right for a brand of
 which nothing more is known. What only some can do is a part of its own, which a family has or has not: ``Ranking``,
-``LateQuota``. What other rooms need to know of its names, it declares: lock, series, annotations, resources.
+``LateQuota``, ``Planner``. What other rooms need to know of its names, it declares: lock, series, annotations, resources.
 """
 
 from __future__ import annotations
@@ -169,6 +169,33 @@ class LateQuota(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """One pod of those that are laid out together. ``nodes``: numbers of the nodes that it may have. ``must``: it comes before
+    all that need not be."""
+
+    ask: Ask
+    nodes: frozenset[int]
+    must: bool
+
+
+class Planner(ABC):
+    """For a family whose cards are cut into slices, so that it matters who gets which: pods are laid out together. The layout is
+    a wish: ``fit`` looks at the books as they are, as for every other pod."""
+
+    @abstractmethod
+    def plannable(self, ask: Ask) -> bool:
+        """Whether pods with this ask can be laid out: one slice that is to be cut."""
+
+    @abstractmethod
+    def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Any] | None]:
+        """For each pod the number of its node, and what ``fit`` is to look for there; None for who is left out."""
+
+    @abstractmethod
+    def fit(self, ask: Ask, cards: NodeCards, where: Any) -> Fit | None:
+        """The choice of cards that was planned, by all the rules by which others are chosen; None where it does not stand."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tunables:
     """What of a pod's text can be changed so that it asks for less, by name; empty where the family has nothing of the kind."""
 
@@ -237,6 +264,8 @@ class Family(ABC):
     """Empty: all that it needs to know of a node stands in the Node object."""
     late_quota: LateQuota | None = None
     """None: ``quota`` is all there is to know."""
+    planner: Planner | None = None
+    """None: pods are placed one by one."""
 
     # -- what every family says -----------------------------------------------------------------------------------
 

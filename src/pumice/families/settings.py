@@ -29,6 +29,9 @@ _BEHIND_ALL = 1e12
 
 MIG_POLICIES = ("listed", "tightest", "expected")
 NPU_POLICIES = ("listed", "expected")
+NONE, KEPT, FULLEST = PLANNING = ("none", "kept", "fullest")
+"""How pods that wait together are laid out: each by itself; so that nobody loses the place that it would have alone; or, of pods
+that stand equal, so that as much memory as can be is used."""
 _PREFIX = "deviceshare."
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
@@ -60,6 +63,7 @@ class Settings:
     npu_self_maintained: bool = True
     npu_avoid_unhealthy: bool = False
     npu_policy: str = "listed"
+    plan_pending: str = KEPT
     warnings: tuple[str, ...] = ()
 
     @property
@@ -99,6 +103,7 @@ ARGUMENTS: Mapping[str, tuple[str, str]] = {
     "pumice.MigPolicy": ("mig_policy", "str"),
     "pumice.MigCatalogue": ("mig_catalogue", "bool"),
     "pumice.MigOffGroup": ("mig_off_group", "bool"),
+    "pumice.PlanPendingSet": ("plan_pending", "str"),
     "pumice.AcceptShortRegister": ("short_entries", "bool"),
     "pumice.PartialRequests": ("partial_requests", "bool"),
     "pumice.AcceptUnadvertisedNodes": ("unadvertised_nodes", "bool"),
@@ -144,6 +149,7 @@ def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
         ("policy", POLICIES, "deviceshare.SchedulePolicy"),
         ("mig_policy", MIG_POLICIES, "pumice.MigPolicy"),
         ("npu_policy", NPU_POLICIES, "pumice.NpuPolicy"),
+        ("plan_pending", PLANNING, "pumice.PlanPendingSet"),
     ):
         if values.get(field) and values[field] not in allowed:
             hint = f"{nearest(values[field], allowed)} (one of {', '.join(allowed)})"

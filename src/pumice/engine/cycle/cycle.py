@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Effect
@@ -93,6 +94,12 @@ class Cycle:
     """Jobs that may have room made for them, and there was no time."""
     promises: list[Statement] = field(default_factory=list)
     """What was promised to gangs that were committed; it ends with the cycle."""
+    wishes: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """By the uids of pods that were laid out together: the node, and what to take there (``planning``)."""
+    planned_jobs: dict[Job, None] = field(default_factory=dict)
+    """Jobs of one pod that were looked at for that."""
+    behind: dict[Job, Job] = field(default_factory=dict)
+    """Those that get no place by it, and after whom they come."""
     gangs: dict[Job, int | None] = field(default_factory=dict)
     """How many members each gang lacks; None: it stands."""
     actions: frozenset[str] = frozenset()

@@ -7,7 +7,9 @@ is placed worse than pod by pod, and where no order helps everything is as it wa
 
 from __future__ import annotations
 
-from pumice.engine.cycle import trying
+from collections.abc import Iterator
+
+from pumice.engine.cycle import planning, trying
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement
 from pumice.engine.state.jobs import Job, Task
@@ -25,29 +27,50 @@ def place(
     """As ``trying.place``."""
     waiting, roles, mark = list(tasks), set(failed_roles), statement.mark()
     trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, within=within)
-    if cycle.framework.job_ready(job) or (order := _larger_last(cycle, job, waiting)) is None or cycle.out_of_time():
+    if cycle.framework.job_ready(job) or not _unlike(cycle, job, waiting) or cycle.out_of_time():
         return
     _take_back(cycle, statement, mark, waiting)
-    failed = set(roles)
-    trying.place(cycle, job, statement, order, failed, beyond=beyond, within=within)
-    if cycle.framework.job_ready(job):
-        tasks[:] = [task for task in waiting if task.status is Status.PENDING]
-        failed_roles.clear()
-        failed_roles |= failed
-        return
-    _take_back(cycle, statement, mark, waiting)
+    for order in _orders(cycle, job, waiting, within):
+        failed = set(roles)
+        trying.place(cycle, job, statement, order, failed, beyond=beyond, within=within)
+        if cycle.framework.job_ready(job):
+            tasks[:] = [task for task in waiting if task.status is Status.PENDING]
+            failed_roles.clear()
+            failed_roles |= failed
+            return
+        _take_back(cycle, statement, mark, waiting)
+        for task in waiting:
+            cycle.wishes.pop(task.uid, None)
     tasks[:] = waiting
     # For what it stands on, and why the rest does not.
     trying.place(cycle, job, statement, tasks, roles, beyond=beyond, within=within)
 
 
-def _larger_last(cycle: Cycle, job: Job, tasks: list[Task]) -> list[Task] | None:
-    """The tasks with the largest ask last, which is taken first; None where that is no other order, or nobody's gang."""
+def _unlike(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
+    """Whether they are unlike pods of a gang, so that another order may help."""
     if job.min_available < 2 or not 2 <= len(tasks) <= MOST or len({task.cls for task in tasks}) < 2:
-        return None
+        return False
+    return _larger_last(cycle, tasks) != tasks or any(planning.plannable(cycle, task) for task in tasks)
+
+
+def _orders(cycle: Cycle, job: Job, tasks: list[Task], within: Rows | None) -> Iterator[list[Task]]:
+    """Orders in which they may stand, the last one first: the larger first; and by a layout of those that cut slices."""
+    larger_last = _larger_last(cycle, tasks)
+    if larger_last != tasks:
+        yield larger_last[:]
+    cut = [task for task in reversed(larger_last) if planning.plannable(cycle, task)]
+    if cycle.out_of_time():
+        return
+    wishes = planning.wishes_for(cycle, cut, within)
+    if wishes and job.ready_count + len(tasks) - len(cut) + len(wishes) >= job.min_available:
+        cycle.wishes.update(wishes)
+        yield sorted(larger_last, key=lambda task: task.uid in wishes)
+
+
+def _larger_last(cycle: Cycle, tasks: list[Task]) -> list[Task]:
+    """The tasks with the largest ask last, which is taken first."""
     sizes = {cls: _size(cycle, next(task for task in tasks if task.cls is cls)) for cls in {task.cls for task in tasks}}
-    order = sorted(tasks, key=lambda task: sizes[task.cls])
-    return order if order != tasks else None
+    return sorted(tasks, key=lambda task: sizes[task.cls])
 
 
 def _size(cycle: Cycle, task: Task) -> float:

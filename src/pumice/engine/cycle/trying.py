@@ -94,6 +94,8 @@ def attempt(
     price = price_of(cycle, task, may)
     accept = None if price is None else price.accepted
     choice = placer.choose(task.cls, task.nominated, accept, among) if task.nominated else None
+    if choice is None and (wish := cycle.wishes.get(task.uid)) is not None:
+        choice = placer.as_wished(task.cls, *wish, accept, among)
     choice = choice or placer.choose(task.cls, accept=accept, among=among)
     # Nothing is free: where somebody made room for it, it may still be on its way.
     future = placer.choose_future(task.cls, task.nominated, among, accept) if choice is None and task.nominated else None

@@ -8,6 +8,7 @@ terms that select it. What is remembered is dropped when the class falls asleep 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -100,6 +101,28 @@ class Placer:
                 scores = masked.copy()
             scores[self._like(cls, row)] = -np.inf
             declined = True
+
+    def as_wished(
+        self, cls: PodClass, node: str, where: Any, accept: Callable[[Choice], bool] | None, among: Among | None
+    ) -> Choice | None:
+        """The choice that was planned for a pod of this class, where it stands on the books as they are."""
+        row = self.state.ledger.table.row_of.get(node, -1)
+        (ask,) = cls.asks
+        book = self.state.ledger.books[ask.family]
+        if row < 0 or book.family.planner is None or not self.open_to(cls, among)[row]:
+            return None
+        fit = book.family.planner.fit(ask, book.view(node), where)
+        choice = None if fit is None else Choice(node, row, (fit.grant,), fit.score)
+        return choice if choice is None or accept is None or accept(choice) else None
+
+    def open_to(self, cls: PodClass, among: Among | None) -> NDArray[np.bool_]:
+        """Per row whether the node would take a pod of this class now, as far as can be said of all of them at once."""
+        if cls.refusals or cls.request.refused or self.is_asleep(cls):
+            return np.zeros(self.state.ledger.table.capacity, bool)
+        masked = self._kept.current(cls.base).masked
+        scores = self._among_pods(cls, masked)
+        scores = masked if scores is None else scores
+        return np.asarray((scores if among is None else among.narrow(scores)) > -np.inf)
 
     def _among_pods(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """The scores with what pods that run elsewhere have to do with it, and with what depends on which nodes fit; None where

@@ -73,6 +73,17 @@ class Line(Generic[J]):
         self._sweep()
         return job
 
+    def next(self, most: int) -> list[J]:
+        """So many from the first one on, in their order."""
+        found: list[Entry[J]] = []
+        while self._heap and len(found) < most:
+            entry = heapq.heappop(self._heap)
+            if self._entries.get(entry[-1]) is entry:
+                found.append(entry)
+        for entry in found:
+            heapq.heappush(self._heap, entry)
+        return [entry[-1] for entry in found]
+
     def _first(self) -> Entry[J]:
         while self._entries.get(self._heap[0][-1]) is not self._heap[0]:
             heapq.heappop(self._heap)

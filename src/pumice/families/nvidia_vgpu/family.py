@@ -13,6 +13,7 @@ from pumice.families.nvidia_vgpu.inventory import inventory_of
 from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import chooser
 from pumice.families.nvidia_vgpu.misfit import explain_node, no_devices
+from pumice.families.nvidia_vgpu.planning import VgpuPlanner
 from pumice.families.nvidia_vgpu.quota import VgpuLateQuota, quota_of
 from pumice.families.nvidia_vgpu.ranking import VgpuRanking
 from pumice.families.nvidia_vgpu.replay import replay_pod
@@ -53,6 +54,7 @@ class NvidiaVgpu(Family):
         self._choose = chooser(self.settings.mig_policy)
         self.ranking = VgpuRanking(self.catalogue, self._choose, self._remembered)
         self.late_quota = VgpuLateQuota(self.config)
+        self.planner = VgpuPlanner(self.name)
 
     @property
     def tunables(self) -> Tunables:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.engine.cycle import domains, trying
+from pumice.engine.cycle import domains, planning, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
@@ -49,6 +49,11 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             tasks = untried[job] = trying.pending(cycle, job)
             cycle.tried[job] = None
         if tasks:
+            planning.together(cycle, queue, job, tasks[0], line.line)
+            if (before := cycle.behind.pop(job, None)) is not None and before in line.line:
+                line.line.line_up(job, framework.job_key(before))
+                turns.again(queue)
+                continue
             statement = cycle.statement()
             domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set()))
             goes_on = conclude(cycle, job, statement)

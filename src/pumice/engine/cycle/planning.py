@@ -1,0 +1,174 @@
+"""Pods that wait together for slices of cards, laid out together (ADR 79).
+
+A family lays the pods out on the nodes that take them (``Planner``); what comes of it is a wish for each pod, a node and what to
+take there, which is tried by the ordinary way on the live books before any other choice. So nothing is booked that the books do
+not bear, and a wish that does not stand costs nothing. Whether a layout is any better is not believed but played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.price import price_of
+from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.state.line import Line
+from pumice.engine.state.nodes import Rows
+from pumice.families.protocol import Planned, Planner
+from pumice.families.settings import FULLEST, NONE
+
+MOST = 16
+"""Single pods that are laid out together: they are played twice."""
+MOST_NODES = 128
+
+
+class Wish(NamedTuple):
+    """Where a pod would go by the plan: the node, and what its family is to look for there."""
+
+    node: str
+    where: Any
+
+
+Wishes = dict[str, Wish]
+"""By the pods' uids."""
+
+
+def plannable(cycle: Cycle, task: Task) -> bool:
+    return _planner(cycle, task) is not None
+
+
+def _planner(cycle: Cycle, task: Task) -> Planner | None:
+    cls = task.cls
+    if len(cls.asks) != 1 or cls.refusals or cls.request.refused or cycle.state.settings.plan_pending == NONE:
+        return None
+    planner = cycle.state.ledger.books[cls.asks[0].family].family.planner
+    return planner if planner is not None and planner.plannable(cls.asks[0]) else None
+
+
+def wishes_for(
+    cycle: Cycle, tasks: Sequence[Task], within: Rows | None = None, must: Collection[str] | None = None
+) -> Wishes:
+    """A layout of these pods as the books are now. ``must``: uids of those that come before all others; None: all are equal."""
+    families = {task.cls.asks[0].family for task in tasks}
+    planner = _planner(cycle, tasks[0]) if tasks else None
+    if planner is None or len(families) != 1 or len({task.cls for task in tasks}) < 2:
+        return {}
+    table, book = cycle.state.ledger.table, cycle.state.ledger.books[families.pop()]
+    rows = _rows(cycle, tasks, within)
+    numbers = {row: number for number, row in enumerate(sorted(set().union(*rows)))}
+    names = [table.name(row) for row in numbers]
+    pods = [
+        Planned(task.cls.asks[0], frozenset(numbers[row] for row in open_to), must is None or task.uid in must)
+        for task, open_to in zip(tasks, rows, strict=True)
+    ]
+    found = planner.lay_out(pods, [book.view(name) for name in names])
+    return {task.uid: Wish(names[spot[0]], spot[1]) for task, spot in zip(tasks, found, strict=True) if spot is not None}
+
+
+def _rows(cycle: Cycle, tasks: Sequence[Task], within: Rows | None) -> list[set[int]]:
+    """Per pod the nodes on which it is laid out: as many as there are pods do for one that may have more. Those of the pods that
+    may have few are looked at first."""
+    open_to = [cycle.placer.open_to(task.cls, cycle.among(task, within)) for task in tasks]
+    found: dict[bytes, set[int]] = {}
+    chosen: set[int] = set()
+    for mask in sorted(open_to, key=lambda mask: int(mask.sum())):
+        if (key := mask.tobytes()) not in found:
+            own = np.flatnonzero(mask).tolist()
+            fresh = [row for row in own if row not in chosen][: min(len(tasks), MOST_NODES - len(chosen))]
+            found[key] = chosen.intersection(own).union(fresh)
+            chosen.update(fresh)
+    return [found[mask.tobytes()] for mask in open_to]
+
+
+# -- single pods of one queue -----------------------------------------------------------------------------------------------
+
+
+def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[Job]) -> None:
+    """The job is the next of its queue. Where it is one pod of a kind that can be planned, lay it out with those behind it that
+    are, too. Who gets no place by it then comes after those who do (``cycle.behind``)."""
+    if queue.one_by_one or job in cycle.planned_jobs or not _single(cycle, job) or not plannable(cycle, task):
+        return
+    if not _early(cycle):
+        return
+    tasks = {job: task}
+    for other in line.next(MOST - 1):
+        its = next(iter(other.pending.values()), None)
+        if its is None or not _single(cycle, other) or not plannable(cycle, its):
+            break
+        tasks[other] = its
+    cycle.planned_jobs.update(dict.fromkeys(tasks))
+    if len({task.cls for task in tasks.values()}) < 2 or not _scarce(cycle, list(tasks.values())):
+        return
+    order = list(tasks.values())
+    placed = _play(cycle, order, {})
+    if len(placed) == len(order) or not placed or not _early(cycle):
+        return
+    equal = cycle.state.settings.plan_pending == FULLEST and _stand_equal(cycle, list(tasks))
+    wishes = wishes_for(cycle, order, must=() if equal else placed)
+    in_turn = sorted(order, key=lambda task: task.uid not in wishes)
+    by_plan = _play(cycle, in_turn, wishes) if wishes else {}
+    if not (_worth(cycle, tasks, by_plan) > _worth(cycle, tasks, placed) if equal else placed.keys() < by_plan.keys()):
+        return
+    cycle.wishes.update(wishes)
+    last = [job for job, task in tasks.items() if task.uid in by_plan][-1]
+    for other in tasks:
+        if tasks[other].uid not in by_plan:
+            cycle.behind[other] = last
+
+
+def _early(cycle: Cycle) -> bool:
+    """Whether so much of the cycle is left that the pods can be played and still be placed in it."""
+    return cycle.tick() - cycle.started < cycle.budget / 3
+
+
+def _single(cycle: Cycle, job: Job) -> bool:
+    """Whether it is one pod that waits for nothing but its place."""
+    if job.min_available > 1 or len(job.pending) != 1 or not job.queue.open or job.held_until > cycle.now:
+        return False
+    task = next(iter(job.pending.values()))
+    started = not job.is_pending() or "enqueue" not in cycle.framework.conf.actions
+    return started and not (task.gated or task.best_effort or task.nominated) and task.retry_at <= cycle.now
+
+
+def _scarce(cycle: Cycle, tasks: Sequence[Task]) -> bool:
+    """Whether there are fewer nodes for some of them than there are pods: else each could have a node to itself."""
+    classes = dict.fromkeys(task.cls for task in tasks)
+    return any(int(cycle.placer.open_to(cls, None).sum()) < len(tasks) for cls in classes)
+
+
+def _stand_equal(cycle: Cycle, jobs: Sequence[Job]) -> bool:
+    """But for the order of their names nothing tells who comes first."""
+    return len({(cycle.framework.job_key(job)[:-1], job.created) for job in jobs}) == 1
+
+
+def _play(cycle: Cycle, tasks: Iterable[Task], wishes: Wishes) -> dict[str, None]:
+    """Who gets a place in that order and by these wishes. The books are as they were when it ends."""
+    statement, placer, may = cycle.statement(), cycle.placer, cycle.framework.allocatable
+    classes = set()
+    for task in tasks:
+        job = task.job
+        assert job is not None
+        classes.add(task.cls)
+        if not may(job.queue, task.cls.amounts):
+            continue
+        among, price = cycle.among(task), price_of(cycle, task, may)
+        accept = None if price is None else price.accepted
+        wish = wishes.get(task.uid)
+        choice = None if wish is None else placer.as_wished(task.cls, wish.node, wish.where, accept, among)
+        choice = choice or placer.choose(task.cls, accept=accept, among=among)
+        if choice is not None:
+            statement.place(task, choice)
+    placed = dict.fromkeys(step.task.uid for step in statement.steps if step.task is not None)
+    statement.rollback()
+    placer.reconsider(classes)
+    return placed
+
+
+def _worth(cycle: Cycle, tasks: dict[Job, Task], placed: Collection[str]) -> tuple[int, int]:
+    """The memory that they ask for, and how many they are."""
+    books = cycle.state.ledger.books
+    asks = [task.cls.asks[0] for task in tasks.values() if task.uid in placed]
+    return sum(books[ask.family].family.least_memory(ask) for ask in asks), len(asks)
