@@ -89,6 +89,9 @@ def nvidia(
     advertise: Annotated[
         Advertise, typer.Option(help="How memory and cores reach the node object; auto: as devices where the list fits.")
     ] = Advertise.STATUS,
+    advertise_percentage: Annotated[
+        bool, typer.Option(help="Offer volcano.sh/vgpu-memory-percentage as well, which Volcano 1.13 and later look for.")
+    ] = False,
     handshake: Annotated[Handshake, typer.Option(help="For schedulers up to Volcano 1.15.")] = Handshake.AUTO,
     device_split_count: Annotated[int, typer.Option(min=0, max=1000, help="Shares per card; 0: as configured.")] = 0,
     gpu_memory_factor: Annotated[int, typer.Option(min=0, help="MiB per memory unit; 0: as configured.")] = 0,
@@ -160,6 +163,7 @@ def nvidia(
         lock_dir=lock_dir,
         library=library or own_library(),
         advertise=advertise.value,
+        advertise_percentage=advertise_percentage,
         handshake=handshake.value,
         config_namespace=device_config_namespace,
         node_config=node_config,

@@ -97,6 +97,18 @@ resources: {gpus: []}
     assert "resources: has no effect" in caplog.text
 
 
+def test_no_container_is_given_devices_that_nobody_switched_on(monkeypatch):
+    """Volcano's plugin asks for GDRCopy, GPUDirect Storage and OFED unless told otherwise (spec nvidia-device-plugin 2.2)."""
+    started = []
+    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: started.append(settings))
+    for flag in ("GDRCOPY_ENABLED", "GDS_ENABLED", "MOFED_ENABLED"):
+        monkeypatch.delenv(flag, raising=False)
+    with pytest.raises(SystemExit):
+        main(NVIDIA)
+    options = started[0].response_options
+    assert (options.gdrcopy, options.gds, options.mofed) == (False, False, False)
+
+
 def test_where_the_file_of_cdi_devices_lies_and_what_it_names_is_said_by_flags_variables_and_the_file(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: started.append(settings))

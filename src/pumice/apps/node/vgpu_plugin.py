@@ -53,6 +53,7 @@ class Settings(PluginSettings):
     lock_dir: Path = Path("/tmp/vgpulock")
     library: Path | None = None
     advertise: str = "status"
+    advertise_percentage: bool = False
     handshake: str = "auto"
     config_namespace: str = ""
     node_config: Path = Path("/config/config.json")
@@ -106,7 +107,8 @@ def vgpu(
             sharing = replace(sharing, static_mig=True)
             static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
         return VgpuAllocator(settings.node_name, sharing, options, dice,
-                             advertise=settings.advertise, handshake=settings.handshake, static=static)  # fmt: skip
+                             advertise=settings.advertise, percentage=settings.advertise_percentage,
+                             handshake=settings.handshake, static=static)  # fmt: skip
 
     async def outdated() -> None:
         refused = ""

@@ -69,14 +69,23 @@ def topology_annotation(cards: Sequence[SharedCard]) -> str:
     return render_topology([CardPlace(card.uuid, card.numa, card.links) for card in by_minor(cards)])
 
 
-def advertisement(cards: Sequence[SharedCard], sharing: Sharing, node: Node, *, in_status: bool) -> Advertisement:
-    """What the node shall say of these cards. A register annotation that is there already is emptied with the last card."""
+def advertisement(
+    cards: Sequence[SharedCard], sharing: Sharing, node: Node, *, in_status: bool, percentage: bool = False
+) -> Advertisement:
+    """What the node shall say of these cards. A register annotation that is there already is emptied with the last card.
+
+    ``percentage``: schedulers that hold every resource against the node (Volcano from 1.13 on) find one for percentages there,
+    with so much of it that it never stands in the way of what they decide by cards (spec 5).
+    """
     register = register_annotation(cards)
     present = names.NODE_VGPU_REGISTER in node.metadata.annotations
     notes = {names.NODE_VGPU_REGISTER: register} if register or present else {}
     if topology := topology_annotation(cards):
         notes[names.CARD_TOPOLOGY] = topology
-    return Advertisement(notes, capacity(cards, sharing) if cards and in_status else {})
+    resources = dict(capacity(cards, sharing)) if cards and in_status else {}
+    if cards and percentage and sharing.percentage:
+        resources[sharing.percentage] = 100 * sharing.split * len(cards)
+    return Advertisement(notes, resources)
 
 
 class Handshake:

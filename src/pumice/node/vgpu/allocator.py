@@ -34,8 +34,8 @@ from pumice.wire.objects import Node
 
 class VgpuAllocator(Allocator):
     """One node's vGPUs. ``advertise``: ``status`` keeps memory and cores in the node's status, ``devices`` lists one device
-    per unit as upstream does (decision 17), ``auto`` lists them where the kubelet takes so long a list. ``handshake``: whether
-    older schedulers are answered."""
+    per unit as upstream does (decision 17), ``auto`` lists them where the kubelet takes so long a list. ``percentage``: the
+    status holds a number for percentages too. ``handshake``: whether older schedulers are answered."""
 
     lock = names.NODE_LOCK_VGPU
     books = names.HANDED_OUT
@@ -49,11 +49,13 @@ class VgpuAllocator(Allocator):
         cards: Sequence[CardFacts] = (),
         *,
         advertise: str = "status",
+        percentage: bool = False,
         handshake: str = "auto",
         static: StaticSlices | None = None,
     ) -> None:
         self._node, self._sharing, self._response_options, self._dice = node, sharing, response_options, dice
         self._advertise, self._in_status, self._handshake = advertise, advertise == "status", Handshake(handshake)
+        self._percentage = percentage
         self.prefers = sharing.prefers
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
@@ -104,13 +106,16 @@ class VgpuAllocator(Allocator):
 
     def missing(self, node: Node) -> list[Effect]:
         cards = tuple(self._cards.values())
-        return advertisement(cards, self._sharing, node, in_status=self._in_status).missing(node)
+        return advertisement(
+            cards, self._sharing, node, in_status=self._in_status, percentage=self._percentage
+        ).missing(node)
 
     def leaving(self, node: Node) -> list[Effect]:
         """What the node object is to forget of its cards; who holds some of them stays written there."""
         notes = dict.fromkeys((names.NODE_VGPU_REGISTER, names.CARD_TOPOLOGY, names.NODE_VGPU_HANDSHAKE))
         there = {key: None for key in notes if key in node.metadata.annotations}
-        kept = (self._sharing.memory, self._sharing.cores) if self._in_status else ()
+        kept = [self._sharing.memory, self._sharing.cores] if self._in_status else []
+        kept += [self._sharing.percentage] if self._percentage else []
         resources = {name: None for name in kept if name in node.status.capacity or name in node.status.allocatable}
         return [*([PatchNode(there)] if there else ()), *([PatchStatus(resources)] if resources else ())]
 

@@ -51,6 +51,11 @@ class Sharing:
     """By which the scheduler reads requests, too."""
 
     @property
+    def percentage(self) -> str:
+        """The resource of memory in percent, which no kubelet knows."""
+        return self.config.resource_memory_percentage_name
+
+    @property
     def oversubscribed(self) -> bool:
         return self.memory_scaling > 1 and self.mode != "mig"
 

@@ -7,6 +7,7 @@ import os
 import random
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -20,6 +21,7 @@ from pumice.adapters.region import read_region
 from pumice.apps.monitor import daemon as monitor
 from pumice.metrics.text import Family, render
 from pumice.model.errors import BadInput
+from pumice.node.vgpu.answer import ResponseOptions
 from pumice.ports.clock import SystemClock
 from pumice.wire import limits_page
 from pumice.wire.limits_page import GrantedCard, LimitsPage
@@ -128,6 +130,17 @@ def test_a_container_that_has_not_touched_its_card_shows_its_limit(tmp_path):
 
     two = pod_object("p", gives(B, 1000) + gives(A, 2000), container("c1"), container("c2", 2), phase="Running")
     play(tmp_path, look, two)
+
+
+def test_the_monitor_looks_where_the_plugin_writes(tmp_path):
+    """With the same HOOK_PATH; and where upstream's plugin of one layout or the other wrote (spec nvidia-device-plugin 18.1)."""
+    settings = monitor.Settings("n", hook_path=tmp_path)
+    written = Path(ResponseOptions(hook=str(tmp_path)).directory("uid", "train"))
+    assert settings.folders == written.parent
+    (tmp_path / "containers").mkdir()
+    assert settings.folders == tmp_path / "containers"
+    written.mkdir(parents=True)
+    assert settings.folders == written.parent
 
 
 def test_a_dead_pod_leaves_no_series_and_its_folder_goes(tmp_path):

@@ -131,6 +131,41 @@ async def test_a_pod_that_cannot_be_patched_is_failed_with_the_reason(world):
 
 
 @in_a_world
+async def test_pods_are_served_without_a_list_of_pods(world):
+    asked: list[str] = []
+
+    async def heard(verb: str, path: str) -> None:
+        asked.append(f"{verb} {path}")
+
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.gate = heard
+        for name in "pqr":
+            world.cluster.put(pod_object(name, gives(A, 3000, 10)))
+            await asyncio.sleep(0.1)  # its Binding is heard of first, as nearly always
+            await world.kubelet.allocate(NUMBER, 1)
+            world.cluster.change("pods", name, {"status": {"phase": "Running"}})
+    assert [one for one in asked if one.startswith("GET") and "/pods" in one] == []
+    assert len([one for one in asked if one.startswith("PATCH") and one.endswith("/status")]) >= 3
+
+
+@in_a_world
+async def test_however_often_the_kubelet_starts_one_change_of_the_node_is_written_back_once(world):
+    async with world.plugin():
+        for _ in range(4):
+            await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+            await world.kubelet.stop()
+            await world.kubelet.start()
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.patches.clear()
+        world.cluster.change("nodes", NODE, {"metadata": {"annotations": {names.NODE_VGPU_REGISTER: "somebody else's"}}})
+        await world.cluster.until(lambda: A in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
+        await asyncio.sleep(35)  # longer than any loop's pause
+    written = [body for plural, _, body in world.cluster.patches if names.NODE_VGPU_REGISTER in str(body)]
+    assert len(written) == 1
+
+
+@in_a_world
 async def test_an_api_server_that_is_away_for_a_shorter_time_than_allocate_waits_costs_no_pod_its_cards(world):
     """Its watch comes back later than itself."""
     async with world.plugin():

@@ -11,7 +11,7 @@ from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives
 
 from pumice.node.answer import Answer
 from pumice.node.effects import PatchPod, Tell
-from pumice.node.pods import NodePod
+from pumice.node.pods import ContainerStatus, NodePod
 from pumice.node.protocol import Cut, Outdated, Refuse, Repeat, Serve
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.sharing import Sharing
@@ -381,6 +381,17 @@ def test_what_cannot_be_honoured_fails_that_pod_with_the_reason(devices, cards, 
     assert patch == PatchPod("ns1", "p", "uid-p", FAILED)
     assert isinstance(event, Tell)
     assert reason in event.message
+
+
+def test_a_container_that_runs_keeps_its_folder_whatever_a_stale_annotation_says():
+    def fresh(*running: str) -> bool:
+        one = pod("p1", gives(A), uid=UID)
+        one.status.container_statuses = [ContainerStatus(name, {"running": {}}) for name in running]
+        folder = f"/usr/local/vgpu/vgpu/containers/{UID}_train"
+        return next(d.fresh for d in serve(allocator(), [one], ["x"]).answer.directories if d.path == folder)
+
+    assert fresh()
+    assert not fresh("train")
 
 
 def test_the_user_can_switch_the_library_off():

@@ -9,7 +9,7 @@ from kit.node_objects import CARDS, A, B, card
 from pumice.adapters.kubelet.endpoint import device_list
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.effects import PatchNode, PatchStatus
-from pumice.node.vgpu.advertise import Advertisement, Handshake, register_annotation, topology_annotation
+from pumice.node.vgpu.advertise import Advertisement, Handshake, advertisement, register_annotation, topology_annotation
 from pumice.node.vgpu.inventory import capacity, core_list, memory_list, share, share_list
 from pumice.node.vgpu.sharing import Flags, Sharing, effective, needed_factor
 from pumice.ports.cards import CardFacts
@@ -123,6 +123,22 @@ def test_the_size_of_a_list_is_computed_to_the_byte():
 def test_only_healthy_cards_are_promised_in_the_status():
     assert capacity(share(CARDS, PLAIN), PLAIN) == {names.VGPU_MEMORY: 65536, names.VGPU_CORES: 200}
     assert capacity(share(CARDS, PLAIN, {A: "ill"}), PLAIN) == {names.VGPU_MEMORY: 32768, names.VGPU_CORES: 100}
+
+
+def test_percentages_are_offered_where_somebody_wants_them_in_a_number_that_stands_in_nobodys_way():
+    """No kubelet knows the resource, and Volcano from 1.13 on holds it against the node (spec nvidia-device-plugin 5)."""
+
+    def kept(sharing: Sharing, **more: bool) -> dict[str, int]:
+        return dict(advertisement(share(CARDS, sharing), sharing, node(), in_status=False, **more).resources)
+
+    assert kept(PLAIN, percentage=True) == {names.VGPU_MEMORY_PERCENTAGE: 2000}
+    assert kept(PLAIN) == {}
+    assert kept(replace(PLAIN, config=NvidiaConfig(resource_memory_percentage_name="")), percentage=True) == {}
+
+
+def test_keys_without_effect_are_named():
+    document = parse_node_config('{"nodeconfig":[{"name":"n","migstrategy":"mixed"}]}')
+    assert "migstrategy" in " ".join(document.warnings)
 
 
 def test_node_entries_win_over_flags_and_flags_over_the_config_map():
