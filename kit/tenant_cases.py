@@ -66,6 +66,8 @@ CASES = (
     Case("no core limit", share(**env("GPU_CORE_UTILIZATION_POLICY", "disable")), LIFTS),
     Case("memory beyond the card", share(**env("CUDA_OVERSUBSCRIBE", "true")), LIFTS),
     Case("other cards than its own unlimited", share(**env("PUMICE_VGPU_CARDS", "none")), LIFTS),
+    Case("no daemon of MPS", share(**env("CUDA_MPS_PIPE_DIRECTORY", "/nowhere")), LIFTS),
+    Case("more memory of MPS", share(**env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=80G")), LIFTS),
     Case("cheap contexts", share(**env("PUMICE_VGPU_CONTEXT_BYTES", "1")), LIFTS),
     Case("a limit from a field", share(env=[{"name": "CUDA_DEVICE_MEMORY_LIMIT_0", "valueFrom": {
         "fieldRef": {"fieldPath": "metadata.name"}}}]), LIFTS),
@@ -91,6 +93,7 @@ CASES = (
     Case("another limits page", with_volume(share(**mounted("/usr/local/vgpu/limits"))), COVERS),
     Case("a folder over all of it", with_volume(share(**mounted("/usr/local/vgpu"))), COVERS),
     Case("a region of its own", with_volume(share(**mounted("/tmp/vgpu"))), COVERS),
+    Case("pipes of a daemon of its own", with_volume(share(**mounted("/mps/GPU-0a0a0a0a/pipe"))), COVERS),
     Case("the locks", with_volume(share(**mounted("/tmp/vgpulock/"))), COVERS),
     Case("a path written oddly", with_volume(share(**mounted("//etc/./ld.so.preload"))), COVERS),
     Case("a path without a beginning", with_volume(share(**mounted("etc/ld.so.preload"))), COVERS),

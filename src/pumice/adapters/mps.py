@@ -16,12 +16,10 @@ from typing import Final
 import pynvml
 
 from pumice.model.errors import Unavailable
-from pumice.ports.mps import DaemonSeen, folder_of
+from pumice.ports.mps import COMM, DaemonSeen, folder_of
 from pumice.wire import variables
 
 PROGRAM: Final = "nvidia-cuda-mps-control"
-COMM: Final = "nvidia-cuda-mps"
-"""How the kernel names both the daemon and its servers: it keeps 15 letters."""
 PATIENCE: Final = 5.0
 
 
@@ -35,10 +33,12 @@ def set_exclusive(card: str, exclusive: bool) -> None:
 
 
 class MpsPrograms:
-    """``program``: the control program, by name or path. ``exclusive`` sets a card's compute mode."""
+    """``program``: the control program, by name or path. ``exclusive`` sets a card's compute mode, ``patience`` is
+    how many seconds a command may take."""
 
-    def __init__(self, root: Path, program: str = PROGRAM, exclusive: Callable[[str, bool], None] = set_exclusive) -> None:
-        self._root, self._program, self._exclusive = root, program, exclusive
+    def __init__(self, root: Path, program: str = PROGRAM, exclusive: Callable[[str, bool], None] = set_exclusive,
+                 patience: float = PATIENCE) -> None:  # fmt: skip
+        self._root, self._program, self._exclusive, self._patience = root, program, exclusive, patience
 
     def known(self) -> tuple[str, ...]:
         found = []
@@ -92,11 +92,11 @@ class MpsPrograms:
                variables.MPS_LOGS: str(folder / "log")}  # fmt: skip
         try:
             done = subprocess.run([self._program, *words], input=given, env=env, capture_output=True, text=True,
-                                  timeout=PATIENCE, start_new_session=True)  # fmt: skip
+                                  timeout=self._patience, start_new_session=True)  # fmt: skip
         except FileNotFoundError as error:
             raise Unavailable(f"{self._program} is not on this node, and without it nobody shares its cards by MPS") from error
         except (OSError, subprocess.TimeoutExpired) as error:
-            told = getattr(error, "strerror", None) or f"it did not end within {PATIENCE:.0f} s"
+            told = getattr(error, "strerror", None) or f"it did not end within {self._patience:.0f} s"
             raise Unavailable(f"{self._program}: {told}") from error
         if done.returncode != 0:
             said = " ".join((done.stderr or done.stdout).split()) or f"it ended with {done.returncode}"

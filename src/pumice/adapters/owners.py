@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pumice.ports.mps import COMM
 from pumice.ports.processes import Owner
 
 HOST_NAMESPACE: Final = "pid:[4026531836]"
@@ -54,5 +55,6 @@ def _owner(folder: Path) -> Owner:
     pod = _POD.search(cgroup)
     container = next(filter(None, (_CONTAINER.search(line.strip()) for line in cgroup.splitlines())), None)
     return Owner(
-        pod[1].replace("_", "-") if pod else "", container[1] if pod and container else "", int(pids[-1]), len(pids) == 1
-    )
+        pod[1].replace("_", "-") if pod else "", container[1] if pod and container else "", int(pids[-1]), len(pids) == 1,
+        mps=status.partition("\n")[0].partition("\t")[2] == COMM,
+    )  # fmt: skip

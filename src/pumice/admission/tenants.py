@@ -22,11 +22,11 @@ DEVICES: Final = (SHARE, "volcano.sh/gpu-", "nvidia.com/")
 """How the resources begin that give a container cards."""
 LIMITING: Final = (
     variables.MEMORY_LIMIT, variables.SM_LIMIT, variables.SHARED_CACHE, variables.DISABLE_CONTROL, variables.CORE_POLICY,
-    variables.OVERSUBSCRIBE, "PUMICE_VGPU_",
+    variables.OVERSUBSCRIBE, "PUMICE_VGPU_", "CUDA_MPS_",
 )  # fmt: skip
 SEEING: Final = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
 NOTHING: Final = ("", "void", "none")
-OURS: Final = (posixpath.dirname(limits_page.PATH), "/tmp/vgpu", "/tmp/vgpulock", "/etc/ld.so.preload")
+OURS: Final = (posixpath.dirname(limits_page.PATH), "/tmp/vgpu", "/tmp/vgpulock", "/etc/ld.so.preload", "/mps")
 """Where the plugin mounts what holds the limits."""
 CARD_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-container-devices")
 HOST: Final = (
@@ -38,10 +38,12 @@ POWERS: Final = ("ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "M
 
 LIFTS: Final = (
     "a pod that shares a card must not set the variables of its limits (CUDA_DEVICE_*, CUDA_DISABLE_CONTROL, "
-    "CUDA_OVERSUBSCRIBE, GPU_CORE_UTILIZATION_POLICY, PUMICE_VGPU_*): the device plugin sets them"
+    "CUDA_OVERSUBSCRIBE, GPU_CORE_UTILIZATION_POLICY, PUMICE_VGPU_*, CUDA_MPS_*): the device plugin sets them"
 )
 SEES: Final = "NVIDIA_VISIBLE_DEVICES may only say void or none: which cards a container sees follows from what it asks for"
-COVERS: Final = "nothing may be mounted over what holds the limits: /usr/local/vgpu, /tmp/vgpu, /tmp/vgpulock, /etc/ld.so.preload"
+COVERS: Final = (
+    "nothing may be mounted over what holds the limits: /usr/local/vgpu, /tmp/vgpu, /tmp/vgpulock, /etc/ld.so.preload, /mps"
+)
 NAMES_CARDS: Final = "nothing may be mounted at /var/run/nvidia-container-devices: NVIDIA's runtime takes what is there for cards"
 REACHES: Final = (
     "hostPath must not reach what the node keeps of shared cards (/usr/local/vgpu, /tmp/vgpulock, /var/lib/kubelet, /dev, ...)"

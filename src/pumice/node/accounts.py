@@ -35,10 +35,12 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A container with cards. ``claims``: what its region says, None while it has none."""
+    """A container with cards. ``claims``: what its region says, None while it has none. ``mps``: it needs none, for an MPS server
+    holds its programs to their limits."""
 
     granted: Sequence[Granted]
     claims: RegionClaims | None = None
+    mps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Books:
                 continue
             key = self._key(process, owner)
             claims = self._claims(key)
+            if self._by_mps(process, owner, key):
+                continue
             if key is not None and claims is not None and process.card in claims.cards:
                 counted[process.card, key] += process.memory
             else:
@@ -124,6 +128,13 @@ class Books:
             slots = [(slot, host) for slot, pid, host in claims.processes if pid == owner.pid]
             if len(slots) == 1 and slots[0][1] == 0:
                 yield key, slots[0][0], owner.pid, process.pid
+
+    def _by_mps(self, process: CardProcess, owner: Owner, key: Key | None) -> bool:
+        """Whether a server holds the process to its limit, or it is such a server: tenants' programs may bear any name."""
+        if key is not None and key in self._tenants:
+            tenant = self._tenants[key]
+            return tenant.mps and any(granted.uuid == process.card for granted in tenant.granted)
+        return owner.mps and not any(pod == owner.pod for pod, _ in self._tenants)
 
     def _claims(self, key: Key | None) -> RegionClaims | None:
         return self._tenants[key].claims if key is not None and key in self._tenants else None

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+COMM: Final = "nvidia-cuda-mps"
+"""How the kernel names both daemons and servers: it keeps 15 letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@
  * library has to hold the launch to. The books of the region are the same whatever enforces, so monitors and the view of the
  * container (cuMemGetInfo, NVML) do not notice.
  *
- * Today there is one back end, "hook": reservations in the region and a budget of GPU time paid at launches. What may follow:
- *   MPS                  usable where a control pipe is visible; before cuInit it hands the core limit to the server as the portion
- *                        of active threads, and share answers 0, because the hardware holds it.
+ * Today there is one back end, "hook": reservations in the region and a budget of GPU time paid at launches. MPS needs none: on a node
+ * that shares its cards by MPS containers get no library, for a server holds their programs to memory and threads (docs/adr/0078).
+ * What may follow:
  *   the driver's cgroup  usable where dmem.max of the cgroup is at most the limit; reserve books and never refuses, because the
  *                        kernel does, and share stays the hook's.
  *

@@ -20,6 +20,11 @@ def pages_folder(containers: Path) -> Path:
     return containers.parent / "limits"
 
 
+def held_by_mps(containers: Path, container: str) -> bool:
+    """Whether this container (``<pod UID>_<name>``) has no region, because an MPS server holds its limits."""
+    return (pages_folder(containers) / container / limits_page.MPS_NOTE).exists()
+
+
 def region_named(folder: Path) -> Path | None:
     """The region of the container that has this folder, by its page; None where there is no page. The container may have made
     other files there."""

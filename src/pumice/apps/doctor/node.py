@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from pumice.adapters.kubelet.checkpoint import holders
+from pumice.adapters.mps import PROGRAM
 from pumice.adapters.native import vgpu_library
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
@@ -56,6 +58,7 @@ class Places:
     namespace: str = ""
     metrics: str = "http://127.0.0.1:9394/metrics"
     library: Path | None = None
+    mps_root: Path = Path("/run/nvidia/mps")
 
 
 async def look(places: Places, cluster: Cluster | None, clock: Clock, why_not: str = "") -> NodeFacts:
@@ -71,6 +74,9 @@ async def look(places: Places, cluster: Cluster | None, clock: Clock, why_not: s
         files=digests(places.hook, NAMES),
         wanted={name: digest(content) for name, (content, _) in files(library.read_bytes()).items()} if library.is_file() else {},
         page_at=places.metrics,
+        mps_program=shutil.which(PROGRAM) is not None,
+        mps_root=str(places.mps_root),
+        mps_shm=_same(Path("/dev/shm"), places.mps_root / "shm"),
     )
     facts = await _with_driver(facts, places)
     facts = await _with_page(facts, places)
@@ -194,6 +200,12 @@ def _plugin(pod: dict[str, Any]) -> PluginPod | None:
     words = [meta["name"], images, *(word for c in containers for word in (*(c.get("command") or ()), *(c.get("args") or ())))]
     ours = any(mark in str(word) for word in words for mark in OURS)
     return PluginPod(f"{meta.get('namespace', 'default')}/{meta['name']}", images, ours)
+
+
+def _same(one: Path, other: Path) -> bool:
+    with suppress(OSError):
+        return one.samefile(other)
+    return False
 
 
 def _listens(path: Path) -> bool:

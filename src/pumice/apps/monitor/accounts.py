@@ -118,7 +118,7 @@ def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
 
 def _tenant(seat: Seat, unit: int) -> Tenant:
     granted = [Granted(device.uuid, device.memory * unit, device.cores) for device in seat.devices if device.slot < 0]
-    return Tenant(granted, seat.claims)
+    return Tenant(granted, seat.claims, seat.mps)
 
 
 def _containers(pods: Mapping[str, NodePod]) -> dict[str, Key]:

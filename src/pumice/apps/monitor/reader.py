@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pumice.adapters.region import ContainerFolders
 from pumice.adapters.region.claims import ClaimsReader
-from pumice.adapters.region.pages import region_named
+from pumice.adapters.region.pages import held_by_mps, region_named
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import Worker
 from pumice.model.amount import MIB
@@ -30,7 +30,8 @@ log = logging.getLogger("pumice.monitor")
 @dataclass(frozen=True, slots=True)
 class Seat:
     """A container that was given cards, and its region. What it was given comes from the plugin and its spec, never from the
-    region. ``trouble``: why its region cannot be read; ``lost``: an earlier reading found one."""
+    region. ``trouble``: why its region cannot be read; ``lost``: an earlier reading found one; ``mps``: it has none, for
+    an MPS server holds its limits."""
 
     pod: NodePod
     container: Container
@@ -40,6 +41,7 @@ class Seat:
     claims: RegionClaims | None = None
     trouble: str = ""
     lost: bool = False
+    mps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class NodeReader:
         return node.metadata.annotations.get(names.HANDED_OUT, "") if node is not None else ""
 
     def _read(self, pods: Sequence[NodePod]) -> Snapshot:
-        folders = ContainerFolders(self._folders())
+        root = self._folders()
+        folders = ContainerFolders(root)
         there = folders.containers()
         seats: dict[Key, Seat] = {}
         published, held = self._published(), dict[str, _Known]()
@@ -112,7 +115,11 @@ class NodeReader:
             for container in pod.containers:
                 if devices := given.get(container.name):
                     key = pod.uid, container.name
-                    seats[key] = self._seat(Seat(pod, container, devices, container.name in ended), folders, there.get(key))
+                    seat = Seat(pod, container, devices, container.name in ended)
+                    if held_by_mps(root, "_".join(key)):
+                        seats[key] = replace(seat, mps=True)
+                    else:
+                        seats[key] = self._seat(seat, folders, there.get(key))
         self._grants = held
         self._seen = frozenset(key for key, seat in seats.items() if seat.claims is not None or seat.lost)
         return Snapshot(seats, len(there.keys() - seats.keys()), MIB * max(1, self._config.gpu_memory_factor), self._config)

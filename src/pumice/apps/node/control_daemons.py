@@ -31,8 +31,8 @@ class ControlDaemons:
     """One machine's. ``wanted`` says what each card's clients may have at most; a card that it does not name has no daemon, once
     nobody is served by it. ``changed`` hears when a card is closed or opened."""
 
-    def __init__(self, control: MpsControl, clock: Clock) -> None:
-        self._control, self._clock = control, clock
+    def __init__(self, control: MpsControl, clock: Clock, patience: float = PATIENCE) -> None:
+        self._control, self._clock, self._patience = control, clock, patience
         self.wanted: Callable[[], Mapping[str, Bounds]] = dict
         self.changed: Callable[[], None] = lambda: None
         self._cards: dict[str, Supervisor] = {}
@@ -63,7 +63,7 @@ class ControlDaemons:
     async def grant(self, card: str, bounds: Bounds) -> None:
         """Return when the card's server will hold its clients to that, or to what others there have. Raises Unavailable."""
         supervisor = self._supervisor(card)
-        deadline = self._clock.monotonic() + PATIENCE
+        deadline = self._clock.monotonic() + self._patience
         while True:
             supervisor.grant(bounds, self._clock.monotonic())
             await self._steps(card)
@@ -83,7 +83,7 @@ class ControlDaemons:
         for card, supervisor in self._cards.items():
             supervisor.want(None)
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(self._patience):
                     await self._steps(card)
             if supervisor.closed:
                 log.info("the MPS control daemon goes on card=%s: %s", card, supervisor.closed)

@@ -69,9 +69,9 @@ class ResponseOptions:
         """The host directory of one container's shared region."""
         return f"{self.hook}/vgpu/containers/{pod_uid}_{container}"
 
-    def page(self, pod_uid: str, container: str) -> str:
+    def page(self, pod_uid: str, container: str, name: str = "limits") -> str:
         """The host's file of one container's limits page: in a folder of its own, for the container writes into the other."""
-        return f"{self.hook}/vgpu/limits/{pod_uid}_{container}/limits"
+        return f"{self.hook}/vgpu/limits/{pod_uid}_{container}/{name}"
 
 
 def strategies(given: Iterable[str]) -> tuple[str, ...]:
@@ -131,8 +131,12 @@ def build(
     if sharing.mps:
         bare = _bare(chosen, slices, minors, sharing, response_options, dice)
         bound, shared = mps.told(devices[0], sharing, response_options.mps_root)
-        made = (MakeDirectory(f"{response_options.mps_root}/shm"),)
-        return replace(bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared), directories=made)
+        note = response_options.page(work.pod.uid, work.container.name, limits_page.MPS_NOTE)
+        return replace(
+            bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared),
+            directories=(MakeDirectory(f"{response_options.mps_root}/shm"),),
+            files=(InstallFile(note, b"", 0o644, durable=False),),
+        )  # fmt: skip
     env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     region = f"{_uuid4(dice)}.cache"

@@ -42,6 +42,10 @@ def config_map(name: str, key: str, text: str) -> dict[str, Any]:
     return {"kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}, "data": {key: text}}
 
 
+def node_entry(**said: Any) -> dict[str, Any]:
+    return config_map(names.NODE_CONFIGMAP, "none.json", json.dumps({"nodeconfig": [{"name": NODE, **said}]}))
+
+
 def plugin_pod(name: str, image: str) -> dict[str, Any]:
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     return {
@@ -125,8 +129,14 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
         config_map(names.DEVICE_CONFIGMAP, names.DEVICE_CONFIG_KEY, "nvidia: {gpuMemoryFactor: many}"))),
     "there is no ConfigMap": ("device-config", "there is no ConfigMap", lambda w: w.cluster.remove(
         "configmaps", names.DEVICE_CONFIGMAP)),
-    "the node's mode is not served": ("node-config", "operatingmode 'mps'", lambda w: w.cluster.put(
-        config_map(names.NODE_CONFIGMAP, "none.json", json.dumps({"nodeconfig": [{"name": NODE, "operatingmode": "mps"}]})))),
+    "the node's mode is not served": ("node-config", "operatingmode 'mig-mps'", lambda w: w.cluster.put(
+        node_entry(operatingmode="mig-mps"))),
+    "MPS is to promise more memory than there is": ("node-config", "scale by 1", lambda w: w.cluster.put(
+        node_entry(operatingmode="mps", devicememoryscaling=1.8))),
+    "MPS has no control program": ("mps", "nvidia-cuda-mps-control is not here", lambda w: w.cluster.put(
+        node_entry(operatingmode="mps"))),
+    "pods and MPS have shared memory of their own each": ("mps", "/dev/shm is not", lambda w: w.cluster.put(
+        node_entry(operatingmode="mps"))),
     "the node's entry is no JSON": ("node-config", "no JSON", lambda w: w.cluster.put(
         config_map(names.NODE_CONFIGMAP, "none.json", "{"))),
     "no kubelet listens": ("kubelet", "no kubelet listens", lambda w: (w.kubelet / "kubelet.sock").unlink()),

@@ -10,6 +10,7 @@ from typing import Final
 from pumice.model.errors import BadInput
 from pumice.node.vgpu.doctor import agreement
 from pumice.node.vgpu.doctor.facts import Finding, NodeFacts, State
+from pumice.node.vgpu.mps import unfit
 from pumice.node.vgpu.sharing import Sharing, effective
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig, parse_device_config
@@ -21,7 +22,7 @@ OLDEST: Final = 440
 SEEN: Final = "give this container the cards (NVIDIA_VISIBLE_DEVICES=all and NVIDIA's runtime)"
 OF_REGIONS: Final = ("Device_utilization_desc_of_container{", "hami_container_device_utilization_ratio{")
 """Series that a container has when the monitor has found its region."""
-MODES: Final = ("", "hami-core", "mig")
+MODES: Final = ("", "hami-core", "mig", "mps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,13 @@ def _node_config(facts: NodeFacts) -> Iterator[Finding]:
         return
     for text in document.warnings:
         yield Finding(WARNING, f"{config.where}: {text}", "mend the entry, or take it out")
+    try:
+        effective(NvidiaConfig(), document.of(facts.name))
+    except BadInput as error:
+        yield Finding(BAD, f"{config.where}: {error}", "mend the entry; a plugin that runs keeps the last good one")
     for entry in document.of(facts.name):
         if entry.mode not in MODES:
-            yield Finding(BAD, f"{config.where}: operatingmode {entry.mode!r} is not served", "write hami-core or mig")
+            yield Finding(BAD, f"{config.where}: operatingmode {entry.mode!r} is not served", "write hami-core, mig or mps")
 
 
 def _kubelet(facts: NodeFacts) -> Iterator[Finding]:
@@ -141,6 +146,21 @@ def _library(facts: NodeFacts) -> Iterator[Finding]:
                           "restart the plugin on this node; running containers keep the one that they began with")  # fmt: skip
 
 
+def _mps(facts: NodeFacts) -> Iterator[Finding]:
+    if not sharing_of(facts).mps:
+        return
+    if not facts.mps_program:
+        yield Finding(BAD, "operatingmode is mps, and nvidia-cuda-mps-control is not here: no card takes pods",
+                      "install it with the driver (its package of compute utilities), or give this container the driver's "
+                      "programs (NVIDIA_DRIVER_CAPABILITIES=utility)")  # fmt: skip
+    for card in facts.cards:
+        if not card.mig and (reason := unfit(card)):
+            yield Finding(BAD, f"card {card.uuid}: {reason}", "leave it out (filterdevices), or share this node by hami-core")
+    if not facts.mps_shm:
+        yield Finding(WARNING, f"/dev/shm is not {facts.mps_root}/shm, which containers get for theirs: programs will not find "
+                      "their server's memory", f"mount the host's {facts.mps_root}/shm at /dev/shm of the plugin")  # fmt: skip
+
+
 def _metrics(facts: NodeFacts) -> Iterator[Finding]:
     if facts.page_error:
         yield Finding(WARNING, f"the monitor does not answer on {facts.page_at}: {facts.page_error}",
@@ -166,9 +186,9 @@ def sharing_of(facts: NodeFacts) -> Sharing:
             config = parse_device_config(facts.device_config.text).nvidia
         if facts.node_config is not None and facts.node_config.text is not None:
             entries = parse_node_config(facts.node_config.text).of(facts.name)  # type: ignore[assignment]
+        return effective(config, entries)
     except BadInput:
-        pass  # it has a finding of its own
-    return effective(config, entries)
+        return effective(config)  # it has a finding of its own
 
 
 def _unreached(facts: NodeFacts) -> Finding:
@@ -195,6 +215,7 @@ CHECKS: Final = (
     Check("kubelet", "the kubelet listens and knows the shares", _kubelet),
     Check("other-plugins", "nobody else hands these cards out", _other_plugins),
     Check("library", "the limiting library lies where containers mount it", _library),
+    Check("mps", "every card that is shared by MPS has its control daemon", _mps),
     Check("register", "the node's annotation names the driver's cards", _agreed(agreement.register)),
     Check("assignments", "every pod's cards are this node's, as the plugin gave them", _agreed(agreement.assignments)),
     Check("kubelet-record", "the kubelet gave devices to those who hold cards", _agreed(agreement.record)),

@@ -78,7 +78,9 @@ class Holding:
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """Everything that was found; each ``…_error`` says why something could not be. ``files``: digests of the library's files in
-    the hook folder, beside those ``wanted``. ``handed``: the plugin's word by pod UID. ``page``: the monitor's."""
+    the hook folder, beside those ``wanted``. ``mps_program``: whether MPS's control program is here, ``mps_shm``: whether
+    /dev/shm is the folder below ``mps_root`` that containers get. ``handed``: the plugin's word by pod UID. ``page``: the
+    monitor's."""
 
     name: str
     driver: str = ""
@@ -97,6 +99,9 @@ class NodeFacts:
     hook: str = ""
     files: Mapping[str, str] | None = None
     wanted: Mapping[str, str] | None = None
+    mps_program: bool = False
+    mps_root: str = ""
+    mps_shm: bool = False
     handed: Mapping[str, str] | None = None
     holdings: Sequence[Holding] = ()
     unaccounted: Sequence[Unaccounted] = ()

@@ -1,0 +1,245 @@
+"""The plugin's keeper of MPS control daemons with the emulated program, driver and clients: killed, adopted, left, missing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kit.machines import Programs, cards_of
+
+from pumice.adapters.mps import MpsPrograms
+from pumice.apps.node.control_daemons import ControlDaemons
+from pumice.machine import Machine
+from pumice.machine.tools import MPS_CONTROL
+from pumice.model.errors import Unavailable
+from pumice.node.mps.supervisor import Bounds
+from pumice.ports.clock import SystemClock
+from pumice.ports.mps import folder_of
+
+EXCLUSIVE, DEFAULT = 3, 0
+
+
+@dataclass
+class World:
+    """One card of an emulated machine, and its daemon's folder. ``keeper`` makes the plugin's part, anew each time."""
+
+    machine: Machine
+    programs: Programs
+    root: Path
+    control: MpsPrograms
+
+    @property
+    def card(self) -> str:
+        return bytes(self.machine.card(0).uuid).decode()
+
+    @property
+    def pipe(self) -> Path:
+        return self.root / folder_of(self.card) / "pipe"
+
+    @property
+    def pid(self) -> int:
+        return self.control.look(self.card, ask=False).pid
+
+    @property
+    def mode(self) -> int:
+        return int(self.machine.card(0).compute_mode)
+
+    def keeper(self) -> ControlDaemons:
+        keeper = ControlDaemons(self.control, SystemClock(), patience=3.0)
+        keeper.wanted = lambda: {self.card: Bounds(1000, 40)}
+        return keeper
+
+    def holder(self) -> subprocess.Popen[str]:
+        """A client that holds memory until it is killed."""
+        self.programs.environment["CUDA_MPS_PIPE_DIRECTORY"] = str(self.pipe)
+        return self.programs.hold(100)
+
+    def kill(self) -> int:
+        pid = self.pid
+        os.kill(pid, signal.SIGKILL)
+        while self.pid:
+            time.sleep(0.01)
+        return pid
+
+    def bounds(self) -> tuple[str, ...]:
+        asked = "get_default_device_pinned_mem_limit 0", "get_default_active_thread_percentage"
+        return tuple(self.control.say(self.card, *asked))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    with tempfile.TemporaryDirectory(prefix="pumice") as folder, cards_of("1xA100-SXM4-40GB") as (machine, _):
+        program = machine.directory / "bin" / MPS_CONTROL
+        if not program.exists():
+            pytest.skip("the emulated control program is not built")
+        root = Path(folder)
+        control = MpsPrograms(root, str(program), patience=1.0)
+        found = World(machine, Programs(machine), root, control)
+        yield found
+        for pid in (found.pid, *control.look(found.card, ask=False).left):
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+
+
+def play(story: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(story())
+
+
+def end(program: subprocess.Popen[str]) -> None:
+    program.kill()
+    program.communicate()
+
+
+def test_a_card_is_closed_to_others_before_its_daemon_is_there_and_open_again_after_it(world: World) -> None:
+    async def story() -> None:
+        keeper = world.keeper()
+        await keeper.look()
+        assert keeper.closed() == {}
+        assert world.mode == EXCLUSIVE
+        assert world.bounds() == ("1000M", "40.0")
+        await keeper.leave()
+        assert world.pid == 0
+        assert world.mode == DEFAULT
+
+    play(story)
+
+
+def test_a_server_that_runs_gets_the_wider_bounds_before_the_container_is_told_of_them(world: World) -> None:
+    async def story() -> None:
+        keeper = world.keeper()
+        await keeper.look()
+        holder = world.holder()
+        await keeper.grant(world.card, Bounds(9000, 80))
+        (server,) = world.control.say(world.card, "get_server_list")
+        told = world.control.say(world.card, f"get_device_pinned_mem_limit {server} 0", f"get_active_thread_percentage {server}")
+        assert told == ["9000M", "80"]
+        end(holder)
+        await keeper.leave()
+
+    play(story)
+
+
+def test_a_daemon_that_was_killed_comes_back_with_its_bounds(world: World) -> None:
+    async def story() -> None:
+        keeper, heard = world.keeper(), []
+        keeper.changed = lambda: heard.append(keeper.closed())
+        await keeper.look()
+        before = world.kill()
+        await keeper.look()
+        assert "has ended" in keeper.closed()[world.card]
+        assert heard[-1] == keeper.closed()
+        await asyncio.sleep(1.1)
+        await keeper.look()
+        assert keeper.closed() == {}
+        assert world.pid not in (0, before)
+        assert world.bounds() == ("1000M", "40.0")
+        assert heard[-1] == {}
+        await keeper.leave()
+
+    play(story)
+
+
+def test_while_programs_of_a_dead_daemon_run_their_card_takes_no_others(world: World) -> None:
+    async def story() -> None:
+        keeper = world.keeper()
+        await keeper.look()
+        holder = world.holder()
+        assert world.control.look(world.card, ask=True).clients == 1  # the plugin knows the server now
+        world.kill()
+        with pytest.raises(Unavailable, match="programs that it served still run"):
+            async with asyncio.timeout(30):
+                await keeper.grant(world.card, Bounds(1, 1))
+        assert holder.poll() is None
+        assert world.pid == 0
+        os.kill(world.control.look(world.card, ask=False).left[0], signal.SIGKILL)
+        end(holder)
+        await keeper.grant(world.card, Bounds(1, 1))
+        await keeper.leave()
+
+    play(story)
+
+
+def test_a_plugin_that_goes_leaves_who_is_served_and_the_next_one_finds_them(world: World) -> None:
+    async def story() -> None:
+        first = world.keeper()
+        await first.look()
+        holder, before = world.holder(), world.pid
+        await first.leave()
+        assert world.pid == before
+        assert world.mode == EXCLUSIVE
+        assert holder.poll() is None
+        second = world.keeper()
+        await second.look()
+        assert world.pid == before
+        assert second.closed() == {}
+        end(holder)
+        await asyncio.sleep(0.2)
+        await second.leave()
+        assert world.pid == 0
+
+    play(story)
+
+
+def test_a_node_that_shares_otherwise_now_ends_what_was_left_once_nobody_is_served(world: World) -> None:
+    async def story() -> None:
+        first = world.keeper()
+        await first.look()
+        holder = world.holder()
+        await first.leave()
+        second = ControlDaemons(world.control, SystemClock())
+        await second.look()
+        assert second.closed() == {world.card: "programs that share it by MPS still run"}
+        end(holder)
+        await asyncio.sleep(0.2)
+        await second.look()
+        assert second.closed() == {}
+        assert (world.pid, world.mode) == (0, DEFAULT)
+
+    play(story)
+
+
+def test_without_the_control_program_the_card_takes_nobody_and_says_so(world: World) -> None:
+    async def story() -> None:
+        keeper = ControlDaemons(MpsPrograms(world.root, "/nowhere/nvidia-cuda-mps-control"), SystemClock())
+        keeper.wanted = lambda: {world.card: Bounds()}
+        await keeper.look()
+        assert "nvidia-cuda-mps-control is not on this node" in keeper.closed()[world.card]
+
+    play(story)
+
+
+def test_a_daemon_that_answers_nothing_is_ended_and_made_anew(world: World) -> None:
+    async def story() -> None:
+        keeper = world.keeper()
+        await keeper.look()
+        stuck = world.pid
+        os.kill(stuck, signal.SIGSTOP)
+        keeper.wanted = lambda: {world.card: Bounds(2000, 40)}
+        async with asyncio.timeout(60):
+            while world.pid == stuck:
+                await keeper.look()
+            assert keeper.closed()
+            while keeper.closed():
+                await asyncio.sleep(0.3)
+                await keeper.look()
+        assert world.bounds() == ("2000M", "40.0")
+        await keeper.leave()
+
+    play(story)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "-4", "1", str(1 << 40), str(os.getpid())])
+def test_a_pid_that_is_none_of_mps_is_no_daemon(world: World, text: str) -> None:
+    world.pipe.mkdir(parents=True)
+    (world.pipe / f"{MPS_CONTROL}.pid").write_text(text)
+    (world.pipe.parent / "servers").write_text(f"{os.getpid()} 1\nx y z\n")
+    assert world.pid == 0
+    assert world.control.look(world.card, ask=True).left == ()
