@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kit.engine_world import World
 from kit.npu_world import chip, npu_limits, npu_node_object
-from kit.objects import node, pod
+from kit.objects import group, node, pod
 
 from pumice.metrics.devices import DeviceSeries
 
@@ -137,3 +137,15 @@ def test_a_restarted_scheduler_books_what_the_pods_hold():
         assert [(u.memory, u.shares, set(u.holders)) for u in book.usages] == [
             (u.memory, u.shares, set(u.holders)) for u in again.nodes[name].usages
         ]
+
+
+def test_of_a_gang_on_spread_npus_the_large_ones_choose_first():
+    """Spread over two chips, the small ones would leave no chip whole."""
+    conf = CONF.replace("binpack", "spread").replace("  - name: predicates", "  - name: gang\n  - name: predicates")
+    world = world_of(npu_node_object("n1", P310, 2), conf=conf)
+    asks = (3072, 3072, None)
+    world.add(group("g", minimum=3), *(npu_pod(f"g-{at}", npu_limits(P310, 1, *([mb] if mb else [])), group="g")
+                                       for at, mb in enumerate(asks)))  # fmt: skip
+    world.settle()
+    assert all(world.node_of(f"g-{at}") for at in range(3))
+    assert cards_of(world, "g-0") == cards_of(world, "g-1") != cards_of(world, "g-2")

@@ -86,6 +86,11 @@ class AscendHami(Family):
         want = npu_ask(pod, self.chip, self.settings.policy)
         return Ask(self.name, (self.name, want), want) if isinstance(want, NpuAsk) else want
 
+    def least_memory(self, ask: Ask) -> int:
+        """Of whole cards that is not known: they differ."""
+        want: NpuAsk = ask.detail
+        return sum(slot.count * slot.memory for slot in want.filled) if all(slot.memory for slot in want.filled) else 0
+
     def inventory(self, node: Node) -> Inventory | None:
         return npu_inventory(node, self.chip, self.soft)
 
