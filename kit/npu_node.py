@@ -18,6 +18,7 @@ class Npus:
     ill: dict[str, str] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
+    mute: set[str] = field(default_factory=set)
     made: dict[str, dict[int, Vnpu]] = field(default_factory=lambda: {uuid: {} for uuid in U})
 
     def facts(self) -> tuple[CardFacts, ...]:
@@ -39,6 +40,8 @@ class Npus:
         return
 
     def list(self, chip: str) -> tuple[Vnpu, ...]:
+        if chip in self.mute:
+            raise NpuRefused("the device is not ready", -8012)
         return tuple(self.made[chip].values())
 
     def make(self, chip: str, template: str, ident: int | None = None) -> int:
@@ -49,4 +52,6 @@ class Npus:
         return ident
 
     def destroy(self, chip: str, ident: int) -> None:
+        if self.made[chip][ident].busy:
+            raise NpuRefused("the resource is busy", -8020)
         del self.made[chip][ident]

@@ -25,6 +25,7 @@ from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire import names
 from pumice.wire.device_reports import render_own_devices
 from pumice.wire.mindcluster import KIND, NPU_CORE
 
@@ -48,6 +49,7 @@ class ChipSlices:
         self._driver = Worker("vnpus")
         self._state = State()
         self._told: dict[str, int] = {}
+        self._beside = False
         self._failed: dict[Any, str] = {}
         self._reported: tuple[Any, float] = (None, float("-inf"))
 
@@ -134,6 +136,11 @@ class ChipSlices:
             if self._failed.get(place) != why:
                 log.error("vNPU %d (%s) vanished under its pod and cannot be made again: %s", place.start, place.profile, why)
         self._failed = failed
+        beside = self._own.node is not None and f"{names.NODE_NPU_REGISTER}{KIND}" in self._own.node.metadata.annotations
+        if beside and not self._beside:
+            log.warning("HAMi's plugin has registered this node's chips, too: only one of both may run here, for each takes the "
+                        "other's slices for a stranger's")  # fmt: skip
+        self._beside = beside
         strangers = {card: len(slices) for card, slices in foreign(state.entries, state.seen).items()}
         if strangers != self._told:
             for card, count in strangers.items():

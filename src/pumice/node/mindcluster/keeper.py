@@ -154,7 +154,9 @@ class ChipKeeper:
 def _need_whole(places: Iterable[Place], others: Iterable[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> None:
     taken = {entry.place.card for entry in others}
     for place in places:
-        if slices := seen.get(place.card, ()):
+        if place.card not in seen:
+            raise NpuRefused(f"NoNPUResource: the driver does not tell what lies on chip {chip_name(place.start)}")
+        if slices := seen[place.card]:
             numbers = ", ".join(str(slice_.id) for slice_ in slices)
             raise NpuRefused(f"NoNPUResource: vNPU {numbers} lies on chip {chip_name(place.start)}, which was to be given whole")
         if place.card in taken:

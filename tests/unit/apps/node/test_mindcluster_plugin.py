@@ -296,6 +296,52 @@ def test_a_slice_that_a_reset_took_from_under_a_pod_is_made_again_under_its_numb
     in_a_world(play)
 
 
+def test_a_chip_whose_driver_does_not_answer_is_not_given_whole() -> None:
+    async def play(world: World) -> None:
+        world.npus.mute.add(U[0])
+        world.pod("p", 8, "0")
+        with pytest.raises(grpc.aio.AioRpcError, match="NoNPUResource: the driver does not tell what lies on chip Ascend310P-0"):
+            await world.kubelet.allocate(CORE, 8, ["x"] * 8)
+
+    in_a_world(play)
+
+
+def test_hamis_plugin_on_the_same_node_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(world: World) -> None:
+        world.cluster.change("nodes", NODE, {"metadata": {"annotations": {"hami.io/node-register-Ascend310P": "[]"}}})
+        await world.until(lambda: "only one of both may run here" in caplog.text, 10)
+
+    in_a_world(play)
+
+
+def test_a_pod_that_is_being_deleted_keeps_its_slice_until_it_is_gone() -> None:
+    async def play(world: World) -> None:
+        world.pod("p", 2, "0-vir02")
+        await world.admit("p", 0, 2)
+        world.cluster.change("pods", "p", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        await world.clock.sleep(30.0)
+        assert list(world.npus.made[U[0]]) == [100]
+        world.cluster.remove("pods", "p")
+        await world.until(lambda: not world.npus.made[U[0]], 7)
+
+    in_a_world(play)
+
+
+def test_a_pod_that_was_deleted_by_force_keeps_its_slice_while_its_container_runs() -> None:
+    async def play(world: World) -> None:
+        world.pod("p", 2, "0-vir02")
+        await world.admit("p", 0, 2)
+        made = world.npus.made[U[0]]
+        made[100] = replace(made[100], busy=True)
+        world.cluster.remove("pods", "p")
+        await world.clock.sleep(30.0)
+        assert list(made) == [100]
+        made[100] = replace(made[100], busy=False)
+        await world.until(lambda: not made, 7)
+
+    in_a_world(play)
+
+
 def test_a_plugin_that_starts_again_knows_whose_slices_are_whose() -> None:
     async def before(world: World) -> None:
         world.pod("p", 2, "0-vir02")
