@@ -35,7 +35,7 @@ from pumice.node.vgpu.library import NAMES, digest, files
 from pumice.ports.cards import CardsUnavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire import names
+from pumice.wire import cdi, names
 from pumice.wire.device_config import NvidiaConfig, parse_device_config
 
 T = TypeVar("T")
@@ -73,6 +73,7 @@ async def look(places: Places, cluster: Cluster | None, clock: Clock, why_not: s
         hook=str(places.hook),
         files=digests(places.hook, NAMES),
         wanted={name: digest(content) for name, (content, _) in files(library.read_bytes()).items()} if library.is_file() else {},
+        devices_file=_devices_file(places.root),
         page_at=places.metrics,
         mps_program=shutil.which(PROGRAM) is not None,
         mps_root=str(places.mps_root),
@@ -206,6 +207,13 @@ def _same(one: Path, other: Path) -> bool:
     with suppress(OSError):
         return one.samefile(other)
     return False
+
+
+def _devices_file(root: Path) -> ConfigText | None:
+    path = root / "var/run/cdi" / cdi.file_name()
+    with suppress(OSError):
+        return ConfigText(str(path), path.read_text("utf-8", "replace"))
+    return None
 
 
 def _listens(path: Path) -> bool:

@@ -49,14 +49,25 @@ def _docker(path: Path) -> Runtime:
 
 
 def _merged(program: str, files: list[Path], read: Callable[[dict[str, Any]], tuple[bool, str]]) -> Runtime:
-    knows, default = False, ""
+    knows, default, cdi = False, "", True
     for path in files:
         try:
-            here, named = read(tomllib.loads(path.read_text("utf-8")))
+            document = tomllib.loads(path.read_text("utf-8"))
+            here, named = read(document)
+            cdi = _heeds_cdi(document, cdi)
         except (OSError, ValueError, AttributeError, TypeError) as error:
             return Runtime(program, str(path), False, "", f"cannot be read: {error}")
         knows, default = knows or here, named or default
-    return Runtime(program, str(files[0]), knows, default)
+    return Runtime(program, str(files[0]), knows, default, cdi=cdi)
+
+
+def _heeds_cdi(document: dict[str, Any], before: bool) -> bool:
+    """containerd: off until version 3 of its configuration unless switched on (docs/cri/config.md); CRI-O always does."""
+    plugins = document.get("plugins")
+    if plugins is None:
+        return before
+    said = [table["enable_cdi"] for name in _TABLES if "enable_cdi" in (table := plugins.get(name) or {})]
+    return bool(said[-1]) if said else int(document.get("version", 1)) >= 3
 
 
 def _containerd(document: dict[str, Any]) -> tuple[bool, str]:

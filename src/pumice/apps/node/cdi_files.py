@@ -178,11 +178,19 @@ class KeptFiles:
 
     def __init__(self, files: CdiFiles) -> None:
         self.files = files
+        self._begun = False
         self._one_at_a_time = asyncio.Lock()
 
-    async def refresh(self) -> None:
-        """Raises Unavailable."""
-        await self._call(self.files.refresh)
+    async def begin(self) -> None:
+        """Refresh them. Raises Unavailable the first time: a plugin that has served goes on, and pods are told where they lack
+        something."""
+        try:
+            await self._call(self.files.refresh)
+        except Unavailable as error:
+            if not self._begun:
+                raise
+            log.warning("the CDI devices are left as they are: %s", error)
+        self._begun = True
 
     async def prepare(self, answer: Answer) -> None:
         """Have all devices that an answer names stand in the files. Raises Unavailable."""

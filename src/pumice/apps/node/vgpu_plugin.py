@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from pumice.apps.node.slicing import Slicing
 from pumice.apps.service.device_config import load_device_config
 from pumice.apps.service.tasks import first
 from pumice.apps.service.worker import once
-from pumice.model.errors import BadInput, Unavailable
+from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import Cutter
 from pumice.node.vgpu.allocator import VgpuAllocator
 from pumice.node.vgpu.answer import CONTROL_NODES, ResponseOptions
@@ -100,7 +100,7 @@ def vgpu(
         await asyncio.to_thread(_install, settings.library, settings.hook_path)
         options = _response_options(settings, level)
         if devices is not None:
-            await devices.refresh()
+            await devices.begin()
             options = replace(options, extras=devices.files.extras)
         static: StaticSlices | None = None
         if settings.mig_strategy == "mixed":
@@ -119,8 +119,7 @@ def vgpu(
                 log.info("beginning again: asked to by a signal")
                 return
             if devices is not None:
-                with suppress(Unavailable):  # whoever is to be given one is told
-                    await devices.refresh()
+                await devices.begin()
             try:
                 there = await read_sharing(
                     settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster

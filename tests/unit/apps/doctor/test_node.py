@@ -32,10 +32,11 @@ from pumice.node.vgpu.inventory import share
 from pumice.node.vgpu.library import install
 from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.clock import SystemClock
-from pumice.wire import names
+from pumice.wire import cdi, names
 
 MIB = 1 << 20
 DAEMON = "etc/docker/daemon.json"
+CDI = f"var/run/cdi/{cdi.file_name()}"
 
 
 def config_map(name: str, key: str, text: str) -> dict[str, Any]:
@@ -87,6 +88,10 @@ class World:
     def checkpoint(self, *uids: str) -> None:
         entries = [{"PodUID": uid, "ContainerName": "train", "ResourceName": names.VGPU_NUMBER, "DeviceIDs": {}} for uid in uids]
         write(self.kubelet / "kubelet_internal_checkpoint", json.dumps({"Data": {"PodDeviceEntries": entries}}).encode())
+
+    def devices(self, *cards: str) -> None:
+        spec = cdi.specification([cdi.Device(card, cdi.Edits(device_nodes=(cdi.DeviceNode("/dev/x"),))) for card in cards])
+        write(self.root / CDI, cdi.render(spec))
 
     def notes(self, plural: str, name: str, **notes: str | None) -> None:
         keys = {"register": names.NODE_VGPU_REGISTER, "ids": names.VGPU_IDS, "node": names.VGPU_NODE}
@@ -147,6 +152,15 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
     "another plugin hands the cards out": ("other-plugins", "nvidia-plugin hands", lambda w: (
         w.cluster.put(plugin_pod("nvidia-plugin", "nvcr.io/nvidia/k8s-device-plugin")),
         w.cluster.change("nodes", NODE, {"status": {"allocatable": {"nvidia.com/gpu": "2"}}}))),
+    "the file of CDI devices lacks a card": ("cdi-devices", f"does not name {B}", lambda w: w.devices(A)),
+    "the file of CDI devices names a card that is gone": ("cdi-devices", "GPU-gone, which", lambda w: w.devices(
+        A, B, "GPU-gone")),
+    "the file of CDI devices is broken": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"{")),
+    "the runtime passes CDI devices over": ("cdi-devices", "does not switch CDI on", lambda w: (w.devices(A, B), write(
+        w.root / "etc/containerd/config.toml", b'''version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "nvidia"
+runtimes.nvidia = {}'''))),
     "the library is missing": ("library", "libvgpu.so is not there", lambda w: (w.hook / "libvgpu.so").unlink()),
     "the library is an old one": ("library", "not the one of this version", lambda w: write(w.hook / "libvgpu.so", b"old")),
     "the node says nothing of its cards": ("register", "has no annotation", lambda w: w.notes("nodes", NODE, register=None)),

@@ -12,7 +12,7 @@ from pumice.node.vgpu.doctor import agreement
 from pumice.node.vgpu.doctor.facts import Finding, NodeFacts, State
 from pumice.node.vgpu.mps import unfit
 from pumice.node.vgpu.sharing import Sharing, effective
-from pumice.wire import names
+from pumice.wire import cdi, names
 from pumice.wire.device_config import NvidiaConfig, parse_device_config
 from pumice.wire.node_config import parse_node_config
 
@@ -161,6 +161,26 @@ def _mps(facts: NodeFacts) -> Iterator[Finding]:
                       "their server's memory", f"mount the host's {facts.mps_root}/shm at /dev/shm of the plugin")  # fmt: skip
 
 
+def _devices_file(facts: NodeFacts) -> Iterator[Finding]:
+    """Nobody needs it where cards are named by a variable: then there is none."""
+    file, repair = facts.devices_file, "restart the plugin on this node; it writes the file where --device-list-strategy is cdi-*"
+    if file is None or file.text is None:
+        return
+    try:
+        named = {device.name for device in cdi.parse(file.text).devices}
+    except BadInput as error:
+        yield Finding(BAD, f"{file.where}: {error}: containers that are given CDI devices do not start", repair)
+        return
+    if missing := [card.uuid for card in facts.cards if not card.mig and card.uuid not in named]:
+        yield Finding(BAD, f"{file.where} does not name {', '.join(missing)}: its pods wait for ever", repair)
+    if gone := sorted(name for name in named if name.startswith("GPU-") and name not in {card.uuid for card in facts.cards}):
+        yield Finding(WARNING, f"{file.where} names {', '.join(gone)}, which the driver does not show", repair)
+    for runtime in facts.runtimes:
+        if not runtime.cdi:
+            text = f"{runtime.path} does not switch CDI on: {runtime.program} before 2.0 starts containers without their cards"
+            yield Finding(WARNING, text, f"set enable_cdi = true there (from containerd 1.7 on) and restart {runtime.program}")
+
+
 def _metrics(facts: NodeFacts) -> Iterator[Finding]:
     if facts.page_error:
         yield Finding(WARNING, f"the monitor does not answer on {facts.page_at}: {facts.page_error}",
@@ -216,6 +236,7 @@ CHECKS: Final = (
     Check("other-plugins", "nobody else hands these cards out", _other_plugins),
     Check("library", "the limiting library lies where containers mount it", _library),
     Check("mps", "every card that is shared by MPS has its control daemon", _mps),
+    Check("cdi-devices", "the file of CDI devices, where there is one, names the driver's cards", _devices_file),
     Check("register", "the node's annotation names the driver's cards", _agreed(agreement.register)),
     Check("assignments", "every pod's cards are this node's, as the plugin gave them", _agreed(agreement.assignments)),
     Check("kubelet-record", "the kubelet gave devices to those who hold cards", _agreed(agreement.record)),

@@ -39,6 +39,8 @@ class Runtime:
     knows: bool
     default: str
     error: str = ""
+    cdi: bool = True
+    """Whether it heeds CDI devices, as far as its configuration tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class Holding:
 class NodeFacts:
     """Everything that was found; each ``…_error`` says why something could not be. ``files``: digests of the library's files in
     the hook folder, beside those ``wanted``. ``mps_program``: whether MPS's control program is here, ``mps_shm``: whether
-    /dev/shm is the folder below ``mps_root`` that containers get. ``handed``: the plugin's word by pod UID. ``page``: the
-    monitor's."""
+    /dev/shm is the folder below ``mps_root`` that containers get. ``handed``: the plugin's word by pod UID. ``devices_file``:
+    of CDI devices, where there is one. ``page``: the monitor's."""
 
     name: str
     driver: str = ""
@@ -105,6 +107,7 @@ class NodeFacts:
     handed: Mapping[str, str] | None = None
     holdings: Sequence[Holding] = ()
     unaccounted: Sequence[Unaccounted] = ()
+    devices_file: ConfigText | None = None
     page: str = ""
     page_at: str = ""
     page_error: str = ""
