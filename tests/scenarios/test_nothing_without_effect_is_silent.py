@@ -18,6 +18,7 @@ from kit.scheduler_daemon import daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.controller import daemon as controller
+from pumice.apps.scheduler.daemon import Settings
 from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
 from pumice.cluster.first_objects import CRDS
@@ -25,8 +26,9 @@ from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.plugins.registry import PLUGINS
 from pumice.families.lint import lint_files
 from pumice.model.errors import BadInput
+from pumice.wire import names, volcano
 from pumice.wire import scheduler_conf as grammar
-from pumice.wire import volcano
+from pumice.wire.device_config import parse_device_config
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.without_effect import ROWS, Row, Told, What, page
 
@@ -65,7 +67,11 @@ def configuration(row: Row) -> str:
     return str(yaml.safe_dump(value, sort_keys=False))
 
 
-@pytest.mark.parametrize("row", told(Told.WARNING), ids=ids(told(Told.WARNING)))
+OF_DEVICES = [row for row in told(Told.WARNING) if row.what is What.DEVICES]
+OF_THE_SCHEDULER = [row for row in told(Told.WARNING) if row.what is not What.DEVICES]
+
+
+@pytest.mark.parametrize("row", OF_THE_SCHEDULER, ids=ids(OF_THE_SCHEDULER))
 def test_a_configuration_that_promises_it_is_warned_of_at_its_line_found_by_lint_and_refused_under_strict(row: Row) -> None:
     text = configuration(row)
     assert any(row.text in warning and " line " in warning for warning in parse_scheduler_conf(text).warnings)
@@ -76,6 +82,35 @@ def test_a_configuration_that_promises_it_is_warned_of_at_its_line_found_by_lint
     world.add(node("n1"), pod("a", cpu="1"))
     world.settle()
     assert world.node_of("a") == "n1"
+
+
+NPU = """vnpus:
+- {chipName: 310P3, commonWord: Ascend310P, resourceName: huawei.com/Ascend310P, memoryAllocatable: 21527,
+   resourceMemoryName: huawei.com/Ascend310P-memory, %s}"""
+
+
+@pytest.mark.parametrize("row", OF_DEVICES, ids=ids(OF_DEVICES))
+def test_a_device_setting_that_promises_it_is_warned_of_at_its_line_found_by_lint_and_refused_under_strict(row: Row) -> None:
+    owner, _, key = row.name.partition(".")
+
+    def text(value: str) -> str:
+        return f"nvidia:\n  {key}: {value}\n" if owner == "nvidia" else NPU % f"{key}: {value}"
+
+    asked, unasked = ("true", "false") if key == "overwriteEnv" else ("named", '""')
+    line = 2 if owner == "nvidia" else 3
+    assert parse_device_config(text(asked)).warnings == (f"line {line}: {row.text}",)
+    assert parse_device_config(text(unasked)).warnings == ()
+    assert any(finding.text == row.text and finding.line == line for finding in lint_files({"device-config.yaml": text(asked)}))
+
+    async def story() -> None:
+        async with daemon(node("n1"), conf=conf("deviceshare"), settings=Settings(strict=True)) as running:
+            body = {"metadata": {"name": names.DEVICE_CONFIGMAP}, "data": {names.DEVICE_CONFIG_KEY: text(asked)}}
+            await running.cluster.create(volcano.CONFIGMAPS, body, "kube-system")
+            await running.clock.sleep(2)
+            (said,) = await running.events("ConfigurationRefused")
+            assert f"{row.text} (strict)" in said
+
+    run_virtually(story())
 
 
 def test_every_name_of_the_grammar_has_an_effect_or_a_row() -> None:

@@ -5,7 +5,7 @@ Schema: spec deviceshare-nvidia 2.3 and 2.5. Scheduler and node plugin read the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +131,23 @@ def read_device_config(text: str, *, first_line: int = 1) -> tuple[DeviceConfig,
     nvidia = NvidiaConfig() if section is None else _nvidia(section, lined, warnings, errors)
     npus = lined.value.get("vnpus")
     vnpus = None if npus is None else read_vnpus(npus, lined, warnings)
+    warnings += _in_vain(section, npus, lined)
     return DeviceConfig(nvidia, vnpus, tuple(warnings)), tuple(errors)
+
+
+def _in_vain(nvidia: Any, npus: Any, lined: Lined) -> Iterator[str]:
+    """What is asked for and changes nothing, with its line."""
+    from pumice.wire.without_effect import What, rows
+
+    entries: list[tuple[Path, Any]] = [(("nvidia",), nvidia)]
+    under: Path = ("vnpus", "configs") if isinstance(npus, dict) else ("vnpus",)
+    chips = npus.get("configs") if isinstance(npus, dict) else npus
+    entries += [((*under, number), chip) for number, chip in enumerate(chips if isinstance(chips, list) else ())]
+    for name, row in rows(What.DEVICES).items():
+        owner, _, key = name.partition(".")
+        for path, entry in entries:
+            if path[0] == owner and isinstance(entry, dict) and row.asks(entry.get(key)):
+                yield f"line {lined.line(*path, key)}: {row.text}"
 
 
 def _nvidia(section: Any, lined: Lined, warnings: list[str], errors: list[str]) -> NvidiaConfig:

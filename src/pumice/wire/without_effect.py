@@ -1,7 +1,7 @@
 """What is read and has no effect yet: the one table, from which everybody who has to say so speaks (decision 18).
 
-The parser of scheduler.conf warns of it with its line (so ``pumice lint`` finds it and ``--strict`` refuses it), the engine
-refuses the pods that demand it, the scheduler and the controller write events on the objects, and
+The parsers of scheduler.conf and of the device ConfigMap warn of it with its line (so ``pumice lint`` finds it and ``--strict``
+refuses it), the engine refuses the pods that demand it, the scheduler and the controller write events on the objects, and
 docs/reference/without-effect.md is rendered from it. Whoever builds a thing deletes its rows here; nothing else needs to know.
 """
 
@@ -28,6 +28,7 @@ class What(StrEnum):
     PLUGIN = "plugin"
     ARGUMENT = "argument"
     KEY = "key"
+    DEVICES = "device setting"
     FLAG = "flag"
     GATE = "feature gate"
     POD = "pod"
@@ -103,6 +104,12 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
     Row(What.KEY, "configurations", "of an action's arguments only those that begin with pumice. are read, of init-params three",
         Told.WARNING, _theirs),
+
+    Row(What.DEVICES, "nvidia.resourcePriorityName", "no resource says whose kernels come first on a card", Told.WARNING, bool),
+    Row(What.DEVICES, "nvidia.overwriteEnv", "containers that ask for nothing keep NVIDIA_VISIBLE_DEVICES", Told.WARNING, bool),
+    Row(What.DEVICES, "vnpus.overwriteEnv", "containers that ask for nothing keep ASCEND_VISIBLE_DEVICES", Told.WARNING, bool),
+    Row(What.DEVICES, "vnpus.runtimeClassName", "no pod is given it; write it in the pods, or make it the node's default runtime",
+        Told.WARNING, bool),
 
     Row(What.FLAG, "scheduler-sharding-mode", "this scheduler takes all nodes, and no NodeShard is read", Told.FLAG,
         lambda value: value != "none"),
