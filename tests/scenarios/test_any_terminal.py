@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.case_files import write_case
 from kit.one_machine import OneMachine
-from tests.unit.cli.test_explain_commands import case_file  # noqa: F401
 
 from pumice.cli.main import COMMANDS
 
@@ -50,9 +50,10 @@ TERMINALS = {
 
 
 @pytest.fixture
-def commands(here: OneMachine, case_file: Path, tmp_path: Path) -> list[list[str]]:  # noqa: F811
+def commands(here: OneMachine, case_file: Path, tmp_path: Path) -> list[list[str]]:
     """Every command with something to say, and a program that runs meanwhile."""
     here.burn("--memory", "4000", "--cores", "50")
+    case_file = write_case(tmp_path)
     machine, empty = str(here.directory), str(tmp_path / "empty")
     odd = tmp_path / "ödd.yaml"
     odd.write_text("kind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - name: a\n    resources:\n"

@@ -29,6 +29,7 @@ from pumice.model.errors import BadInput
 from pumice.wire import names, volcano
 from pumice.wire import scheduler_conf as grammar
 from pumice.wire.device_config import parse_device_config
+from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.without_effect import ROWS, Row, Told, What, page
 
@@ -249,6 +250,7 @@ def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(
         (event,) = (await cluster.list(volcano.EVENTS))["items"]
         assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (row.name, "one")
         assert event["message"].startswith(row.text)
+        assert event["source"]["component"] == CONTROLLER_NAME
         stop.set()
         await running
 
@@ -340,8 +342,6 @@ def test_a_pod_that_asks_for_a_share_that_the_configuration_does_not_give_is_nev
 
 
 def test_a_pod_that_asks_by_a_name_of_the_configurations_own_avoids_the_nodes_that_share_it() -> None:
-    from pumice.wire.device_config import parse_device_config
-
     world = World(NO_DEVICES)
     devices = parse_device_config("nvidia:\n  resourceCountName: nvidia.com/gpu\n")
     world.engine.configure(parse_scheduler_conf(NO_DEVICES), devices)

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from pumice.cli.casefile import Source, decisions_of, picture, save
-
 app = typer.Typer(add_completion=False)
 
 Kubeconfig = Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")]
@@ -27,6 +25,10 @@ def dump(
 
     The file holds no environment variables, commands or images' secrets, and the decisions that follow from it.
     """
+    # Only here: help and completion need no engine.
+    from pumice.cli.casefile import decisions_of, save
+    from pumice.cli.picture import Source, picture
+
     case = picture(Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     case.decisions = decisions_of(case)
     text = save(case)

@@ -7,14 +7,6 @@ from typing import Annotated
 
 import typer
 
-from pumice.cli.casefile import Source, engine_of, picture
-from pumice.cli.explain_queues import show_group, show_queue
-from pumice.cli.explain_room import show_room
-from pumice.cli.explanation import show
-from pumice.engine.explaining.explain import explain
-from pumice.engine.explaining.groups import explain_group
-from pumice.engine.explaining.queues import queue_view
-from pumice.engine.explaining.room import explain_room
 from pumice.model.errors import BadInput
 
 KINDS = {
@@ -42,6 +34,17 @@ def main(
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
     PodGroup lacks; what a queue deserves, uses, borrows and waits for."""
+    # Only here: help and completion need no engine.
+    from pumice.cli.casefile import engine_of
+    from pumice.cli.explain_queues import show_group, show_queue
+    from pumice.cli.explain_room import show_room
+    from pumice.cli.explanation import show
+    from pumice.cli.picture import Source, picture
+    from pumice.engine.explaining.explain import explain
+    from pumice.engine.explaining.groups import explain_group
+    from pumice.engine.explaining.queues import queue_view
+    from pumice.engine.explaining.room import explain_room
+
     if not name:
         kind, _, name = kind.partition("/")
     meant = next((found for found, words in KINDS.items() if kind in words), None)

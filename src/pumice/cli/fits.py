@@ -8,11 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from pumice.cli.casefile import Source, engine_of, picture
-from pumice.cli.explanation import show
-from pumice.cli.lint import read
-from pumice.engine.explaining.explain import OVERTAKEN, explain
-from pumice.families.lint import lint_files
+from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Pod, convert
@@ -35,6 +31,13 @@ def fits(
 
     Exit code 0 when it fits, 1 when it does not.
     """
+    # Only here: help and completion need no engine.
+    from pumice.cli.casefile import engine_of
+    from pumice.cli.explanation import show
+    from pumice.cli.picture import Source, picture
+    from pumice.engine.explaining.explain import OVERTAKEN, explain
+    from pumice.families.lint import lint_files
+
     text = read(pod_file)
     for finding in lint_files({str(pod_file): text}):
         typer.echo(str(finding), err=True)  # what is asked may not be what was meant

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pumice.cli.streams import read
 from pumice.families.lint import lint_files
-from pumice.model.errors import BadInput
 
 app = typer.Typer(add_completion=False)
 
@@ -43,12 +42,3 @@ def expanded(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     return sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".conf") and p.is_file())
-
-
-def read(path: Path) -> str:
-    """Raises BadInput with the reason."""
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
-        raise BadInput(f"{path}: {reason}") from None

@@ -13,7 +13,7 @@ import typer
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml import NvmlCards, NvmlSlices
-from pumice.cli.lint import read
+from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import act
 from pumice.node.cutting.layout import Layout, arrange

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from pumice.cli.casefile import decisions_of, load
-
 app = typer.Typer(add_completion=False)
 
 
@@ -22,6 +20,9 @@ def replay(
 
     Exit code 1 when they differ: another version of Pumice, or another configuration, decides otherwise.
     """
+    # Only here: help and completion need no engine.
+    from pumice.cli.casefile import decisions_of, load
+
     case = load(file)
     now = decisions_of(case)
     if output == "json":

@@ -11,7 +11,10 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
+
+from pumice.model.errors import BadInput
 
 LOOKS_LIKE = {"█": "#", "░": ".", "…": "~", "×": "x", "°": "o", "─": "-", "│": "|", "•": "*", "–": "-", "—": "-", "’": "'"}
 """Of one column each, so that tables stay straight."""
@@ -31,6 +34,15 @@ def prepare() -> None:
         stream = getattr(sys, name)
         if mode == "w" and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
+
+
+def read(path: Path) -> str:
+    """What a file says, or standard input where it is called -. Raises BadInput with the reason."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+        raise BadInput(f"{path}: {reason}") from None
 
 
 def _open(descriptor: int) -> bool:

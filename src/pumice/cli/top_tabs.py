@@ -196,7 +196,8 @@ def _rows(kubeconfig: Path) -> list[CardRow]:
 
 def _queues(kubeconfig: Path) -> list[QueueView]:
     """As an engine under the cluster's configuration sees them."""
-    from pumice.cli.casefile import Source, collect, engine_of
+    from pumice.cli.casefile import engine_of
+    from pumice.cli.picture import Source, collect
     from pumice.engine.explaining.queues import queue_views
 
     case = _ask(kubeconfig, lambda kube: collect(kube, Source().configmap))

@@ -13,8 +13,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 import yaml
 
-from pumice.adapters.kube import KubeClient
-from pumice.cli.daemon import find_access
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.wire import volcano
@@ -41,6 +39,10 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="json and y
 
 def ask(kubeconfig: Path | None, master: str, question: Callable[[Cluster], Awaitable[T]]) -> T:
     """Put a question to the API server. Its refusal is one line."""
+    # Only here: help and completion need no client.
+    from pumice.adapters.kube import KubeClient
+    from pumice.cli.daemon import find_access
+
     access = find_access(kubeconfig)
     if master:
         access = replace(access, server=master if "://" in master else f"https://{master}")

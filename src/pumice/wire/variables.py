@@ -40,6 +40,8 @@ ASCEND_WORKERS: Final = (
 )  # fmt: skip
 ASCEND_RANK: Final = "LOCAL_RANK"
 """How many chips a container has, and their ranks, as frameworks for training read them (spec ascend 39.3)."""
+VNPU_ASSETS_PATH: Final = "HAMI_VNPU_ASSETS_PATH"
+"""Where a plugin finds HAMi's library of soft shares (spec ascend 15)."""
 NPU_MEM_QUOTA: Final = "NPU_MEM_QUOTA"
 NPU_PRIORITY: Final = "NPU_PRIORITY"
 NPU_GLOBAL_SHM_PATH: Final = "NPU_GLOBAL_SHM_PATH"

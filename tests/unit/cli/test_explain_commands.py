@@ -8,47 +8,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from kit.device_world import V100, card, limits, pod_of, vgpu_node
+from kit.case_files import CONF, write_case
+from kit.device_world import card, vgpu_node
 
 from pumice.cli import main as cli
-from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed
+from pumice.cli.casefile import Case, engine_of, load, save, trimmed
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 
-CONF = """
-actions: "enqueue, allocate"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments: {deviceshare.VGPUEnable: true, deviceshare.SchedulePolicy: binpack}
-"""
 CONTAINER = "kind: Pod\nmetadata: {name: hami-pod}\nspec:\n  containers:\n  - resources:"
 
 
 @pytest.fixture
 def case_file(tmp_path: Path) -> Path:
-    """Two V100 on one node, one of them half full, and pods that wait."""
-    node = vgpu_node("n1", card("GPU-aaa", 16384, 10, V100), card("GPU-bbb", 16384, 10, V100))
-    node.status.allocatable["pods"] = 110
-    old = pod_of("old", limits(1, 10000), node="n1", annotations={names.VGPU_IDS: "GPU-aaa,NVIDIA,10000,0:"})
-    old.status.phase = "Running"
-    pods = [old]
-    for name, wanted in {"both": limits(2, 8000), "gib": limits(1, "8Gi"), "bytes": limits(1, 8589934592 // 4)}.items():
-        pod = pod_of(name, wanted)
-        pod.spec.scheduler_name, pod.status.phase = "volcano", "Pending"
-        pods.append(pod)
-    objects = {
-        "nodes": [trimmed(msgspec.to_builtins(node), Node)],
-        "pods": [trimmed(msgspec.to_builtins(pod), Pod) for pod in pods],
-    }
-    case = Case(now=1000.0, scheduler_conf=CONF, objects=objects)
-    case.decisions = decisions_of(case)
-    path = tmp_path / "case.json"
-    path.write_text(save(case))
-    return path
+    return write_case(tmp_path)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:

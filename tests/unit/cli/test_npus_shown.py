@@ -12,8 +12,9 @@ from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import node, pod
 
 from pumice.cli.cards_table import Holder
-from pumice.cli.casefile import Case, collect, decisions_of, engine_of
+from pumice.cli.casefile import Case, decisions_of, engine_of
 from pumice.cli.npu_rows import all_rows
+from pumice.cli.picture import collect
 from pumice.wire.device_reports import device_info, render_own_devices
 from pumice.wire.objects import Node, Pod, convert
 

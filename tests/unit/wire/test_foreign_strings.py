@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parents[3] / "src" / "pumice"
 ROOMS = ("adapters", "apps", "cli", "controllers", "engine", "families", "local", "metrics", "model", "node", "ports")
 """The embedded cluster and the emulated machine stand apart: what they say is theirs to know."""
 DOMAINS = r"(?:[\w.-]*\.)?(?:volcano\.sh|nvidia\.com|huawei\.com|kubernetes\.io|k8s\.io|hami\.io|pumice\.io|ascend\.com)"
-FOREIGN = re.compile(rf"^{DOMAINS}(?:/[\w./-]*)?$|^(?:CUDA(?!_ERROR)|NVIDIA|LIBCUDA|ASCEND|PUMICE|VOLCANO|GPU)_[A-Z0-9_]+$")
+VARIABLES = r"(?:CUDA(?!_ERROR)|NVIDIA|LIBCUDA|ASCEND|HAMI|NPU|PUMICE|VOLCANO|GPU)_[A-Z0-9_]+"
+FOREIGN = re.compile(rf"^{DOMAINS}(?:/[\w./-]*)?$|^{VARIABLES}$")
 
 
 def strays(source: str) -> Iterator[str]:

@@ -12,13 +12,13 @@ from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano
+from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.without_effect import Row
 
 log = logging.getLogger("pumice.controller")
 
 UNSERVED = "object of an unserved kind"
 REASON = "WithoutEffect"
-COMPONENT = "pumice-controller"
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class UnservedKinds:
         log.warning("without effect kind=%s object=%s/%s", row.name, namespace, meta["name"])
         about = {"kind": row.name, "apiVersion": obj.get("apiVersion", ""), "namespace": namespace, "name": meta["name"],
                  "uid": uid}  # fmt: skip
-        body = volcano.event_body(about, "Warning", REASON, text, COMPONENT, self.clock.now())
+        body = volcano.event_body(about, "Warning", REASON, text, CONTROLLER_NAME, self.clock.now())
         try:
             await self.cluster.create(volcano.EVENTS, body, namespace or "default")
         except ApiError as error:

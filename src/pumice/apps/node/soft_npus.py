@@ -14,6 +14,7 @@ from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
 from pumice.node.ascend.answer import SHARED
 from pumice.node.effects import InstallFile, MakeDirectory
+from pumice.wire import variables
 
 log = logging.getLogger("pumice.node")
 
@@ -22,7 +23,7 @@ ASSETS = Path("/usr/local/hami-vnpu-core-assets")
 
 
 def assets_folder() -> Path:
-    return Path(os.environ.get("HAMI_VNPU_ASSETS_PATH") or ASSETS)
+    return Path(os.environ.get(variables.VNPU_ASSETS_PATH) or ASSETS)
 
 
 def install_library(assets: Path, library: Path, shared: str = SHARED) -> None:

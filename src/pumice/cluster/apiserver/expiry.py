@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime
 
-from pumice.cluster.apiserver.resource_store import Json, Stored, Write
+from pumice.cluster.apiserver.resource_store import Json, Stored, StoreEvent
 from pumice.cluster.apiserver.storage import Storage
 from pumice.ports.clock import Clock
 
@@ -24,7 +24,7 @@ class Expiry:
         self._queue: deque[tuple[float, Stored]] = deque(told)
         storage.hooks[EVENTS] = self._written
 
-    def _written(self, event: Write) -> None:
+    def _written(self, event: StoreEvent) -> None:
         if event.change != "DELETED":
             self._queue.append((self._clock.now(), event.stored))
 

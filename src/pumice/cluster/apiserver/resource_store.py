@@ -42,7 +42,7 @@ class Stored:
 
 
 @dataclass(slots=True)
-class Write:
+class StoreEvent:
     """A write as watchers see it. ``previous`` is what the key held before; a deletion's object is its last state."""
 
     change: Change
@@ -60,7 +60,7 @@ class ResourceStore:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Stored] = {}
         self.keys: list[tuple[str, str]] = []
-        self.events: list[Write] = []
+        self.events: list[StoreEvent] = []
         self.first = 0  # events before this index are forgotten
         self.waiters: set[asyncio.Future[None]] = set()
 
@@ -74,7 +74,7 @@ class ResourceStore:
         del self.objects[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def since(self, revision: int) -> list[Write]:
+    def since(self, revision: int) -> list[StoreEvent]:
         """What happened after ``revision``, as far as it is remembered."""
         start = bisect_right(self.events, revision, lo=self.first, key=lambda event: event.revision)
         return self.events[start:]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.cluster.apiserver.errors import ApiFailure
 from pumice.cluster.apiserver.http_types import Request, Target, User
-from pumice.cluster.apiserver.resource_store import Write
+from pumice.cluster.apiserver.resource_store import StoreEvent
 from pumice.cluster.apiserver.storage import Storage
 
 Rule = Mapping[str, Any]
@@ -76,7 +76,7 @@ class Rights:
         for store in STORES:
             storage.hooks[store] = self._forget
 
-    def _forget(self, event: Write) -> None:
+    def _forget(self, event: StoreEvent) -> None:
         self._found.clear()
 
     def allows(self, user: User, act: Act) -> bool:

@@ -22,7 +22,7 @@ from typing import cast
 import msgspec
 
 from pumice.cluster.apiserver.disk import Disk, Row
-from pumice.cluster.apiserver.resource_store import Change, Index, Indexer, Json, ResourceStore, Stored, Write
+from pumice.cluster.apiserver.resource_store import Change, Index, Indexer, Json, ResourceStore, Stored, StoreEvent
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,16 +49,16 @@ class Storage:
         self._disk = Disk(path)
         self._window, self._window_bytes = window, window_bytes
         self._stores: dict[str, ResourceStore] = {}
-        self._history: deque[Write] = deque()
+        self._history: deque[StoreEvent] = deque()
         self._history_bytes = 0
-        self._pending: list[Write] = []
+        self._pending: list[StoreEvent] = []
         self._doomed: list[tuple[int]] = []
         self._flushed: asyncio.Future[None] | None = None
         self.failed: sqlite3.Error | None = None  # why the last transaction did not reach the disk
         self.revision = 0
         self.oldest = 0  # watches may start at this revision or later
         self.indexer: Indexer = _labels_only
-        self.hooks: dict[str, Callable[[Write], None]] = {}  # by resource: told of a write when it is staged
+        self.hooks: dict[str, Callable[[StoreEvent], None]] = {}  # by resource: told of a write when it is staged
         self._open()
 
     def _open(self) -> None:
@@ -128,7 +128,7 @@ class Storage:
         store = self._stores.get(resource)
         return len(store.objects) if store else 0
 
-    def changes(self, resource: str, revision: int) -> list[Write]:
+    def changes(self, resource: str, revision: int) -> list[StoreEvent]:
         """Events after ``revision`` that are on disk. Raises Gone when some are forgotten."""
         if revision < self.oldest:
             raise Gone(revision)
@@ -219,7 +219,7 @@ class Storage:
         if flushed is not None and not flushed.done():
             flushed.set_result(None)
 
-    def _undo(self, pending: list[Write]) -> None:
+    def _undo(self, pending: list[StoreEvent]) -> None:
         """Takes staged writes back, newest first. Their revisions were told to nobody and are given anew."""
         for event in reversed(pending):
             stored, previous = event.stored, event.previous
@@ -231,7 +231,8 @@ class Storage:
         for event in reversed(pending):
             if hook := self.hooks.get(event.stored.resource):
                 now = event.previous
-                hook(Write("MODIFIED", self.revision, now, None) if now else Write("DELETED", self.revision, event.stored, None))
+                change: Change = "MODIFIED" if now else "DELETED"
+                hook(StoreEvent(change, self.revision, now or event.stored, None))
 
     def close(self) -> None:
         if self._pending or self._doomed:
@@ -255,7 +256,7 @@ class Storage:
         if hook := self.hooks.get(stored.resource):
             hook(event)
 
-    def _enter(self, change: Change, stored: Stored) -> Write:
+    def _enter(self, change: Change, stored: Stored) -> StoreEvent:
         store = self._store(stored.resource)
         key = (stored.namespace, stored.name)
         previous = store.objects.get(key)
@@ -264,9 +265,9 @@ class Storage:
                 store.remove(key)
         else:
             store.set(stored)
-        return Write(change, stored.revision, stored, previous)
+        return StoreEvent(change, stored.revision, stored, previous)
 
-    def _remember(self, event: Write) -> ResourceStore:
+    def _remember(self, event: StoreEvent) -> ResourceStore:
         store = self._store(event.stored.resource)
         store.events.append(event)
         self._history.append(event)
@@ -283,7 +284,7 @@ class Storage:
             self.oldest = event.revision
             self._doom(event)
 
-    def _doom(self, event: Write) -> None:
+    def _doom(self, event: StoreEvent) -> None:
         if event.previous is not None:
             self._doomed.append((event.previous.revision,))
         if event.change == "DELETED":

@@ -14,7 +14,7 @@ from kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
-from pumice.cli.casefile import collect
+from pumice.cli.picture import collect
 from pumice.cli.status import scheduler_problem
 from pumice.model.errors import BadInput
 from pumice.wire import volcano

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.crd.kinds import kinds_of
-from pumice.cluster.apiserver.resource_store import Stored, Write
+from pumice.cluster.apiserver.resource_store import Stored, StoreEvent
 
 DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 
@@ -18,7 +18,7 @@ class CustomKinds:
             self._serve(stored)
         backend.storage.hooks[DEFINITIONS] = self._changed
 
-    def _changed(self, event: Write) -> None:
+    def _changed(self, event: StoreEvent) -> None:
         spec = event.stored.value()["spec"]
         self._backend.registry.drop_group_resource(spec["group"], spec["names"]["plural"])
         if event.change == "DELETED":

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, expired
 from pumice.cluster.apiserver.http_types import Response, slices
-from pumice.cluster.apiserver.resource_store import Stored, Write
+from pumice.cluster.apiserver.resource_store import Stored, StoreEvent
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
 from pumice.cluster.apiserver.verbs.read import Filter, body_of, metadata_only
@@ -110,7 +110,7 @@ class _Lines:
             not self.view and not self.bare and (call.kind.custom is None and call.kind.group != "events.k8s.io")
         )
 
-    def of(self, event: Write, wanted: Filter) -> bytes | None:
+    def of(self, event: StoreEvent, wanted: Filter) -> bytes | None:
         """The line for this client; a change into or out of the selection is an ADDED or DELETED. None: not its concern."""
         if event.change == "DELETED":
             before = event.previous
@@ -126,7 +126,7 @@ class _Lines:
             return self.line("DELETED", event.stored)
         return None
 
-    def line(self, change: str, stored: Stored, event: Write | None = None) -> bytes:
+    def line(self, change: str, stored: Stored, event: StoreEvent | None = None) -> bytes:
         if event is not None and self._shareable:
             if event.line is None:
                 event.line = b'{"type":"%s","object":%s}\n' % (change.encode(), stored.data)

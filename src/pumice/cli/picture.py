@@ -1,0 +1,156 @@
+"""The picture of a running cluster, or of a file: what ``explain``, ``fits``, ``dump`` and ``top`` answer from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pumice.adapters.kube import KubeClient
+from pumice.cli.casefile import SLICES, Case, engine_of, load, trimmed
+from pumice.cli.daemon import find_access
+from pumice.cluster.datadir import DataDir, default_data_dir
+from pumice.engine.engine import Engine
+from pumice.families.settings import Settings
+from pumice.model.errors import BadInput, Unavailable
+from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire import names, volcano
+from pumice.wire.device_config import parse_device_config
+from pumice.wire.objects import ConfigMap
+from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a picture comes from: a file, or a cluster and the names of its configuration."""
+
+    file: Path | None = None
+    kubeconfig: Path | None = None
+    configmap: str = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
+    scheduler_names: tuple[str, ...] = ()
+
+
+def picture(source: Source) -> Case:
+    """Load or collect, and say what is remarkable about it. Raises BadInput or Unavailable with one line."""
+    if source.file is not None:
+        case = load(source.file)
+        case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
+    else:
+        try:
+            case = asyncio.run(_collect(source))
+        except ApiError as error:
+            raise Unavailable(f"the API server does not answer as expected: {error}") from None
+    for remark in case.remarks:
+        typer.echo(remark, err=True)
+    return case
+
+
+async def _collect(source: Source) -> Case:
+    async with KubeClient(find_access(source.kubeconfig or _own_cluster())) as kube:
+        case = await collect(kube, source.configmap)
+        version = json.loads(await kube.request("GET", "/version"))
+        if "+pumice" in str(version.get("gitVersion", "")):
+            case.scheduler_names.append("default-scheduler")  # in this machine's own cluster there is no other scheduler
+        case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
+        return case
+
+
+def _own_cluster() -> Path | None:
+    """The kubeconfig of this machine's own cluster, where no other one is in its usual place."""
+    own = DataDir(default_data_dir()).kubeconfig
+    return own if own.exists() and not (Path.home() / ".kube" / "config").exists() else None
+
+
+async def collect(kube: Cluster, configmap: str) -> Case:
+    """Read everything a decision looks at. Kinds that the cluster does not have are empty."""
+    case = Case(now=time.time())
+    case.scheduler_conf, settings = await _scheduler_conf(kube, configmap, case.remarks)
+    where = f"{settings.configmap_namespace}/{settings.configmap}"
+    case.device_config = await _device_config(kube, where, configmap, case.remarks)
+    for key, (resource, kind) in SLICES.items():
+        if resource is not volcano.CONFIGMAPS:
+            case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource)]
+    families = engine_of(Case(case.now, case.scheduler_conf, case.device_config)).families
+    followed = dict.fromkeys(source for family in families for source in family.reports)
+    case.objects["deviceReports"] = [
+        trimmed(item, ConfigMap)
+        for source in followed
+        for item in await _list(kube, volcano.CONFIGMAPS, source.namespace, source.label, case.remarks)
+    ]
+    return case
+
+
+async def _list(
+    kube: Cluster, resource: Resource, namespace: str = "", label: str = "", remarks: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """All of a kind, of one namespace and label where such are given; none where the cluster does not know the kind. Where there
+    are ``remarks``, what may not be read is one of them."""
+    try:
+        return (await kube.list(resource, namespace, label_selector=label)).get("items") or []
+    except ApiError as error:
+        if error.code == 403 and remarks is not None:
+            remarks.append(f"ConfigMaps labelled {label} may not be read with these credentials; their nodes say nothing here")
+        elif error.code != 404:
+            raise
+    return []
+
+
+async def _scheduler_conf(kube: Cluster, where: str, remarks: list[str]) -> tuple[str, Settings]:
+    """The configuration that the scheduler goes by: the one that stands there, else the last that it could use, else, where
+    none stands there, the built-in one. Raises BadInput."""
+    data = await _data(kube, where, remarks)
+    if data is None:
+        return DEFAULT_CONF, Settings()
+    try:
+        if names.SCHEDULER_CONF_KEY not in data:
+            raise BadInput(f"it has no key {names.SCHEDULER_CONF_KEY}")
+        text = str(data[names.SCHEDULER_CONF_KEY])
+        return text, Engine(parse_scheduler_conf(text)).settings
+    except BadInput as error:
+        good = await _last_good(kube, where, f"ConfigMap {where} is refused: {error}", remarks)
+        text = good[names.SCHEDULER_CONF_KEY]
+        return text, Engine(parse_scheduler_conf(text)).settings
+
+
+async def _device_config(kube: Cluster, where: str, beside: str, remarks: list[str]) -> str:
+    """The device configuration that the scheduler goes by; empty where there is none. Raises BadInput."""
+    text = str((await _data(kube, where, remarks, needed=False) or {}).get(names.DEVICE_CONFIG_KEY, ""))
+    try:
+        if text:
+            parse_device_config(text)
+        return text
+    except BadInput as error:
+        good = await _last_good(kube, beside, f"ConfigMap {where} is refused: {error}", remarks)
+        return good.get(names.DEVICE_CONFIG_KEY, "")
+
+
+async def _last_good(kube: Cluster, where: str, refusal: str, remarks: list[str]) -> dict[str, str]:
+    """What the scheduler wrote down when it could use it. Raises BadInput where there is nothing."""
+    kept = await _data(kube, f"{where}{names.LAST_GOOD}", [], needed=False) or {}
+    if names.SCHEDULER_CONF_KEY not in kept:
+        raise BadInput(f"{refusal}; no last good one is known to answer by, and a scheduler that is started now places nothing")
+    remarks.append(f"{refusal}; answering by the last good one. The scheduler goes by it too, unless it was started since: "
+                   "then it places nothing")  # fmt: skip
+    return {key: str(text) for key, text in kept.items()}
+
+
+async def _data(kube: Cluster, where: str, remarks: list[str], *, needed: bool = True) -> dict[str, Any] | None:
+    """What a ConfigMap holds; None when it is not there, or may not be read. Where it is ``needed`` that is remarked: an answer
+    from the defaults may be another than the scheduler's."""
+    namespace, _, name = where.partition("/")
+    try:
+        found = await kube.get(volcano.CONFIGMAPS, name, namespace)
+    except ApiError as error:
+        if error.code == 403:
+            remarks.append(f"ConfigMap {where} may not be read with these credentials; answering from the defaults")
+        elif error.code != 404:
+            raise
+        elif needed:
+            remarks.append(f"there is no ConfigMap {where}; answering by the built-in configuration")
+        return None
+    return found.get("data") or {}
