@@ -50,7 +50,7 @@ TERMINALS = {
 
 
 @pytest.fixture
-def commands(here: OneMachine, case_file: Path, tmp_path: Path) -> list[list[str]]:
+def commands(here: OneMachine, tmp_path: Path) -> list[list[str]]:
     """Every command with something to say, and a program that runs meanwhile."""
     here.burn("--memory", "4000", "--cores", "50")
     case_file = write_case(tmp_path)
