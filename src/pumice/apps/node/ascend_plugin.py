@@ -4,13 +4,16 @@ has."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
+from pumice.apps.node.allocating import PATIENCE
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.npu_configuration import known, load_vnpus, read_node_entry, sharing_of
 from pumice.apps.node.npu_metrics import npu_page
@@ -18,7 +21,10 @@ from pumice.apps.node.npu_slices import NpuSlices
 from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
 from pumice.apps.node.soft_npus import ASSETS, install_library, open_shared
 from pumice.apps.service.own_node import OwnNode
+from pumice.apps.service.tasks import first
 from pumice.metrics.text import Family
+from pumice.model.errors import BadInput
+from pumice.model.hardware.npu import NpuChip
 from pumice.node.ascend.allocator import NpuAllocator
 from pumice.node.ascend.answer import SoftPlaces
 from pumice.node.ascend.inventory import NpuSharing
@@ -27,6 +33,8 @@ from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.ports.vnpus import Vnpus
+
+log = logging.getLogger("pumice.node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +71,49 @@ async def run(
     if cards is None:
         return
     there = dict.fromkeys(card.name for card in await asyncio.to_thread(cards.facts))
-    brands = [ascend(settings, sharing_of(chip, config, entry)) for chip in known(list(there), config.chips)]
+
+    def brand(chip: NpuChip) -> Brand:
+        async def again() -> NpuSharing | None:
+            now = await load_vnpus(settings.config_file, cluster, clock, tell=False)
+            own = read_node_entry(settings.node_config, settings.node_name)
+            return next((sharing_of(found, now, own) for found in now.chips if found.word == chip.word), None)
+
+        return ascend(settings, sharing_of(chip, config, entry), again=partial(reread, again), clock=clock)
+
+    brands = [brand(chip) for chip in known(list(there), config.chips)]
     await run_plugins(settings, *brands, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 
-def ascend(settings: Settings, sharing: NpuSharing, cards: Cards | None = None, vnpus: Vnpus | None = None) -> Brand:
-    """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given."""
+def ascend(
+    settings: Settings, sharing: NpuSharing, cards: Cards | None = None, vnpus: Vnpus | None = None, *,
+    again: Callable[[], Awaitable[NpuSharing | None]] | None = None, clock: Clock | None = None,
+) -> Brand:  # fmt: skip
+    """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given. ``again``
+    reads the configuration of them once more: None where it cannot be had, or does not name them."""
+    latest = [sharing]
 
     async def allocator() -> NpuAllocator:
-        if sharing.soft:
+        if latest[0].soft:
             await asyncio.to_thread(install_library, settings.assets, settings.hook_path)
         places = SoftPlaces(library=str(settings.hook_path), hook=str(settings.hook_path))
-        return NpuAllocator(settings.node_name, sharing, places, settings.report_offset)
+        return NpuAllocator(settings.node_name, latest[0], places, settings.report_offset)
+
+    async def learn(allocator: NpuAllocator) -> None:
+        if again is not None and (found := await again()) is not None:
+            allocator.learn(found.chip)
+
+    async def outdated() -> None:
+        assert again is not None
+        assert clock is not None
+        while True:
+            await first(clock.sleep(settings.reload_every), (settings.hangup or asyncio.Event()).wait())
+            if settings.hangup is not None:
+                settings.hangup.clear()
+            found = await again()
+            if found is not None and found != latest[0]:
+                log.info("beginning again: the configuration of %s has changed", found.chip.word)
+                latest[0] = found
+                return
 
     async def metrics(opened: Cards, own: OwnNode) -> list[Family]:
         return await npu_page(opened, driver, settings.hook_path, sharing.chip.word, own)
@@ -83,5 +122,15 @@ def ascend(settings: Settings, sharing: NpuSharing, cards: Cards | None = None, 
     journal = FileJournal(settings.hook_path / f"{sharing.chip.word}.json")
     keeper = Keeper(driver, journal, settings.sweep, dry=settings.dry_run)
     opened = partial(open_shared if sharing.soft else DcmiCards, settings.dcmi, sharing.chip.name)
-    return Brand("pumice-ascend-plugin", allocator, opened, cards,
-                 slicer=partial(NpuSlices, keeper, settings.sweep_every), metrics=metrics)  # fmt: skip
+    return Brand("pumice-ascend-plugin", allocator, opened, cards, slicer=partial(NpuSlices, keeper, settings.sweep_every),
+                 learn=learn, metrics=metrics, outdated=outdated if again is not None else None)  # fmt: skip
+
+
+async def reread(again: Callable[[], Awaitable[NpuSharing | None]]) -> NpuSharing | None:
+    """In the time that a call has; what is wrong is told."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await again()
+    except (BadInput, TimeoutError) as error:
+        log.warning("device configuration kept: %s", error or "the API server does not answer")
+        return None

@@ -41,23 +41,25 @@ def sharing_of(chip: NpuChip, config: VnpuConfig, entry: NpuNodeEntry | None) ->
                    without_uuids=entry.without_uuids)  # fmt: skip
 
 
-async def load_vnpus(file: Path | None, cluster: Cluster, clock: Clock) -> VnpuConfig:
-    """The chips and templates: of the file, else of the first ConfigMap that says something of NPUs, else as shipped."""
+async def load_vnpus(file: Path | None, cluster: Cluster, clock: Clock, *, tell: bool = True) -> VnpuConfig:
+    """The chips and templates: of the file, else of the first ConfigMap that says something of NPUs, else as shipped. ``tell``:
+    whether the log shall have what is wrong with them."""
     if file is not None:
         try:
             text = file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{file}: {error}") from error
-        found = _parse(text, str(file))
+        found = _parse(text, str(file), tell)
         if found is None:
             raise BadInput(f"{file}: nothing in it is about NPUs (vnpus)")
         return found
     for name in (names.NPU_CONFIGMAP, names.DEVICE_CONFIGMAP):
         text = await _config_map(name, cluster, clock)
-        found = _parse(text, f"ConfigMap {names.DEVICE_CONFIG_NAMESPACE}/{name}") if text else None
+        found = _parse(text, f"ConfigMap {names.DEVICE_CONFIG_NAMESPACE}/{name}", tell) if text else None
         if found is not None:
             return found
-    log.warning("no ConfigMap says anything of NPUs: the chips and templates that are known are used")
+    if tell:
+        log.warning("no ConfigMap says anything of NPUs: the chips and templates that are known are used")
     return shipped()
 
 
@@ -73,12 +75,12 @@ async def _config_map(name: str, cluster: Cluster, clock: Clock) -> str:
             await clock.sleep(2.0)
 
 
-def _parse(text: str, where: str) -> VnpuConfig | None:
+def _parse(text: str, where: str, tell: bool) -> VnpuConfig | None:
     try:
         config = parse_device_config(text)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
-    for warning in config.warnings:
+    for warning in config.warnings if tell else ():
         log.warning("%s: %s", where, warning)
     return config.vnpus
 

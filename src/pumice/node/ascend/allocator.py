@@ -4,8 +4,10 @@ is told of one, the claim to it is written down (``ownership.py``)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
+from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.node.answer import Answer
 from pumice.node.ascend.answer import SoftPlaces, hard, soft
@@ -49,6 +51,10 @@ class NpuAllocator(Allocator):
         self._served: dict[Key, tuple[Holding, ...]] = {}
         self._owner = ""
         self.show(())
+
+    def learn(self, chip: NpuChip) -> None:
+        """The chip by the configuration as it is now; what the node says of it follows when the plugin begins again."""
+        self._sharing = replace(self._sharing, chip=chip)
 
     # -- what the node has -------------------------------------------------------------------------------------------------
 

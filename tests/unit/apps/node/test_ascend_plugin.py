@@ -25,6 +25,7 @@ from pumice.apps.node import ascend_plugin, npu_configuration
 from pumice.apps.node.plugin import run_plugins
 from pumice.apps.service.own_node import NODES, PODS
 from pumice.model.errors import BadInput
+from pumice.model.hardware.npu import Template
 from pumice.node.ascend.inventory import NpuSharing
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, parse_npu_register, render_npu_binding
 
@@ -61,7 +62,7 @@ class World:
                           "spec": {"nodeName": NODE, "containers": []}, "status": {"phase": "Succeeded"}})  # fmt: skip
 
 
-def in_a_world(test: Any, **changes: Any) -> None:
+def in_a_world(test: Any, again: Any = None, **changes: Any) -> None:
     async def play() -> None:
         with tempfile.TemporaryDirectory(prefix="pumice") as folder:
             root = Path(folder)
@@ -71,7 +72,7 @@ def in_a_world(test: Any, **changes: Any) -> None:
             settings = replace(settings, **changes)
             await world.kubelet.start()
             try:
-                async with served(world, settings):
+                async with served(world, settings, again):
                     await test(world)
             finally:
                 await world.kubelet.stop()
@@ -80,9 +81,10 @@ def in_a_world(test: Any, **changes: Any) -> None:
 
 
 @asynccontextmanager
-async def served(world: World, settings: ascend_plugin.Settings):
+async def served(world: World, settings: ascend_plugin.Settings, again: Any = None):
     stop, ready = asyncio.Event(), asyncio.Event()
-    brand = ascend_plugin.ascend(settings, NpuSharing(chip("310P3")), world.npus, world.npus)
+    sharing = NpuSharing(chip("310P3"))
+    brand = ascend_plugin.ascend(settings, sharing, world.npus, world.npus, again=again, clock=world.clock)
     task = asyncio.create_task(run_plugins(settings, brand, cluster=world.cluster, clock=world.clock, dice=random.Random(1),
                                            stop=stop, ready=ready))  # fmt: skip
     try:
@@ -183,6 +185,30 @@ def test_the_handshake_is_answered_within_seconds() -> None:
                 await world.clock.sleep(1.0)
 
     in_a_world(play)
+
+
+def test_a_configuration_that_changes_under_running_pods_is_learned_and_takes_nothing_from_them() -> None:
+    """The scheduler goes by it at once: a pod placed by a template that the plugin has not heard of is served all the same."""
+    before = chip("310P3")
+    now = [NpuSharing(before)]
+
+    async def again() -> NpuSharing | None:
+        return now[0]
+
+    async def play(world: World) -> None:
+        world.pod("running", NpuDevice(U[0], WORD, 6144, 0), template="vir02")
+        await world.kubelet.allocate(RESOURCE, 1, ["x"])
+        world.npus.make(U[0], "vir02")
+        now[0] = NpuSharing(replace(before, templates=(Template("vir04_3c", 12000, 4, 3),)), shares=2)
+        world.pod("new", NpuDevice(U[1], WORD, 12000, 0), template="vir04_3c", time=2)
+        answer = await world.kubelet.allocate(RESOURCE, 1, ["x"])
+        assert dict(answer.envs)["ASCEND_VNPU_SPECS"] == "vir04_3c"
+        await world.kubelet.until(RESOURCE, lambda listed: len(listed) == 4, timeout=120)
+        assert (await world.notes("running"))["hami.io/bind-phase"] == "success"
+        await world.clock.sleep(300.0)
+        assert [s.template for s in world.npus.made[U[0]].values()] == ["vir02"]
+
+    in_a_world(play, again=again)
 
 
 def test_a_chip_that_no_configuration_knows_is_not_served() -> None:
