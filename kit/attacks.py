@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kit.tenant_cases import CASES, COVERS, LIFTS, NAMES_CARDS, POWERFUL, REACHES, SEES
+from kit.tenant_cases import CASES, COVERS, LIFTS, NAMES_CARDS, NPU_CASES, POWERFUL, REACHES, SEES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/attacks.md"
@@ -46,6 +46,40 @@ WITHOUT = {
     REACHES: "without it: open; Pod Security `baseline` refuses host paths, too",
     POWERFUL: "without it: open; Pod Security `baseline` refuses most of it, too",
 }
+
+WITHOUT_NPU = {
+    LIFTS: "without the policy: open, Ascend's runtime and HAMi's library read what the pod says last",
+    SEES: "without it: open where Ascend's runtime is the node's, for it shows what the variable lists",
+    COVERS: "without it: open, the library or its limits are another's",
+    REACHES: "without it: open; Pod Security `baseline` refuses host paths, too",
+    POWERFUL: "without it: open; Pod Security `baseline` refuses most of it, too",
+}
+
+NPU_FORGED = "tests/unit/node/ascend/test_npu_attacks.py"
+ON_NPUS = (
+    Attack("write the annotations of an assignment, of whatever type of NPU", REFUSED, "`reserved-annotations.yml`",
+           f"{RESERVED}::test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else"),
+    Attack("a larger template, the whole card, one card twice, cards of another node", REFUSED,
+           "the plugin compares with the request",
+           f"{NPU_FORGED}::test_what_differs_from_what_the_pod_asks_for_is_not_handed_out"),
+    Attack("a larger soft share", REFUSED, "the plugin compares with the request",
+           f"{NPU_FORGED}::test_a_soft_share_is_what_was_asked_for_to_the_last_megabyte"),
+    Attack("the whole card of a soft share by taking its mode away", REFUSED, "the plugin compares with the request",
+           f"{NPU_FORGED}::test_a_pod_that_takes_its_mode_away_does_not_get_the_card_that_it_shares"),
+    Attack("a slice that another pod holds", REFUSED, "what is held is not handed out again",
+           f"{NPU_FORGED}::test_what_another_pod_holds_is_not_handed_out_again"),
+    Attack("a card that looks free because its holder rewrote his annotations", REFUSED, "the plugin's own memory counts first",
+           f"{NPU_FORGED}::test_a_pod_whose_cards_are_rewritten_after_it_was_served_is_held_to_what_it_got"),
+    Attack("claim all cards of a node, so that others get none", HELD, "what others hold follows from what they ask for",
+           f"{NPU_FORGED}::test_who_claims_more_than_he_asks_for_denies_it_to_nobody"),
+    Attack("write any assignment of NPUs at all", HELD, "no card is given away twice, nothing beyond the request",
+           f"{NPU_FORGED}::test_whatever_is_forged_no_card_is_given_away_twice"),
+    Attack("name the card of a pod that has not started yet, without the policy", OPEN,
+           "who comes second is refused; `reserved-annotations.yml`"),
+    Attack("every NPU by the image's own ASCEND_VISIBLE_DEVICES, without a share", OPEN,
+           "let Ascend's runtime be a RuntimeClass and not the node's default"),
+    Attack("more than a soft share from inside the container", OPEN, "HAMi's library keeps it, which is not part of Pumice"),
+)  # fmt: skip
 
 BY_API = (
     Attack("CUDA_DISABLE_CONTROL in a pod, without the policy", HELD,
@@ -161,8 +195,14 @@ FROM_INSIDE = (
 def by_spec() -> Iterator[Attack]:
     """Every case of a pod's spec that is refused for what it would get."""
     for case in CASES:
-        if case.refused in WITHOUT:
+        if case.refused in WITHOUT and case not in NPU_CASES:
             yield Attack(case.title, REFUSED, WITHOUT[case.refused], POLICIES)
+
+
+def by_spec_on_npus() -> Iterator[Attack]:
+    for case in NPU_CASES:
+        if case.refused in WITHOUT_NPU:
+            yield Attack(case.title, REFUSED, WITHOUT_NPU[case.refused], POLICIES)
 
 
 def parts() -> list[tuple[str, list[Attack]]]:
@@ -170,6 +210,7 @@ def parts() -> list[tuple[str, list[Attack]]]:
         ("By what a pod's spec says", list(by_spec())),
         ("By the API server and the node's plugin", list(BY_API)),
         ("From inside a container", list(FROM_INSIDE)),
+        ("Upon NPUs", [*by_spec_on_npus(), *ON_NPUS]),
     ]
 
 
@@ -184,8 +225,8 @@ def render() -> str:
         f"- **{REFUSED}**: said no to, with the reason", f"- **{HELD}**: it goes through and brings nothing",
         f"- **{OPEN}**: it brings something; what holds against it, or that nothing does, stands beside it", "",
         f"{len(every)} attempts: {counts}. `python -m kit.attacks` in a source tree makes them and prints what comes of",
-        "them there (the ones on the API server want `KUBEBUILDER_ASSETS`). All are about NVIDIA's cards",
-        "([NPUs](../known-weaknesses.md#npus) are less well kept), and nothing of it was tried on a real one.", "",
+        "them there (the ones on the API server want `KUBEBUILDER_ASSETS`). All but the last part are about",
+        "NVIDIA's cards, and nothing of it was tried on a real one.", "",
     ]  # fmt: skip
     for title, attacks in parts():
         lines += [f"## {title}", "", "| attempt | outcome | why |", "|---|---|---|"]

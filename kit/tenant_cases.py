@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 SHARE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}
+NPU = {"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 4096}
 LIFTS, SEES, COVERS, NAMES_CARDS, REACHES, POWERFUL = (
     "must not set the variables of its limits", "may only say void or none", "nothing may be mounted over",
     "nothing may be mounted at /var/run/nvidia", "hostPath must not reach", "must not be privileged",
@@ -53,6 +54,36 @@ def beside(container: dict[str, Any], section: str = "containers") -> dict[str, 
     pod = share()
     return {**pod, section: [*(pod["containers"] if section == "containers" else ()), {"name": "d", "image": "x", **container}]}
 
+
+NPU_CASES = (
+    Case("an ordinary slice", share(NPU)),
+    Case("an ordinary NPU by its cores", share({"huawei.com/npu-core": 8})),
+    Case("another slice than was granted", share(NPU, **env("ASCEND_VNPU_SPECS", "vir04")), LIFTS),
+    Case("the chip that a slice lies on", share(NPU, **env("ASCEND_RUNTIME_OPTIONS", "")), LIFTS),
+    Case("the chip where it is cut on demand", share({"huawei.com/npu-core": 2}, **env("ASCEND_RUNTIME_OPTIONS")), LIFTS),
+    Case("more of a soft share", share(NPU, **env("NPU_MEM_QUOTA", "999999")), LIFTS),
+    Case("more compute of it", share(NPU, **env("NPU_PRIORITY", "100")), LIFTS),
+    Case("counters of its own", share(NPU, **env("NPU_GLOBAL_SHM_PATH", "/tmp/mine")), LIFTS),
+    Case("a limit of its own", share(NPU, **env("NPU_LOCAL_SHM_PATH", "/tmp/mine")), LIFTS),
+    Case("all NPUs, beside its slice", share(NPU, **env("ASCEND_VISIBLE_DEVICES", "0-7")), SEES),
+    Case("all NPUs, without one", plain(**env("ASCEND_VISIBLE_DEVICES", "0-7")), SEES),
+    Case("NPUs by a variable from elsewhere", plain(env=[{"name": "ASCEND_VISIBLE_DEVICES", "valueFrom": {
+        "fieldRef": {"fieldPath": "metadata.name"}}}]), SEES),
+    Case("no NPU", plain(**env("ASCEND_VISIBLE_DEVICES", "void"))),
+    Case("a preload of its own beside an NPU", with_volume(share(NPU, **mounted("/etc/ld.so.preload"))), COVERS),
+    Case("another library of NPUs", with_volume(share(NPU, **mounted("/hami-vnpu-core/libvnpu.so"))), COVERS),
+    Case("another limit of its own", with_volume(share(NPU, **mounted("/hami-vnpu-shmem"))), COVERS),
+    Case("another register of all", with_volume(share(NPU, **mounted("/hami-shared-region/x"))), COVERS),
+    Case("the library of NPUs on the node", host("/usr/local/hami-vnpu-core"), REACHES),
+    Case("the counters of NPUs on the node", host("/usr/local/hami-shared-region"), REACHES),
+    Case("privileged beside an NPU", share(NPU, securityContext={"privileged": True}), POWERFUL),
+    Case("bytes where MB of an NPU are meant", share({**NPU, "huawei.com/Ascend310P-memory": "4Gi"}),
+         "huawei.com/Ascend310P-memory counts MB, and 4294967296 is more than any card has; write 4096"),
+    Case("more compute than an NPU has", share({**NPU, "huawei.com/Ascend310P-core": 101}), "-core is in per cent of one card"),
+    Case("memory of no NPU", share({"huawei.com/Ascend910B3-memory": 16384}), "add huawei.com/Ascend910B3: 1"),
+    Case("compute of no NPU", share({"huawei.com/Ascend910B3-core": 50}), "add huawei.com/Ascend910B3: 1"),
+    Case("memory of another NPU", share({**NPU, "huawei.com/Ascend910B4-1-memory": 16384}), "add huawei.com/Ascend910B4-1: 1"),
+)
 
 CASES = (
     Case("an ordinary share", share()),
@@ -132,6 +163,7 @@ CASES = (
     Case("a privileged container beside it", beside({"securityContext": {"privileged": True}}), POWERFUL),
     Case("a harmless power", share(securityContext={"capabilities": {"add": ["IPC_LOCK"]}})),
     Case("privileged, where no card is shared", plain(securityContext={"privileged": True})),
+    *NPU_CASES,
     # nonsense
     Case("gibibytes where MiB are meant", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "3Gi"}), "write 3072"),
     Case("gigabytes where MiB are meant", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "3G"}), "write 2861"),

@@ -13,12 +13,25 @@ from kit.control_plane import Answer, Api
 from kit.manifests import manifest
 
 from pumice.wire import names
+from pumice.wire.ascend_hami import (
+    BIND_PHASE,
+    COMMON_KEYS,
+    allocated_key,
+    nouse_key,
+    runtime_key,
+    to_allocate_key,
+    use_key,
+)
+from pumice.wire.mindcluster import KUBELET_DEVICES, NPU_CORE, REAL
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 PLACES = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies",
           "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings"}  # fmt: skip
 RESERVED = (names.VGPU_NODE, names.VGPU_TIME, names.VGPU_IDS, names.DEVICES_TO_ALLOCATE, names.BIND_PHASE, names.BIND_TIME,
-            names.GPU_INDEX, names.PREDICATE_TIME)  # fmt: skip
+            names.GPU_INDEX, names.PREDICATE_TIME, *COMMON_KEYS, NPU_CORE, KUBELET_DEVICES)  # fmt: skip
+OF_NPUS = (allocated_key("Ascend310P"), to_allocate_key("Ascend910B4-1"), allocated_key("Anything"), runtime_key("Ascend310P"),
+           REAL)  # fmt: skip
+"""Some of those that are reserved by how they begin and end."""
 POLICY = "reserved-annotations.yml"
 
 
@@ -72,14 +85,16 @@ def bind(who: Api, namespace: str, name: str, notes: dict[str, str]) -> Answer:
 
 def test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else(api: Api, namespace: str, reserved: None) -> None:
     mallory = tenant(api, namespace, "mallory")
-    for key in RESERVED:
+    for key in (*RESERVED, *OF_NPUS):
         refused = put(mallory, namespace, "forged", {key: "x"}, nodeName="n1")
         assert (refused.code, b"only the scheduler" in refused.body) == (403, True), refused.body
     assert put(mallory, namespace, "mine", {"team": "a", names.USE_GPU_TYPE: "A100"}).code == 201
-    for key in RESERVED:
+    for key in (*RESERVED, *OF_NPUS):
         for door in ("", "/status"):
             assert note(mallory, namespace, "mine", {key: "x"}, door).code == 403
-    assert note(mallory, namespace, "mine", {"team": "b", names.VGPU_MODE: "mig"}).code == 200
+    free = {names.VGPU_MODE: "mig", names.VNPU_MODE: "hami-core", use_key("Ascend310P"): "U1", nouse_key("Ascend310P"): "U2"}
+    assert note(mallory, namespace, "mine", {"team": "b", **free}).code == 200
+    assert note(mallory, namespace, "mine", {use_key("Ascend310P"): None}).code == 200
     assert bind(mallory, namespace, "mine", {names.VGPU_IDS: "x"}).code == 403
 
 
@@ -98,7 +113,17 @@ def test_the_scheduler_and_the_plugin_write_it_and_nobody_else_empties_it(api: A
     assert note(api, namespace, "mine", {names.VGPU_IDS: "by hand"}).code == 200  # an administrator
 
 
+@pytest.mark.parametrize(
+    ("file", "account"), [("ascend-device-plugin.yml", "hami-ascend"), ("ascend-mindcluster-plugin.yml", "ascend-mindcluster")]
+)
+def test_the_plugins_of_npus_write_theirs(api: Api, namespace: str, reserved: None, file: str, account: str) -> None:
+    plugin = replace(api, token=token_of(api, file, account))
+    assert put(tenant(api, namespace, "mallory"), namespace, "mine", {}).code == 201
+    written: dict[str, str | None] = {to_allocate_key("Ascend310P"): ";", BIND_PHASE: "success", REAL: "Ascend310P-2c-100-0_0"}
+    assert note(plugin, namespace, "mine", written, "/status").code == 200
+
+
 def test_every_annotation_that_carries_an_assignment_is_reserved() -> None:
     (policy,) = [obj for obj in manifest(POLICY) if obj["kind"] == "ValidatingAdmissionPolicy"]
     (listed,) = [v["expression"] for v in policy["spec"]["variables"] if v["name"] == "reserved"]
-    assert {word for word in listed.split("'") if "/" in word} == set(RESERVED)
+    assert set(listed.split("'")[1::2]) == set(RESERVED)

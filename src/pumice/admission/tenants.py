@@ -3,7 +3,7 @@
 The same rules as policies for the API server itself stand in ``manifests/tenant-limits.yml`` and ``tenant-void.yml``; both
 are held to one table of cases (``kit/tenant_cases.py``). Sources: the order of variables and mounts of a container, where
 the pod's own come after a plugin's (spec real-kubelet); NVIDIA's runtime, which shows every card to who asks for ``all`` (spec
-nvidia-device-plugin 12).
+nvidia-device-plugin 12), and Ascend's, which shows what a variable lists (spec ascend 41).
 """
 
 from __future__ import annotations
@@ -18,31 +18,43 @@ from pumice.wire import limits_page, names, variables
 from pumice.wire.quantity import parse_quantity
 
 SHARE: Final = "volcano.sh/vgpu-"
+NPU: Final = "huawei.com/"
+NPU_CARD, OF_MEMORY, OF_CORES = f"{NPU}Ascend", "-memory", "-core"
 DEVICES: Final = (SHARE, "volcano.sh/gpu-", "nvidia.com/")
 """How the resources begin that give a container cards."""
 LIMITING: Final = (
     variables.MEMORY_LIMIT, variables.SM_LIMIT, variables.SHARED_CACHE, variables.DISABLE_CONTROL, variables.CORE_POLICY,
-    variables.OVERSUBSCRIBE, "PUMICE_VGPU_", "CUDA_MPS_",
+    variables.OVERSUBSCRIBE, "PUMICE_VGPU_", "CUDA_MPS_", variables.ASCEND_VNPU_SPECS, variables.ASCEND_RUNTIME_OPTIONS,
+    variables.NPU_MEM_QUOTA, variables.NPU_PRIORITY, variables.NPU_GLOBAL_SHM_PATH, variables.NPU_LOCAL_SHM_PATH,
 )  # fmt: skip
+VISIBLE: Final = (variables.NVIDIA_VISIBLE_DEVICES, variables.ASCEND_VISIBLE_DEVICES)
 SEEING: Final = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
 NOTHING: Final = ("", "void", "none")
-OURS: Final = (posixpath.dirname(limits_page.PATH), "/tmp/vgpu", "/tmp/vgpulock", "/etc/ld.so.preload", "/mps")
+OURS: Final = (
+    posixpath.dirname(limits_page.PATH), "/tmp/vgpu", "/tmp/vgpulock", "/etc/ld.so.preload", "/mps", "/hami-vnpu-core",
+    "/hami-vnpu-shmem", "/hami-shared-region",
+)  # fmt: skip
 """Where the plugin mounts what holds the limits."""
 CARD_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-container-devices")
 HOST: Final = (
     "/usr/local/vgpu", "/tmp/vgpu", "/tmp/vgpulock", "/run/pumice", "/var/run/pumice", "/var/lib/kubelet", "/dev", "/proc",
     "/sys", "/run/containerd", "/var/run/containerd", "/run/crio", "/var/run/crio", "/run/docker.sock", "/var/run/docker.sock",
-    "/etc/kubernetes",
+    "/etc/kubernetes", "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region",
 )  # fmt: skip
 POWERS: Final = ("ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "MKNOD")
 
 LIFTS: Final = (
     "a pod that shares a card must not set the variables of its limits (CUDA_DEVICE_*, CUDA_DISABLE_CONTROL, "
-    "CUDA_OVERSUBSCRIBE, GPU_CORE_UTILIZATION_POLICY, PUMICE_VGPU_*, CUDA_MPS_*): the device plugin sets them"
+    "CUDA_OVERSUBSCRIBE, GPU_CORE_UTILIZATION_POLICY, PUMICE_VGPU_*, CUDA_MPS_*, NPU_*, ASCEND_VNPU_SPECS, "
+    "ASCEND_RUNTIME_OPTIONS): the device plugin sets them"
 )
-SEES: Final = "NVIDIA_VISIBLE_DEVICES may only say void or none: which cards a container sees follows from what it asks for"
+SEES: Final = (
+    "NVIDIA_VISIBLE_DEVICES and ASCEND_VISIBLE_DEVICES may only say void or none: which cards a container sees follows from what "
+    "it asks for"
+)
 COVERS: Final = (
-    "nothing may be mounted over what holds the limits: /usr/local/vgpu, /tmp/vgpu, /tmp/vgpulock, /etc/ld.so.preload, /mps"
+    "nothing may be mounted over what holds the limits: /usr/local/vgpu, /tmp/vgpu, /tmp/vgpulock, /etc/ld.so.preload, "
+    "/mps, /hami-vnpu-core, /hami-vnpu-shmem, /hami-shared-region"
 )
 NAMES_CARDS: Final = "nothing may be mounted at /var/run/nvidia-container-devices: NVIDIA's runtime takes what is there for cards"
 REACHES: Final = (
@@ -95,7 +107,7 @@ def _has_cards(container: Json) -> bool:
 
 
 def _shares(spec: Json) -> bool:
-    return any(key.startswith(SHARE) for container in _containers(spec) for key in _limits(container))
+    return any(key.startswith((SHARE, NPU)) for container in _containers(spec) for key in _limits(container))
 
 
 def _env(spec: Json) -> Iterator[Json]:
@@ -109,7 +121,7 @@ def _keeps_limits(spec: Json) -> bool:
 
 def _sees_its_own(spec: Json) -> bool:
     def fine(entry: Json) -> bool:
-        if entry.get("name") == variables.NVIDIA_VISIBLE_DEVICES:
+        if entry.get("name") in VISIBLE:
             return "valueFrom" not in entry and (entry.get("value") or "") in NOTHING
         return entry.get("name") not in SEEING
 
@@ -183,6 +195,21 @@ def _nonsense(container: Json) -> Iterator[str]:
             yield f"{name} is in per cent of one card; write at most 100"
     if amounts and names.VGPU_NUMBER not in amounts:
         yield f"{' and '.join(sorted(amounts))} alone {NO_CARD}"
+    yield from _nonsense_of_npus(limits)
+
+
+def _nonsense_of_npus(limits: dict[str, Any]) -> Iterator[str]:
+    """Each type of NPU has a resource of its own, and what is asked of it stands beside it with an ending."""
+    for name in sorted(limits):
+        card, ending, amount = name[: name.rfind("-")], name[name.rfind("-") :], _number(limits[name])
+        if not card.startswith(NPU_CARD) or ending not in (OF_MEMORY, OF_CORES):
+            continue
+        if ending == OF_MEMORY and amount > LARGEST_CARD:
+            yield f"{name} counts MB, and {amount} is more than any card has; write {meant_mib(str(amount))[0]}"
+        if ending == OF_CORES and amount > 100:
+            yield f"{name} is in per cent of one card; write at most 100"
+        if card not in limits:
+            yield f"{name} alone asks for no card; add {card}: 1"
 
 
 def _number(value: Any) -> int:

@@ -162,7 +162,7 @@ def test_policies_name_the_accounts_of_the_plugins(policy):
                 if o["kind"] == "ServiceAccount" and "monitor" not in o["metadata"]["name"]}  # fmt: skip
     text = (FOLDER / policy).read_text("utf-8")
     named = {account for account in accounts if f"'system:serviceaccount:kube-system:{account}'" in text}
-    assert named == (accounts if policy == "own-node.yml" else accounts - {"hami-ascend", "ascend-mindcluster"})
+    assert named == accounts
 
 
 def test_the_monitor_is_let_near_neither_pods_nor_the_kubelet_and_mig_rights_are_nobodys_until_they_are_given():
