@@ -288,7 +288,8 @@ class Checker:
 def _shape(pod: Json) -> str:
     """Pods of one shape are placed alike."""
     spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "priority")}
-    return json.dumps([spec, pod["metadata"].get("labels")], sort_keys=True)
+    mode = pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode")
+    return json.dumps([spec, pod["metadata"].get("labels"), mode], sort_keys=True)
 
 
 __all__ = ["Checker", "Complaint", "kube_rules"]
