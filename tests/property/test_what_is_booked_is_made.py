@@ -1,0 +1,25 @@
+"""The scheduler's books of a chip and the driver's rules say the same: whatever is decided for pods that come and go, the node's
+plugin gets it from the driver (spec ascend 27, 31, 32, 40)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+from kit.npu_machine import npu_machine
+
+ROOT = Path(__file__).parents[2]
+SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+
+
+def test_every_slice_that_the_scheduler_decides_is_made_by_the_driver(tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    machine = npu_machine(tmp_path / "m", "310P3", "310P3", "310P3")
+    done = machine.run([sys.executable, "-m", "kit.npu_cut_life", str(SEED), "600"], {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found["refused"] == []
+    assert len(found["served"]) >= 4, found["served"]
