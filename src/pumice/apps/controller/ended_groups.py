@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from pumice.apps.controller.job_effects import lasting
 from pumice.apps.controller.job_store import JobStore, Known
@@ -14,8 +13,8 @@ from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names, volcano
 
 KIND = "groups of ended jobs"
-COMPANY = 1.0
-"""Seconds for which a group waits for others."""
+COMPANY, LONGER = 2.0, 10.0
+"""Seconds for which a group waits for others, and longer while there are groups and pods to make."""
 AT_MOST = 256
 """Groups that one request names; each takes 37 bytes of its address."""
 
@@ -38,30 +37,31 @@ class EndedGroups:
         meta = known.job.metadata
         waiting = self._waiting.setdefault(meta.namespace, {})
         if not waiting:
-            self.work.add_later(KIND, meta.namespace, COMPANY)
+            self.work.add_later(KIND, meta.namespace, COMPANY, put_off=LONGER)
         waiting[meta.uid] = (known, group)
 
     async def reconcile(self, namespace: str) -> None:
         """Delete what waits in a namespace. What fails waits on, and keeps none of the others."""
-        waiting, failed = self._waiting.pop(namespace, {}), list[ApiError]()
-        try:
-            while waiting:
-                some = dict(islice(waiting.items(), AT_MOST))
-                gone = await self._delete_together(namespace, some)
-                for uid, (known, group) in some.items():
-                    try:
-                        if group.uid in gone:
-                            self.store.dropped_group(known, group.uid)
-                        else:
-                            await self.drop(known, group)
-                    except ApiError as error:
-                        self._waiting.setdefault(namespace, {})[uid] = (known, group)
-                        failed.append(error)
+        waiting, failed = self._waiting.get(namespace, {}), list[ApiError]()
+        found = list(waiting.items())
+        for start in range(0, len(found), AT_MOST):
+            some = dict(found[start : start + AT_MOST])
+            gone = await self._delete_together(namespace, some)
+            for uid, (known, group) in some.items():
+                try:
+                    if group.uid in gone:
+                        self.store.dropped_group(known, group.uid)
+                    else:
+                        await self.drop(known, group)
                     del waiting[uid]
-        finally:
-            self._waiting.setdefault(namespace, {}).update(waiting)
+                except ApiError as error:
+                    failed.append(error)
         if failed:
             raise failed[0]
+        if waiting:
+            self.work.add_later(KIND, namespace, COMPANY, put_off=LONGER)
+        else:
+            self._waiting.pop(namespace, None)
 
     async def _delete_together(self, namespace: str, some: Waiting) -> set[str]:
         """The uids of the groups that went; none where the server will not, or would have to for a single one."""

@@ -154,6 +154,7 @@ class Scheduler:
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
                                    busy=lambda: self.binder.in_flight >= BUSY_BINDINGS,
                                    allowed=lambda: self._election is None or self._election.held)
+        self.informers.group_gone = self.writer.forget_group
         self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
         self.writer.refused = results.eviction_refused
         locks = NodeLocks(cluster, clock, dice)

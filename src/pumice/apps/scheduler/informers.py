@@ -48,6 +48,8 @@ class Informers:
     """Events whose object could not be read."""
     changes: int = 0
     """Events taken so far."""
+    group_gone: Callable[[str, str], None] = lambda namespace, name: None
+    """Told of each PodGroup that is gone."""
     seen: Callable[[Task], None] = lambda task: None
     """Told of each pod of ours that appears after the first lists and waits for a node."""
 
@@ -170,6 +172,7 @@ class Informers:
         group = _object(PodGroup, event)
         if event.type == "DELETED":
             self.engine.state.groups.drop_group(group)
+            self.group_gone(group.metadata.namespace, group.metadata.name)
         else:
             self.engine.state.groups.put_group(group)
 

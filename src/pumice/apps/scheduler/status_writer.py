@@ -27,6 +27,7 @@ from pumice.engine.effects import (
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.volcano import (
+    COMPLETED,
     EVENTS,
     HYPER_NODES,
     INQUEUE,
@@ -53,6 +54,8 @@ BACKLOG_LIMIT = 100_000
 GIVE_WAY = 0.02
 """Seconds between two writes of events and status while many Bindings are on their way: each costs the processor as much as a
 Binding, and ten thousand pods that wait have ten thousand conditions to be told."""
+LAST_WORD = 4.0
+"""Seconds for which the status of a group that has ended waits: most go then, and are written for nobody."""
 GIVE_WAY_AT_MOST = 10.0
 """After so many seconds without a pause of the Bindings they are written as fast as they come."""
 
@@ -92,6 +95,11 @@ class StatusWriter:
     """Apart from the rest: no backlog and no write that hangs keeps them waiting, and none of them is dropped."""
     _let_in: _Lane = field(default_factory=_Lane)
     """PodGroups that may have their pods made: no Binding comes before them, so they give way to none."""
+    _last_words: _Lane = field(default_factory=_Lane)
+    _spoken: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """Until when each of them waits."""
+    _hurry: bool = False
+    """Whether nothing waits any more, for this is the end."""
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
     """Keys on their way, each by one worker at a time, so that an older value never overtakes a newer one; and whether the
     value is still wanted."""
@@ -114,24 +122,38 @@ class StatusWriter:
             if other is not lane:
                 other.todo.pop(key, None)
         lane.todo[key] = effect
+        if lane is self._last_words:
+            self._spoken.setdefault(key, self.clock.monotonic() + LAST_WORD)
+        else:
+            self._spoken.pop(key, None)
         while len(self._rest.todo) > BACKLOG_LIMIT:
             self._rest.todo.popitem(last=False)
         lane.bell.ring()
 
     @property
-    def _lanes(self) -> tuple[_Lane, _Lane, _Lane]:
-        return self._rest, self._evictions, self._let_in
+    def _lanes(self) -> tuple[_Lane, ...]:
+        return self._rest, self._evictions, self._let_in, self._last_words
 
     def _lane(self, effect: Effect) -> _Lane:
         if isinstance(effect, Evict):
             return self._evictions
+        if isinstance(effect, GroupStatus) and effect.phase == COMPLETED:
+            return self._last_words
         new = isinstance(effect, GroupStatus) and effect.phase == INQUEUE and not effect.conditions
         return self._let_in if new else self._rest
 
     def forget(self, uid: str) -> None:
         """The pod was bound: a condition that is not yet written is out of date."""
-        key = ("pod", uid)
-        self._rest.todo.pop(key, None)
+        self._drop(("pod", uid))
+
+    def forget_group(self, namespace: str, name: str) -> None:
+        """It is gone, and its status with it."""
+        self._drop(("group", namespace, name))
+
+    def _drop(self, key: tuple[str, ...]) -> None:
+        for lane in self._lanes:
+            lane.todo.pop(key, None)
+        self._spoken.pop(key, None)
         if key in self._writing:
             self._writing[key] = False
 
@@ -153,9 +175,10 @@ class StatusWriter:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.workers):
                 group.create_task(self._work(self._rest, self._gives_way))
-                group.create_task(self._work(self._evictions, lambda: False))
+                group.create_task(self._work(self._evictions, lambda: 0.0))
+                group.create_task(self._work(self._last_words, self._still_waits))
             for _ in range(self.admitting):
-                group.create_task(self._work(self._let_in, lambda: False))
+                group.create_task(self._work(self._let_in, lambda: 0.0))
 
     async def drain(self, seconds: float) -> None:
         """Wait until nothing is left to write, at most that long."""
@@ -168,34 +191,42 @@ class StatusWriter:
 
     async def flush(self, seconds: float) -> None:
         """Write what is left, at most that long, when nobody runs any more."""
+        self._hurry = True
         if self._left():
             async with asyncio.TaskGroup() as group:
                 workers = group.create_task(self.run())
                 await self.drain(seconds)
                 workers.cancel()
 
-    def _gives_way(self) -> bool:
+    def _still_waits(self) -> float:
+        """How many seconds the next of the last words waits."""
+        key = next(iter(self._last_words.todo), None)
+        return 0.0 if key is None or self._hurry else max(0.0, self._spoken.get(key, 0.0) - self.clock.monotonic())
+
+    def _gives_way(self) -> float:
+        """How many seconds to wait now."""
         if not self.busy():
             self._busy_since = None
-            return False
+            return 0.0
         now = self.clock.monotonic()
         if self._busy_since is None:
             self._busy_since, self._next_turn = now, now + GIVE_WAY
         if now < self._next_turn and now - self._busy_since < GIVE_WAY_AT_MOST:
-            return True
+            return GIVE_WAY
         self._next_turn = now + GIVE_WAY
-        return False
+        return 0.0
 
-    async def _work(self, lane: _Lane, gives_way: Callable[[], bool]) -> None:
+    async def _work(self, lane: _Lane, gives_way: Callable[[], float]) -> None:
         while True:
-            if gives_way():
-                await self.clock.sleep(GIVE_WAY)
+            if pause := gives_way():
+                await self.clock.sleep(pause)
                 continue
             key = next((key for key in lane.todo if key not in self._writing), None)
             if key is None:
                 await lane.bell.wait()
                 continue
             effect = lane.todo.pop(key)
+            self._spoken.pop(key, None)
             self._writing[key] = True
             try:
                 await self._write(key, effect)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, StatusWriter
+from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, LAST_WORD, StatusWriter
 from pumice.engine.effects import Event, GroupStatus
 from pumice.ports.cluster import Json, Resource
 
@@ -93,3 +93,52 @@ def test_a_group_whose_pods_may_be_made_is_told_so_whatever_is_on_its_way() -> N
 def test_no_older_phase_of_a_group_overtakes_a_newer_one() -> None:
     assert statuses("Inqueue", "Running").phases == ["Inqueue", "Running"]
     assert statuses("Running", "Inqueue", "Running").phases[-1] == "Running"
+
+
+def last_words(*then: str, goes_after: float = 60.0) -> Recorder:
+    """A group that has ended, what is said of it a second later, and when it goes."""
+    cluster = Recorder()
+
+    async def story() -> None:
+        clock = VirtualClock()
+        writer = StatusWriter(cluster, clock, random.Random(1))  # type: ignore[arg-type]
+        running = asyncio.create_task(writer.run())
+        writer.put(GroupStatus("default", "g", "Completed", (), 0, 1, 0))
+        await clock.sleep(1.0)
+        for phase in then:
+            writer.put(GroupStatus("default", "g", phase, (), 0, 2, 0))
+        await clock.sleep(goes_after - 1.0)
+        writer.forget_group("default", "g")
+        await clock.sleep(60)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await writer.flush(1.0)
+
+    run_virtually(story())
+    return cluster
+
+
+def test_the_status_of_a_group_that_has_ended_is_not_written_where_the_group_goes() -> None:
+    assert last_words(goes_after=3.0).phases == []
+
+
+def test_the_status_of_a_group_that_has_ended_and_stays_is_written_once() -> None:
+    cluster = last_words("Completed")
+    assert (cluster.phases, cluster.moments) == (["Completed"], [LAST_WORD])
+
+
+def test_a_group_that_lives_again_is_said_to_at_once() -> None:
+    cluster = last_words("Running")
+    assert (cluster.phases, cluster.moments) == (["Running"], [1.0])
+
+
+def test_a_writer_that_ends_writes_the_last_words_at_once() -> None:
+    cluster = Recorder()
+
+    async def story() -> None:
+        writer = StatusWriter(cluster, VirtualClock(), random.Random(1))  # type: ignore[arg-type]
+        writer.put(GroupStatus("default", "g", "Completed", (), 0, 1, 0))
+        await writer.flush(1.0)
+
+    run_virtually(story())
+    assert cluster.moments == [0.0]
