@@ -230,11 +230,24 @@ def test_defect_4_no_quantity_wraps_around():
         assert isinstance(put(ledger(), "a", part(amount)), Refusal)
 
 
+def test_defect_6_equals_are_told_apart_by_their_place_in_the_register():
+    for _ in range(5):
+        assert put(ledger(count=3), "a", part(3072)).grant.pieces[0].uuid == "U1"
+        assert ring_choice((), 4) == [0, 1, 2, 3], "of two rings the lower number"
+
+
 def test_defect_7_a_card_that_is_not_healthy_is_passed_over_and_keeps_its_bookings():
     books = ledger(count=2, sick=(0,))
     assert put(books, "a", part(3072)).grant.pieces[0].uuid == "U2"
     refused = ledger(sick=(0,)).try_pod(npu_pod("b", part(3072)), "n1")
     assert (refused.short, refused.final) == (Short.HEALTH, True)
+
+
+def test_defect_8_one_card_is_chosen_by_the_policy_whatever_ring_it_is_in():
+    books = ledger("910B3", 8, policy="binpack")
+    begun = npu_pod("a", npu_limits(B3, 1, 16384), annotations={"hami.io/use-Ascend910B3-uuid": "U6"})
+    assert isinstance(books.place(begun, "n1"), Fit)
+    assert put(books, "b", npu_limits(B3, 1, 16384)).grant.pieces[0].uuid == "U6", "in the smaller ring, and begun"
 
 
 def test_defect_9_a_ring_scores_by_all_cards_of_a_container():
@@ -247,6 +260,14 @@ def test_defect_12_memory_without_a_card_is_refused_with_what_to_add():
     refused = put(ledger(), "a", {P310.memory_resource: 4096})
     assert isinstance(refused, Refusal)
     assert "add huawei.com/Ascend310P: 1" in refused.text
+
+
+def test_defect_15_a_type_that_a_node_no_longer_registers_is_gone():
+    node = npu_node("n1", P310)
+    family = npu_family()
+    assert len(family.inventory(node).cards) == 1
+    node.metadata.annotations.pop("hami.io/node-register-Ascend310P")
+    assert family.inventory(node) is None
 
 
 def test_defect_20_no_template_is_cut_where_cards_are_shared_softly():

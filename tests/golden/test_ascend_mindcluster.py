@@ -354,6 +354,11 @@ def test_defect_8_two_containers_or_an_init_container_with_cores_are_refused():
     assert family.ask(core_pod("a", None, 4)).detail.cores == 4
 
 
+def test_defect_11_other_chips_than_a_310p_are_refused_by_name():
+    refused = ask(ledger(core_node("n1", 2, labels={"accelerator": "huawei-Ascend910"})), 4)
+    assert "only Ascend310P is cut on demand" in refusal(refused)
+
+
 def test_defect_12_hosts_that_noded_calls_unhealthy_are_avoided_on_demand():
     node = core_node("n1", host="UnHealthy")
     assert ask(ledger(node), 4) == "0-vir04_3c"

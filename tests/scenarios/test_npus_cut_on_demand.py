@@ -106,6 +106,24 @@ def test_a_pod_that_goes_slowly_keeps_its_slice_and_what_it_has_in_the_making():
     assert notes_of(world, "b")["huawei.com/npu-core"] == "0-vir04_3c"
 
 
+def test_init_params_hold_in_every_cycle_and_nothing_is_counted_twice_from_one_to_the_next():
+    world = world_of(core_node_object("n1", 2))
+    for number in range(4):
+        world.add(core_pod_object(f"p{number}", 2))
+        world.settle()
+        made(world, f"p{number}", f"Ascend310P-2c.1cpu-{100 + number}-0_{number}")
+    assert [notes_of(world, f"p{number}")["huawei.com/npu-core"] for number in range(4)] == ["0-vir02_1c"] * 4
+    world.settle(70.0)
+    used = world.engine.state.ledger.books["ascend310p-vNPU"].nodes["n1"].usages
+    assert [(usage.memory, usage.cores, usage.shares) for usage in used] == [(8, 4, 4), (0, 0, 0)]
+    preset = CONF.replace('presetVirtualDevice: "false"', 'presetVirtualDevice: "true"')
+    refused = world_of(core_node_object("n1", 2), conf=preset)
+    refused.add(core_pod_object("a", 2))
+    for _ in range(3):
+        refused.settle(70.0)
+        assert refused.node_of("a") == ""
+
+
 def test_chips_have_series_of_their_own_in_ai_cores_and_ai_cpus():
     world = world_of(core_node_object("n1", 1))
     world.add(core_pod_object("a", 4))

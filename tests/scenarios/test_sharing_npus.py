@@ -54,6 +54,29 @@ def test_the_lock_of_the_binding_is_hamis():
     assert world.bindings[0].lock == "hami.io/mutex.lock"
 
 
+def test_a_pod_with_two_types_of_npu_is_bound_under_one_lock_and_one_that_fits_nowhere_takes_none():
+    both = npu_node_object("n1", P310)
+    other = npu_node_object("n1", B3)
+    both["metadata"]["annotations"] |= other["metadata"]["annotations"]
+    both["status"]["allocatable"] |= other["status"]["allocatable"]
+    world = world_of(both)
+    two = pod("a", limits=npu_limits(P310, 1, 3072) | npu_limits(B3, 1, 16384))
+    world.add(two, npu_pod("late", npu_limits(P310, 1, 20000)))
+    world.settle()
+    assert (cards_of(world, "a"), cards_of(world, "a", "Ascend910B3")) == (["n1-1"], ["n1-1"])
+    assert [(bound.name, bound.lock) for bound in world.bindings] == [("a", "hami.io/mutex.lock")]
+
+
+def test_what_is_bound_is_held_before_the_watch_tells_of_it():
+    world = world_of(npu_node_object("n1", P310))
+    world.deliver = False
+    world.add(npu_pod("a", npu_limits(P310)))
+    world.settle()
+    world.add(npu_pod("b", npu_limits(P310, 1, 3072)))
+    world.settle()
+    assert (len(world.bindings), world.node_of("b")) == (1, "")
+
+
 def test_several_types_share_series_and_each_is_told_of_once():
     world = world_of(npu_node_object("ascend", P310), npu_node_object("train", B3, 8))
     world.add(npu_pod("a", npu_limits(P310, 1, 3072)), npu_pod("b", npu_limits(B3, 4)))
@@ -110,10 +133,13 @@ def test_the_reason_says_which_rule_refused_which_cards():
 
 
 def test_a_node_without_the_type_is_no_place_for_a_pod_that_asks_for_it():
-    world = world_of(node("plain"), npu_node_object("n2", B3))
+    silent = npu_node_object("silent", P310)  # it offers the resource, and registers no card
+    silent["metadata"]["annotations"].clear()
+    world = world_of(node("plain"), npu_node_object("n2", B3), silent)
     world.add(npu_pod("a", npu_limits(P310, 1, 3072)))
     world.settle()
     assert world.node_of("a") == ""
+    assert "no Ascend310P on the node" in world.condition("a")["message"]
 
 
 @pytest.mark.parametrize("switch", ["true", "false"])
