@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -247,6 +248,8 @@ async def measure(root: Path, cards: NvmlCards, *, part: int) -> dict[str, Any]:
         elsewhere = container("train", 1, 1000)
         cluster.put(*(pod_object(f"else-{i}", gives("GPU-x"), elsewhere, node=f"node-{i % 500}", phase="Running")
                       for i in range(CLUSTER)))  # fmt: skip
+        gc.collect()
+        gc.freeze()  # the API server's objects are not the plugin's to walk
         lists = cluster.gate = Lists()
         node.leave(0)
         crowd, burst = await in_a_crowd(node, 600 // part), await at_once(node, 10 // part)

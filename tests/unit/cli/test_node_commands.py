@@ -70,9 +70,15 @@ def test_every_flag_of_upstreams_plugins_is_understood_as_a_manifest_writes_it(f
     assert "kubeconfig /nowhere/config: No such file or directory" in capsys.readouterr().err  # as far as it could begin
 
 
-def test_flag_then_variable_then_file_then_default(tmp_path, monkeypatch, caplog):
-    started = []
-    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: started.append(settings))
+@pytest.fixture
+def started(monkeypatch):
+    """The settings of the plugins that would have been started."""
+    found = []
+    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: found.append(settings))
+    return found
+
+
+def test_flag_then_variable_then_file_then_default(tmp_path, monkeypatch, started, caplog):
     file = tmp_path / "config.yaml"
     file.write_text("""
 version: v1
@@ -97,10 +103,8 @@ resources: {gpus: []}
     assert "resources: has no effect" in caplog.text
 
 
-def test_no_container_is_given_devices_that_nobody_switched_on(monkeypatch):
+def test_no_container_is_given_devices_that_nobody_switched_on(monkeypatch, started):
     """Volcano's plugin asks for GDRCopy, GPUDirect Storage and OFED unless told otherwise (spec nvidia-device-plugin 2.2)."""
-    started = []
-    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: started.append(settings))
     for flag in ("GDRCOPY_ENABLED", "GDS_ENABLED", "MOFED_ENABLED"):
         monkeypatch.delenv(flag, raising=False)
     with pytest.raises(SystemExit):
@@ -109,9 +113,9 @@ def test_no_container_is_given_devices_that_nobody_switched_on(monkeypatch):
     assert (options.gdrcopy, options.gds, options.mofed) == (False, False, False)
 
 
-def test_where_the_file_of_cdi_devices_lies_and_what_it_names_is_said_by_flags_variables_and_the_file(tmp_path, monkeypatch):
-    started = []
-    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: started.append(settings))
+def test_where_the_file_of_cdi_devices_lies_and_what_it_names_is_said_by_flags_variables_and_the_file(
+    tmp_path, monkeypatch, started
+):
     file = tmp_path / "config.yaml"
     file.write_text("""
 version: v1

@@ -20,8 +20,10 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import gpushare_plugin, vgpu_plugin
 from pumice.apps.node.card_watch import open_cards
+from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages
 from pumice.cluster.free_ports import free_port
+from pumice.node.vgpu.answer import ResponseOptions
 
 Settings = Callable[..., Any]
 
@@ -111,14 +113,17 @@ def test_a_driver_that_no_longer_answers_is_not_well() -> None:
 
 
 class Hanging:
-    """Cards of which one call never returns, until the test is over."""
+    """Cards of which one call never returns, until the test is over, once it has answered so many times."""
 
-    def __init__(self, cards: Any, call: str) -> None:
-        self._cards, self._call = cards, call
+    def __init__(self, cards: Any, call: str, answers: int = 0) -> None:
+        self._cards, self._call, self._answers = cards, call, answers
         self.inside, self.over = threading.Event(), threading.Event()
 
     def __getattr__(self, name: str) -> Any:
-        return self._hang if name == self._call else getattr(self._cards, name)
+        if name != self._call or self._answers > 0:
+            self._answers -= name == self._call
+            return getattr(self._cards, name)
+        return self._hang
 
     def _hang(self, *_: Any) -> Any:
         self.inside.set()
@@ -126,18 +131,23 @@ class Hanging:
         return ()
 
 
-@pytest.mark.parametrize("call", ["facts", "subscribe", "events"])
-def test_a_call_of_the_driver_that_never_returns_keeps_no_plugin_from_ending(call: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "answers", "how"),
+    [("facts", 0, "envvar"), ("subscribe", 0, "envvar"), ("events", 0, "envvar"), ("facts", 1, "cdi-cri")],
+    ids=["facts", "subscribe", "events", "facts, for the file of CDI devices"],
+)
+def test_a_call_of_the_driver_that_never_returns_keeps_no_plugin_from_ending(call: str, answers: int, how: str) -> None:
     """In real time: a virtual clock would wait for the thread."""
 
     async def act(root: Path, cards: Hanging) -> None:
-        async with running(vgpu, root, cards, health_every=0.01):
+        more = {"cdi": CdiPlaces(root / "cdi"), "response_options": ResponseOptions(strategies=(how,))}
+        async with running(vgpu, root, cards, health_every=0.01, **more):
             while not cards.inside.is_set():
                 await asyncio.sleep(0.01)
         assert not cards.over.is_set()
 
     with cards_of(two_cards()) as (_, real), tempfile.TemporaryDirectory(prefix="pumice") as folder:
-        cards = Hanging(real, call)
+        cards = Hanging(real, call, answers)
         try:
             asyncio.run(act(Path(folder), cards))
         finally:
