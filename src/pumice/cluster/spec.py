@@ -157,9 +157,14 @@ def _name(part: Field) -> str:
 
 
 def _labels(part: Field) -> tuple[tuple[str, str], ...]:
+    from pumice.cluster.apiserver.names import bad_label_value, bad_qualified
+
     if not isinstance(part.value, dict):
         raise part.error("must be a mapping of labels to values")
-    return tuple((key, field.text()) for key, field in part.value.items())
+    for key, value in part.value.items():
+        if why := bad_qualified(key) or bad_label_value(value.text()):
+            raise value.error(f"cannot be a node's label: {why}")
+    return tuple((key, value.text()) for key, value in part.value.items())
 
 
 def _quantity(part: Field) -> str:

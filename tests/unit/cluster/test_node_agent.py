@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -65,3 +66,72 @@ def test_an_agent_that_is_stopped_ends(tmp_path):
 
     for turns in range(10):
         asyncio.run(story(turns))
+
+
+NPU_CONF = """\
+actions: "allocate"
+tiers:
+- plugins:
+  - name: deviceshare
+    arguments: {{deviceshare.{}: true}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("conf", "mode"),
+    [
+        (NPU_CONF.format("AscendMindClusterVNPUEnable"), "mindcluster"),
+        (NPU_CONF.format("AscendHAMiVNPUEnable"), "ascend"),
+        (NPU_CONF.format("VGPUEnable"), "ascend"),
+        ("actions: [", "as before"),
+    ],
+)
+def test_the_plugin_of_npus_goes_with_the_schedulers_configuration(conf: str, mode: str) -> None:
+    assert node_agent.npu_mode(conf, "as before") == mode
+
+
+@pytest.mark.parametrize(("npu", "modes"), [("310P3", ["mindcluster", "ascend"]), ("910B3", ["ascend"])])
+def test_a_node_whose_npus_cannot_be_cut_on_demand_keeps_hamis_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, npu: str, modes: list[str]
+) -> None:
+    """The plugin that goes is given the time to take back what it said."""
+    served: list[str] = []
+    left: list[str] = []
+
+    def daemon(name: str) -> Any:
+        async def run(*_: Any, stop: asyncio.Event, **__: Any) -> None:
+            served.append(name)
+            await stop.wait()
+            await asyncio.sleep(0)
+            left.append(name)
+
+        return run
+
+    monkeypatch.setattr(node_agent.ascend_plugin, "run", daemon("ascend"))
+    monkeypatch.setattr(node_agent.mindcluster_plugin, "run", daemon("mindcluster"))
+    first, second = (json.dumps({"metadata": {"name": "c"}, "data": {"volcano-scheduler.conf": NPU_CONF.format(key)}}).encode()
+                     for key in ("AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"))  # fmt: skip
+    settings = node_agent.AgentSettings("n1", "127.0.0.1", str(tmp_path), "", str(tmp_path), cards=False, npus="/lib", npu=npu)
+
+    class Switched(Watched):
+        async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchEvent]:
+            yield WatchEvent("ADDED", first)
+            while not served:
+                await asyncio.sleep(0)
+            yield WatchEvent("MODIFIED", second)
+            await asyncio.Event().wait()
+
+    cluster: Any = Switched()
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(node_agent.run(settings, cluster=cluster, clock=SystemClock(), dice=random.Random(1),
+                                                     stop=stop))  # fmt: skip
+        async with asyncio.timeout(30):
+            while served != modes:
+                await asyncio.sleep(0.01)
+        assert left == modes[:-1]
+        stop.set()
+        await running
+
+    asyncio.run(story())

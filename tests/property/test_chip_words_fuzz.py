@@ -1,0 +1,110 @@
+"""Whatever stands on pods, in reports of chips and in the journal, MindCluster's node side answers (spec ascend 29, 39)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import Any
+
+import pytest
+from kit.npu_kills import KilledDriver, KilledJournal
+
+from pumice.cluster.clusterd import Gathered
+from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.node.mindcluster.allocator import ChipAllocator
+from pumice.node.mindcluster.keeper import ChipKeeper
+from pumice.node.mindcluster.telling import realised, report
+from pumice.node.pods import NodePod
+from pumice.node.protocol import Cut, Refuse
+from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Entry, Phase, Place
+from pumice.wire.device_reports import device_info, node_info, render_own_devices, render_own_host
+from pumice.wire.objects import ConfigMap, convert
+
+CORE = "huawei.com/npu-core"
+CARDS = tuple(CardFacts(at, card, "310P3", 24 << 30, minor=at) for at, card in enumerate("AB"))
+KIND = slice_kinds()["Ascend310P"]
+GIVEN: dict[str, Any] = {"0-vir01": 1, "1-vir02_1c": "2", "0-vir04": 4, "0": "8", "1": 8, "0,1": 16, "0-vir": 1, "0-": 0,
+                         "-vir01": 1, "99": 8, "0,0": 16, "": 2}  # fmt: skip
+TIMES = ["1", "18446744073709551615", "99999999999999999999999", "-1", "soon", ""]
+SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+
+
+def spoilt(dice: random.Random, text: str) -> str:
+    """The text with a few characters lost, doubled or replaced, now and then."""
+    letters = list(text)
+    for _ in range(dice.choice((0, 0, 0, 1, 3))):
+        at = dice.randrange(len(letters) + 1)
+        letters[at : at + dice.randrange(2)] = dice.choice(["", ",", "-", "_", "{", '"', "9", "vir", "\x00", "é", "²"])
+    return "".join(letters)
+
+
+def pod(dice: random.Random, name: str) -> NodePod:
+    given = dice.choice(list(GIVEN))
+    notes = {CORE: spoilt(dice, given), "predicate-time": dice.choice(TIMES)}
+    if dice.random() < 0.2:
+        notes["huawei.com/AscendReal"] = spoilt(dice, "Ascend310P-2c.1cpu-100-0_0")
+    asks = [GIVEN[given] if dice.random() < 0.8 else dice.choice([1, "16", "0", "1k", "x", 1.5, -1])
+            for _ in range(dice.choice((1, 1, 1, 0, 2)))]  # fmt: skip
+    kept = {key: text for key, text in notes.items() if dice.random() < 0.95}
+    containers = [{"name": f"c{at}", "resources": {"limits": {CORE: ask}}} for at, ask in enumerate(asks)]
+    return convert(NodePod, {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": kept},
+        "spec": {"nodeName": "n", "containers": containers},
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
+    })  # fmt: skip
+
+
+def told(dice: random.Random) -> ConfigMap:
+    free = [f"Ascend310P-{at}" for at in range(dice.randrange(3))]
+    if dice.random() < 0.7:
+        found: dict[str, Any] = render_own_devices("n1", device_info(free, time=dice.choice((0, 1, 1 << 40))))
+    else:
+        found = render_own_host("n1", node_info("PreSeparate"))
+    data = {spoilt(dice, key): spoilt(dice, text) for key, text in found["data"].items()}
+    return convert(ConfigMap, {**found, "metadata": {"name": spoilt(dice, found["metadata"]["name"])}, "data": data})
+
+
+class Living:
+    def runs(self, uid: str) -> str:
+        return uid if uid in "ab" else ""
+
+    holds = runs
+
+
+def run(count: int, seed: int) -> int:
+    dice, answered, gathered = random.Random(seed), 0, Gathered()
+    for _ in range(count):
+        chips = ChipAllocator("n", KIND, 8)
+        chips.show(CARDS, {"B": "ill, error codes 0x80E01801, 0x"} if dice.random() < 0.1 else {})
+        pods = [pod(dice, "a"), pod(dice, "b")]
+        ids = [f"npu-core-{at}" for at in range(dice.choice((1, 2, 4, 8, 16)))]
+        decision = chips.allocate(pods, ids, dice.choice((None, frozenset(), frozenset({("a", "c0")}))))
+        answered += isinstance(decision, Cut)
+        assert decision is None or isinstance(decision, Cut | Refuse)
+        driver = KilledDriver(dice)
+        keeper = ChipKeeper(driver, KilledJournal(driver, tuple(entry(dice) for _ in range(dice.randrange(4)))))
+        state = keeper.sweep("AB", Living(), {"a": ",".join(ids), "b": dice.choice(("", "x"))}, {"a", "b"})
+        list(realised(pods, {"a": ",".join(ids)}, state, chips.chips, KIND))
+        json.dumps(report(chips.chips, chips.sick, state, 1))
+        if gathered.take(told(dice), deleted=dice.random() < 0.1):
+            gathered.config_maps()
+    return answered
+
+
+def entry(dice: random.Random) -> Entry:
+    place = Place(dice.choice(("A", "B", "gone")), dice.choice(("vir01", "vir02", "")), dice.choice((0, 100, 101, -5)))
+    return Entry(place, dice.choice(("a", "b", "c", "")), dice.choice(list(Phase)), dice.choice(("", "x", "npu-core-0")))
+
+
+def test_nothing_that_others_write_ends_the_plugin_or_what_gathers_its_reports() -> None:
+    print(f"seed {SEED}")
+    assert run(3_000, SEED) > 100
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_million_pods_and_reports_never_raise() -> None:
+    print(f"seed {SEED}")
+    assert run(1_000_000, SEED) > 10_000
