@@ -8,19 +8,16 @@ is killed. Every hundred kills the books must be empty and a new process must ge
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import signal
 import sys
-import tempfile
 import time
 from ctypes import addressof, c_uint64, c_void_p
 from pathlib import Path
 from random import Random
 
-from kit.results import save
-
+from benchmarks.machine_checks import run_check
 from pumice.adapters.cuda.driver import CudaError, Driver
 
 KERNEL = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"
@@ -129,18 +126,7 @@ def _child(seed: int) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
-    given = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            save("machine_kill", run(given.kills, given.seed, Path(folder) / "machine"), keep=given.save)
-        except Broken as broken:
-            print(broken, file=sys.stderr)
-            return 1
-    return 0
+    return run_check("machine_kill", __doc__, argv, run, unit="kills", many=10_000, broken=Broken)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ Bar: every verdict equal. CI runs a hundredth of it (tests/unit/machine), the wh
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import tempfile
 import time
 from ctypes import byref
 from pathlib import Path
@@ -19,8 +17,8 @@ from typing import Any
 
 import pynvml
 from kit.mig_rules import RULES, Partitioned, Rule, Verdict
-from kit.results import save
 
+from benchmarks.machine_checks import run_check
 from pumice.machine import create, machine_of, nvml_library
 
 _NAMES = {
@@ -149,18 +147,7 @@ def run(calls: int, seed: int, directory: Path) -> dict[str, object]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
-    given = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            save("machine_mig", run(given.calls, given.seed, Path(folder) / "machine"), keep=given.save)
-        except Mismatch as mismatch:
-            print(mismatch, file=sys.stderr)
-            return 1
-    return 0
+    return run_check("machine_mig", __doc__, argv, run, unit="calls", many=1_000_000, broken=Mismatch)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,19 @@ class LocalCluster:
 
         return asyncio.run(run())
 
+    def delete_pod(self, name: str) -> None:
+        """Of the namespace ``default``; returns when it is gone."""
+        self.ask(lambda kube: kube.delete(PODS, name, "default"))
+
+        async def missing(kube: KubeClient) -> bool:
+            try:
+                await kube.get(PODS, name, "default")
+            except ApiError as error:
+                return error.code == 404
+            return False
+
+        self.wait(missing)
+
     def log(self) -> str:
         return (self.data.logs / "up.log").read_text()
 

@@ -7,6 +7,9 @@ gRPC's threads are slow with costs a few of them and not the minute after which 
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from kit.node_objects import NODE
 from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
+from pumice.apps.node.plugin import run_plugins
 from pumice.ports.clock import Clock
 
 
@@ -107,6 +111,20 @@ class FakeKubelet(rpc.RegistrationServicer):
         with under_way():
             response = await stub.Allocate(pb.AllocateRequest(container_requests=[request]), timeout=60)
         return response.container_responses[0]
+
+
+@asynccontextmanager
+async def plugin_served(settings: Any, brand: Any, cluster: FakeCluster, clock: Clock) -> AsyncIterator[None]:
+    """A brand's plugin, from when it is ready until it has ended."""
+    stop, ready = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(run_plugins(settings, brand, cluster=cluster, clock=clock, dice=random.Random(1), stop=stop,
+                                           ready=ready))  # fmt: skip
+    try:
+        await asyncio.wait_for(ready.wait(), 120)
+        yield
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 60)
 
 
 async def until(fits: Any, timeout: float = 60.0) -> None:

@@ -12,7 +12,7 @@ import yaml
 from kit.local_cluster import PODS, LocalCluster, local_cluster, phase
 from kit.npu_machine import NpuMachine
 
-from pumice.ports.cluster import ApiError, Resource
+from pumice.ports.cluster import Resource
 from pumice.wire.device_reports import check_code
 from pumice.wire.volcano import JOBS
 
@@ -69,19 +69,6 @@ def told(cluster: LocalCluster, name: str) -> dict[str, str]:
     return cluster.wait(notes)
 
 
-def gone(cluster: LocalCluster, name: str) -> None:
-    cluster.ask(lambda kube: kube.delete(PODS, name, "default"))
-
-    async def missing(kube: Any) -> bool:
-        try:
-            await kube.get(PODS, name, "default")
-        except ApiError as error:
-            return error.code == 404
-        return False
-
-    cluster.wait(missing)
-
-
 def until_slices(cluster: LocalCluster, wanted: list[tuple[int, str]]) -> None:
     found = machine(cluster)
 
@@ -122,7 +109,7 @@ def test_a_pod_of_two_cores_sees_its_slice_keeps_it_when_the_cluster_is_killed_a
     cut.wait(again)
     assert "vir02_1c" in said(cut, "two")
     assert told(cut, "two")[REAL] == notes[REAL]
-    gone(cut, "two")
+    cut.delete_pod("two")
     until_slices(cut, [])
 
 
@@ -141,7 +128,7 @@ def test_the_guides_job_of_eight_cores_gets_the_chip_that_no_slice_lies_on(cut: 
     assert (notes[CORE], notes[REAL]) == ("1", "Ascend310P-1")
     until_free(cut, "")
     cut.ask(lambda kube: kube.delete(JOBS, "mindx-dls", "default"))
-    gone(cut, "beside")
+    cut.delete_pod("beside")
     until_slices(cut, [])
     until_free(cut, "Ascend310P-0,Ascend310P-1")
 

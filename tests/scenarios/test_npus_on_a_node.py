@@ -12,7 +12,7 @@ from kit.local_cluster import PODS, PUMICE, LocalCluster, local_cluster, phase, 
 from kit.npu_machine import NpuMachine
 
 from pumice.cluster.spec import load
-from pumice.ports.cluster import ApiError, Resource
+from pumice.ports.cluster import Resource
 
 ROOT = Path(__file__).parents[2]
 CONFIGMAPS = Resource("", "v1", "configmaps")
@@ -75,19 +75,6 @@ def said(cluster: LocalCluster, pod: dict[str, Any]) -> str:
     return cluster.wait(log)
 
 
-def gone(cluster: LocalCluster, name: str) -> None:
-    cluster.ask(lambda kube: kube.delete(PODS, name, "default"))
-
-    async def missing(kube: Any) -> bool:
-        try:
-            await kube.get(PODS, name, "default")
-        except ApiError as error:
-            return error.code == 404
-        return False
-
-    cluster.wait(missing)
-
-
 def until_there_are(cluster: LocalCluster, node: str, slices: list[tuple[int, str]]) -> None:
     """On the node's two chips, once the runtime has done what it does after a container's end."""
     found = machine(cluster, node)
@@ -105,7 +92,7 @@ def test_a_pod_of_4096_mb_gets_vir02_and_sees_it_and_gives_it_back(shared: Local
     assert "vir02" in text
     assert "ASCEND_RUNTIME_OPTIONS=VIRTUAL" in text
     assert [template for chip in (0, 1) for _, template in machine(shared, "n310p").slices(chip)] == ["vir02"]
-    gone(shared, "ascend-pod")
+    shared.delete_pod("ascend-pod")
     until_there_are(shared, "n310p", [])
 
 
@@ -122,7 +109,7 @@ def test_the_guides_pod_runs_unchanged(shared: LocalCluster) -> None:
     ident = started["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2][:12]
     shown = machine(shared, "n310p").smi("info", "-t", "info-vnpu").stdout
     assert [line.split("|")[5].strip() for line in shown.splitlines() if ident in line] == ["vir02"]
-    gone(shared, "ascend-pod")
+    shared.delete_pod("ascend-pod")
     until_there_are(shared, "n310p", [])
 
 
@@ -130,14 +117,14 @@ def test_a_pod_without_memory_gets_the_whole_card(shared: LocalCluster) -> None:
     text = said(shared, npu_pod("whole", "Ascend910B4", None, "npu-smi info; env | grep ASCEND"))
     assert "/ 32768" in text
     assert "VIRTUAL" not in text
-    gone(shared, "whole")
+    shared.delete_pod("whole")
 
 
 def test_a_slice_that_somebody_made_by_hand_outlives_every_pod(shared: LocalCluster) -> None:
     here = machine(shared, "n910b4")
     made = here.make("vir05_1c_8g")
     said(shared, npu_pod("beside", "Ascend910B4", 8192, "npu-smi info"))
-    gone(shared, "beside")
+    shared.delete_pod("beside")
     until_there_are(shared, "n910b4", [(made, "vir05_1c_8g")])
     here.smi("set", "-t", "destroy-vnpu", "-i", "0", "-c", "0", "-v", str(made))
 
@@ -150,7 +137,7 @@ def test_pods_with_npus_and_with_graphics_cards_share_one_scheduler(shared: Loca
         return await phase(kube, "graphics") == "Running"
 
     shared.wait(running)
-    gone(shared, "beside-graphics")
+    shared.delete_pod("beside-graphics")
 
 
 def test_the_example_cluster_can_be_read() -> None:

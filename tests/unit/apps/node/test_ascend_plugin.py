@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ import grpc
 import pytest
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
-from kit.node_world import FakeKubelet, node_cluster
+from kit.node_world import FakeKubelet, node_cluster, plugin_served
 from kit.npu_node import Npus, U
 from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
 from pumice.apps.node import ascend_plugin, npu_configuration
-from pumice.apps.node.plugin import run_plugins
 from pumice.apps.service.own_node import NODES, PODS
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu import Template
@@ -80,19 +78,10 @@ def in_a_world(test: Any, again: Any = None, **changes: Any) -> None:
     run_virtually(play())
 
 
-@asynccontextmanager
-async def served(world: World, settings: ascend_plugin.Settings, again: Any = None):
-    stop, ready = asyncio.Event(), asyncio.Event()
+def served(world: World, settings: ascend_plugin.Settings, again: Any = None) -> AbstractAsyncContextManager[None]:
     sharing = NpuSharing(chip("310P3"))
     brand = ascend_plugin.ascend(settings, sharing, world.npus, world.npus, again=again, clock=world.clock)
-    task = asyncio.create_task(run_plugins(settings, brand, cluster=world.cluster, clock=world.clock, dice=random.Random(1),
-                                           stop=stop, ready=ready))  # fmt: skip
-    try:
-        await asyncio.wait_for(ready.wait(), 120)
-        yield
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 60)
+    return plugin_served(settings, brand, world.cluster, world.clock)
 
 
 def test_a_slice_is_handed_out_and_the_pod_is_marked() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ import grpc
 import pytest
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
-from kit.node_world import FakeKubelet, node_cluster
+from kit.node_world import FakeKubelet, node_cluster, plugin_served
 from kit.npu_node import Npus, U
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import mindcluster_plugin
-from pumice.apps.node.plugin import run_plugins
 from pumice.ports.cluster import ApiError
 from pumice.wire.device_reports import check_code
 
@@ -105,18 +103,9 @@ def in_a_world(test: Any, again: Any = None, **changes: Any) -> None:
     run_virtually(play())
 
 
-@asynccontextmanager
-async def served(world: World, settings: mindcluster_plugin.Settings):
-    stop, ready = asyncio.Event(), asyncio.Event()
+def served(world: World, settings: mindcluster_plugin.Settings) -> AbstractAsyncContextManager[None]:
     brand = mindcluster_plugin.mindcluster(settings, world.cluster, world.npus, world.npus)
-    task = asyncio.create_task(run_plugins(settings, brand, cluster=world.cluster, clock=world.clock, dice=random.Random(1),
-                                           stop=stop, ready=ready))  # fmt: skip
-    try:
-        await asyncio.wait_for(ready.wait(), 120)
-        yield
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 60)
+    return plugin_served(settings, brand, world.cluster, world.clock)
 
 
 def test_a_slice_is_made_named_and_told_and_goes_with_its_pod() -> None:

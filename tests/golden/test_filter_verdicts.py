@@ -13,7 +13,7 @@ from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "filter_verdicts.json.gz"
+GOLDEN = Path(__file__).parent / "filter_verdicts.json.gz"
 CONF = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: predicates\n'
 
 

@@ -15,7 +15,7 @@ from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "node_scores.json.gz"
+GOLDEN = Path(__file__).parent / "node_scores.json.gz"
 WEIGHTS = {
     "NodeResourcesFit": ("leastrequested.weight", 1), "NodeResourcesBalancedAllocation": ("balancedresource.weight", 1),
     "ImageLocality": ("imagelocality.weight", 1),
