@@ -23,7 +23,7 @@ from typing import Any
 import pynvml
 
 from pumice.adapters.cuda.driver import NOT_FOUND, CudaError, Driver
-from pumice.cli.burn import SPIN
+from pumice.adapters.load import SPIN
 
 MIB = 1 << 20
 UNSUPPORTED = 5  # the exit code of a check that this card cannot be asked

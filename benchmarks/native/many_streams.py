@@ -9,7 +9,7 @@ import ctypes
 import sys
 
 from pumice.adapters.cuda.driver import Driver
-from pumice.cli.burn import SPIN, Time
+from pumice.adapters.load import SPIN, Time
 
 IN_FLIGHT = 2
 DISABLE_TIMING = 2

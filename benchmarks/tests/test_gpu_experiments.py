@@ -14,7 +14,7 @@ from benchmarks.native.experiments.catalogue import EXPERIMENTS
 from kit.native_build import NATIVE
 from kit.vgpu_kit import build
 
-from pumice.cli.burn import SPIN
+from pumice.adapters.load import SPIN
 
 SOURCES = Path(cuda.__file__).parent
 # Predefined identifiers of PTX that these kernels use; a register of a program may bear none of those names.

@@ -1,23 +1,21 @@
 """``pumice burn``: a small CUDA program that takes memory and keeps a card busy, and says what it got.
 
-Through the driver API alone, on a real card and on an emulated one. Tests start it by the hundred as
-``python -m pumice.cli.burn``, so it imports the standard library only and parses its own arguments.
+What it does stands in ``adapters.load``. Tests start it by the hundred as ``python -m pumice.cli.burn``, so it imports the
+standard library only and parses its own arguments.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import NoReturn
 
-from pumice.adapters.cuda.driver import CudaError, Driver
+from pumice.adapters.load import Got, Load, perform
 from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput, PumiceError
 from pumice.wire import variables
@@ -26,201 +24,6 @@ PLAIN = True
 """Called as ``main(arguments)``, without the command line's framework."""
 INTERRUPTED = 130
 MIB = 1 << 20
-ROW = 1000  # bytes of a pitched row: no power of two, so that the pitch shows
-BATCH_NS = 20_000_000  # work in flight between two looks at the clock
-LOOK_NS = 100_000_000  # of sleep between two looks whether somebody wants it to end
-
-# An emulated machine reads the duration from the first parameter. A real card does `rounds` rounds of a loop whose
-# length was measured before: fixed work, because a clock would run on while other programs have the card.
-SPIN = b"""
-.version 6.0
-.target sm_60
-.address_size 64
-.visible .entry pumice_spin_ns(.param .u64 ns, .param .u64 rounds)
-{
-    .reg .pred %more;
-    .reg .u64 %left, %now, %sum;
-    ld.param.u64 %left, [rounds];
-    mov.u64 %sum, 0;
-again:
-    mov.u64 %now, %clock64;
-    add.u64 %sum, %sum, %now;
-    sub.u64 %left, %left, 1;
-    setp.ne.u64 %more, %left, 0;
-    @%more bra again;
-    ret;
-}
-\0"""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What to do: bytes to take and in which blocks and shape, kernels and how long each, when to stop."""
-
-    device: int
-    memory: int
-    block: int
-    shape: str
-    kernels: int | None
-    kernel_ns: int
-    streams: int
-    seconds: float | None
-    npu: bool = False
-
-
-@dataclass(slots=True)
-class Got:
-    """What came of it. ``busy_share`` is kernel time over elapsed time; ``error`` is the refusal that ended it, ``interrupted``
-    whether somebody did."""
-
-    device: int
-    name: str = ""
-    total_bytes: int = 0
-    wanted_bytes: int = 0
-    granted_bytes: int = 0
-    kernels: int = 0
-    kernel_ns: int = 0
-    elapsed_ns: int = 0
-    kernels_per_second: float = 0.0
-    busy_share: float = 0.0
-    error: dict[str, Any] | None = None
-    interrupted: bool = False
-
-
-class Time:
-    """The clock to live by: the emulated machine's where there is one, else this computer's."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.emulated = driver.symbol("pumice_machine_now_ns") is not None
-        self.now: Callable[[], int] = time.monotonic_ns
-        self.sleep: Callable[[int], object] = lambda ns: time.sleep(ns / 1e9)
-        self._join: Callable[[], object] = _nothing
-        self._leave: Callable[[], object] = _nothing
-        if self.emulated:
-            now, sleep = driver.symbol("pumice_machine_now_ns"), driver.symbol("pumice_machine_sleep_ns")
-            assert now is not None
-            assert sleep is not None
-            now.restype = ctypes.c_uint64
-            sleep.argtypes = (ctypes.c_uint64,)
-            self.now, self.sleep = now, sleep
-            self._join = driver.symbol("pumice_machine_join") or self._join
-            self._leave = driver.symbol("pumice_machine_leave") or self._leave
-
-    def __enter__(self) -> Time:
-        self._join()  # virtual time then waits for this thread; no effect in real time
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leave()
-
-
-def _nothing() -> None:
-    """What there is to do where time is everybody's."""
-
-
-def burn(load: Load, library: str = "libcuda.so.1", taken: Callable[[Got], None] = lambda got: None) -> Got:
-    """Does the load and reports; a refusal by the driver is in the report, everything granted is given back.
-
-    ``taken`` is told when the memory is there and the work begins.
-    """
-    got = Got(load.device, wanted_bytes=load.memory, kernel_ns=load.kernel_ns)
-    try:
-        driver = _driver(load, library)
-        device = driver.device(load.device)
-        got.name, got.total_bytes = driver.name(device), driver.total(device)
-        driver.use(device)
-        with Time(driver) as clock:
-            streams = [driver.stream() for _ in range(load.streams)]
-            _take(driver, load, streams[0], got)
-            taken(got)
-            _keep_busy(driver, load, streams, clock, got)
-        driver.release(device)  # gives back what was taken, too
-    except CudaError as error:
-        got.error = {"call": error.call, "name": error.name, "code": error.code}
-    return got
-
-
-def _driver(load: Load, library: str) -> Driver:
-    if not load.npu:
-        return Driver(library)
-    from pumice.adapters.ascendcl import AclDriver
-
-    return AclDriver(library)
-
-
-def _take(driver: Driver, load: Load, stream: ctypes.c_void_p, got: Got) -> None:
-    """Memory block by block until all is there; what was granted before a refusal stays counted."""
-    while got.granted_bytes < load.memory:
-        size = min(load.block, load.memory - got.granted_bytes)
-        if load.shape == "pitched":
-            rows = max(1, size // ROW)
-            _, pitch = driver.allocate_pitched(ROW, rows)
-            got.granted_bytes += pitch * rows
-        elif load.shape == "async":
-            driver.allocate_async(size, stream)
-            got.granted_bytes += size
-        else:
-            driver.allocate(size)
-            got.granted_bytes += size
-
-
-def _keep_busy(driver: Driver, load: Load, streams: Sequence[ctypes.c_void_p], clock: Time, got: Got) -> None:
-    """Kernels round robin over the streams until their number or the time is up, or, where neither is said, until Ctrl-C;
-    without kernels, holds the memory."""
-    if load.kernels == 0 or (load.kernels is None and load.kernel_ns == 0):
-        left = int((load.seconds or 0) * 1e9)
-        while left > 0:  # the machine's clock does not wake for Ctrl-C
-            clock.sleep(min(left, LOOK_NS))
-            left -= LOOK_NS
-        return
-    spin = driver.kernel(SPIN, "pumice_spin_ns")
-    rounds = 1 if clock.emulated or driver.timed else _rounds(driver, spin, streams[0], load.kernel_ns)
-    parameters = _parameters(load.kernel_ns, rounds)
-    batch = max(1, BATCH_NS // max(load.kernel_ns, 1000))
-    started = clock.now()
-    deadline = started + int(load.seconds * 1e9) if load.seconds is not None else None
-    try:
-        while load.kernels is None or got.kernels < load.kernels:
-            count = batch if load.kernels is None else min(batch, load.kernels - got.kernels)
-            for number in range(got.kernels, got.kernels + count):
-                driver.launch(spin, parameters, streams[number % len(streams)])
-                got.kernels += 1
-            if load.seconds is not None or load.kernels in (None, got.kernels):
-                driver.synchronize()
-            if deadline is not None and clock.now() >= deadline:
-                break
-    except KeyboardInterrupt:
-        driver.synchronize()  # what was launched is counted
-        got.interrupted = load.kernels is not None or load.seconds is not None  # else it is how it is meant to end
-    finally:
-        got.elapsed_ns = clock.now() - started
-        if got.elapsed_ns > 0:
-            got.kernels_per_second = got.kernels * 1e9 / got.elapsed_ns
-            got.busy_share = got.kernels * load.kernel_ns / got.elapsed_ns
-
-
-def _parameters(ns: int, rounds: int) -> Any:
-    values = (ctypes.c_uint64(ns), ctypes.c_uint64(max(1, rounds)))
-    pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
-    pointers.values = values  # type: ignore[attr-defined]  # the driver reads them at each launch
-    return pointers
-
-
-def _rounds(driver: Driver, spin: ctypes.c_void_p, stream: ctypes.c_void_p, ns: int) -> int:
-    """Rounds of the loop that take ``ns`` on this card alone: the shortest of five timed runs."""
-    probe = 2_000_000
-    best = 0
-    for _ in range(5):
-        begun = time.perf_counter_ns()
-        driver.launch(spin, _parameters(0, probe), stream)
-        driver.synchronize()
-        spent = time.perf_counter_ns() - begun
-        best = min(best, spent) if best else spent
-    return int(ns * probe / best)
-
-
-# ---- command line
-
 
 ABOUT = """\
 Load a card: take memory, launch kernels, print what was got.
@@ -350,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load, as_json = _load(sys.argv[1:] if arguments is None else arguments)
         if load.npu:
             lacking, name = "no emulated NPU ({}); pumice machine npus DIRECTORY --make 310P3 makes one", "libascendcl.so"
-        got = burn(load, _library(name), (lambda got: None) if as_json else _tell_taken)
+        got = perform(load, _library(name), (lambda got: None) if as_json else _tell_taken)
     except OSError as error:
         print(f"pumice burn: {lacking.format(error)}", file=sys.stderr)
         return 2
