@@ -6,11 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
 
 from pumice.adapters.kubelet.checkpoint import devices_held
+from pumice.apps.node.chip_reports import AT_MOST_EVERY, ChipReports
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.own_node import CONFIG_MAPS
 from pumice.apps.service.tasks import first
 from pumice.apps.service.worker import Worker
 from pumice.model.errors import Unavailable
@@ -20,21 +19,16 @@ from pumice.node.effects import Tell
 from pumice.node.mindcluster.allocator import ChipAllocator
 from pumice.node.mindcluster.books import foreign, ids_text
 from pumice.node.mindcluster.keeper import ChipKeeper, State
-from pumice.node.mindcluster.telling import realised, report
+from pumice.node.mindcluster.telling import realised
 from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
-from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.cluster import Cluster
+from pumice.ports.slices import Place
 from pumice.wire import names
-from pumice.wire.device_reports import render_own_devices
 from pumice.wire.mindcluster import KIND, NPU_CORE
 
 log = logging.getLogger("pumice.node")
-
-ANEW: Final = 300.0
-AT_MOST_EVERY: Final = 1.0
-"""Seconds after which a report is written though it says the same, and between two of them (spec ascend 39.2)."""
-
 
 class ChipSlices:
     """One node's slices (``allocating.Slicer``). ``folder``: of the kubelet's own record, looked at every so many seconds."""
@@ -43,15 +37,16 @@ class ChipSlices:
         self, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float, own: WrittenNode,
         held: Callable[[], Held | None],
     ) -> None:  # fmt: skip
-        self._keeper, self._chips, self._cluster, self._folder, self._every = keeper, chips, cluster, folder, every
+        self._keeper, self._chips, self._folder, self._every = keeper, chips, folder, every
         self._own, self._held = own, held
         self._owners = Owners()
         self._driver = Worker("vnpus")
         self._state = State()
         self._told: dict[str, int] = {}
         self._beside = False
-        self._failed: dict[Any, str] = {}
-        self._reported: tuple[Any, float] = (None, float("-inf"))
+        self._failed: dict[Place, str] = {}
+        self._would: set[Place] = set()
+        self._reports = ChipReports(cluster, own)
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
         return {}
@@ -71,7 +66,7 @@ class ChipSlices:
                 looked = clock.monotonic()
                 await self._sweep()
                 await self._tell_pods()
-            await self._report()
+            await self._reports.tell(self._chips.chips, self._chips.sick, self._state)
             await clock.sleep(AT_MOST_EVERY)
             await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
 
@@ -122,20 +117,28 @@ class ChipSlices:
                 log.info("told pod=%s/%s %s", patch.namespace, patch.name, next(iter(patch.annotations.values())))
 
     async def _tell_node(self, state: State) -> None:
-        for places, reason, what in (
-            (state.destroyed, "VNPUDestroyed", "would be destroyed" if state.dry else "destroyed: nobody holds it"),
-            (state.restored, "VNPURestored", "made again: it had vanished under its pod"),
-        ):
-            for place in places:
-                text = f"vNPU {place.start} ({place.profile}) of card {place.card} {what}"
-                log.info(text)
-                if not state.dry:
-                    await self._own.perform(Tell("Node", "", self._own.name, self._own.name, reason, text, warning=False))
+        if state.dry:
+            for place in set(state.destroyed) - self._would:
+                log.info("vNPU %d (%s) of card %s would be destroyed: nobody holds it", place.start, place.profile, place.card)
+            self._would = set(state.destroyed)
+        else:
+            await self._tell_each("VNPUDestroyed", state.destroyed, "destroyed: nobody holds it")
+        await self._tell_each("VNPURestored", state.restored, "made again: it had vanished under its pod")
         failed = dict(state.failed)
         for place, why in failed.items():
             if self._failed.get(place) != why:
                 log.error("vNPU %d (%s) vanished under its pod and cannot be made again: %s", place.start, place.profile, why)
         self._failed = failed
+        self._warn_of_others(state)
+
+    async def _tell_each(self, reason: str, places: Iterable[Place], what: str) -> None:
+        name = self._own.name
+        for place in places:
+            text = f"vNPU {place.start} ({place.profile}) of card {place.card} {what}"
+            log.info(text)
+            await self._own.perform(Tell("Node", "", name, name, reason, text, warning=False))
+
+    def _warn_of_others(self, state: State) -> None:
         beside = self._own.node is not None and f"{names.NODE_NPU_REGISTER}{KIND}" in self._own.node.metadata.annotations
         if beside and not self._beside:
             log.warning("HAMi's plugin has registered this node's chips, too: only one of both may run here, for each takes the "
@@ -146,26 +149,3 @@ class ChipSlices:
             for card, count in strangers.items():
                 log.warning("%d slices of card %s were made by somebody else and are left alone", count, card)
             self._told = strangers
-
-    async def _report(self) -> None:
-        """Tell the cluster which chips are free and which are ill, when that has changed, and once in a while."""
-        told, since = self._reported
-        clock = self._own.clock
-        info = report(self._chips.chips, self._chips.sick, self._state, int(clock.now()))
-        if info["DeviceList"] == told and clock.monotonic() < since + ANEW:
-            return
-        try:
-            await self._write(render_own_devices(self._own.name, info))
-        except ApiError as error:
-            log.warning("the report of this node's chips was not written: %s", error)
-            return
-        self._reported = info["DeviceList"], clock.monotonic()
-
-    async def _write(self, body: dict[str, Any]) -> None:
-        meta = body["metadata"]
-        try:
-            await self._cluster.patch(CONFIG_MAPS, meta["name"], body, meta["namespace"])
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            await self._cluster.create(CONFIG_MAPS, body, meta["namespace"])
