@@ -107,3 +107,31 @@ def test_discovery_tells_how_objects_are_stored(api: Api, define: Define) -> Non
     (kind,) = [k for k in api.get("/apis/example.com/v1")["resources"] if k["name"] == "things"]
     pods = next(k for k in api.get("/api/v1")["resources"] if k["name"] == "pods")
     assert (kind["storageVersionHash"], pods["storageVersionHash"]) == ("MkkTy7bNlnM=", "xPOwRZ+Yhw8=")
+
+
+@pytest.mark.parametrize(("field", "where"), [
+    ({"type": "string", "$ref": "#/definitions/x"}, ".$ref"),
+    ({"type": "object", "patternProperties": {"a": {"type": "string"}}}, ".patternProperties"),
+    ({"type": "array", "uniqueItems": True, "items": {"type": "string"}}, ".uniqueItems"),
+    ({"type": "array"}, ".items"),
+    ({"type": "array", "items": [{"type": "string"}]}, ".items"),
+    ({"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}}, ".x-kubernetes-list-map-keys"),
+    ({}, ".type"),
+    ({"type": "nonsense"}, ".type"),
+    ({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}},
+     ".additionalProperties"),
+    ({"type": "string", "pattern": "("}, ".pattern"),
+    ({"type": "string", "default": 1}, ".default"),
+])  # fmt: skip
+def test_a_schema_that_nobody_could_serve_is_refused_where_it_is_wrong(api: Api, field: Json, where: str) -> None:
+    refused = api.call("POST", CRDS, definition({"type": "object", "properties": {"f": field}}))
+    assert refused.code == 422, refused.body
+    assert f".openAPIV3Schema.properties[f]{where}" in [
+        cause["field"].replace("spec.validation.", ".") .replace("spec.versions[0].schema.", ".")
+        for cause in refused.json["details"]["causes"]]  # fmt: skip
+    assert api.call("GET", f"{CRDS}/things.example.com").code == 404
+
+
+def test_a_negative_bound_is_taken_and_makes_no_rule_cheap(api: Api, define: Define) -> None:
+    define({"type": "object", "properties": {"f": {"type": "array", "maxItems": -1, "items": {"type": "string"}}}})
+    assert api.call("POST", THINGS, thing(f=["a"])).code == 422

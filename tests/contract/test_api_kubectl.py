@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from kit.control_plane import Api, Json
+from kit.kubeconfig import write_kubeconfig
 
 DEPLOYMENT = """
 apiVersion: apps/v1
@@ -58,15 +58,7 @@ def kubectl(api: Api, namespace: str, tmp_path: Path) -> Kubectl:
     program = str(built) if built.exists() else shutil.which("kubectl")
     if not program:
         pytest.skip("kubectl is neither in KUBEBUILDER_ASSETS nor on the PATH")
-    config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": api.url, "certificate-authority": str(api.ca)}}],
-        "users": [{"name": "u", "user": {"token": api.token}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return Kubectl(program, path, namespace)
+    return Kubectl(program, write_kubeconfig(tmp_path / "kubeconfig", api), namespace)
 
 
 def rows(text: str) -> list[list[str]]:

@@ -249,6 +249,39 @@ def test_a_mutation_leaves_the_servers_fields_alone(api: Api, namespace: str, pa
             assert answer.json["data"]["x"] in ("y", "2020-01-01T00:00:00Z")
 
 
+@pytest.mark.parametrize("applied", [
+    "Object{nonsense: 1}", "Object{data: Object.metadata{x: 'z'}}", "Object{metadata: Object.metadata{nonsense: 'x'}}",
+])  # fmt: skip
+def test_a_mutation_makes_only_what_the_kind_has(api: Api, namespace: str, applied: str) -> None:
+    place = f"/api/v1/namespaces/{namespace}/configmaps?dryRun=All"
+    name = f"nonsense-{namespace}"
+    expression = f"object.metadata.name != 'meant' ? Object{{metadata: Object.metadata{{labels: {{'in': 'force'}}}}}} : {applied}"
+    spec = {
+        "failurePolicy": "Fail", "reinvocationPolicy": "Never", "matchConstraints": about("configmaps", "CREATE"),
+        "matchConditions": [{"name": "here", "expression": f"request.namespace == '{namespace}'"}],
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+    }  # fmt: skip
+    policy = {"kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+    binding = {"kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": {"policyName": name}}
+
+    def in_use() -> bool:
+        return "in" in api.call("POST", place, map_("a", x="y")).json["metadata"].get("labels", {})
+
+    with in_force(api, in_use, policy, binding):
+        answer = api.call("POST", place, map_("meant", x="y"))
+        assert answer.code in (403, 422, 500), answer.body
+
+
+def test_a_step_of_a_patch_has_four_fields(api: Api) -> None:
+    spec = {
+        "matchConstraints": about("pods", "CREATE"), "reinvocationPolicy": "Never", "failurePolicy": "Fail",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{nonsense: 'x'}]"}}],
+    }  # fmt: skip
+    policy = {"kind": "MutatingAdmissionPolicy", "metadata": {"name": "broken"}, "spec": spec}
+    answer = api.call("POST", f"{ADMISSION}/mutatingadmissionpolicies", policy)
+    assert (answer.code, "compilation failed" in answer.json["message"]) == (422, True)
+
+
 def test_an_expression_that_does_not_compile_is_refused_with_its_place(api: Api) -> None:
     spec = {"matchConstraints": about("pods", "CREATE"), "validations": [{"expression": "object.spec == = 1"}]}
     policy = {"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "broken"}, "spec": spec}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the real control plane that go.mod names, once per go.sum, and prints the directory as the last line.
 # That directory is what KUBEBUILDER_ASSETS (envtest's convention) hands to the tests.
-# Names given as arguments are built besides: kube-scheduler is what benchmarks race and recordings ask, and no test runs it.
+# Names given as arguments are built besides: kube-scheduler is what benchmarks race and recordings ask, and no test runs it;
+# e2e.test is Kubernetes' own suite, which `make conformance` runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -21,7 +22,10 @@ build() { # build NAME PACKAGE: leaves a whole binary or none
     local name=$1 package=$2
     [ -x "$assets/$name" ] && return
     echo "building $name $version ..." >&2
-    CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -ldflags "$flags" -o "$assets/.$name.$$" "$package"
+    export CGO_ENABLED=0 GOFLAGS=-mod=readonly
+    local how=(build)
+    [ "$name" != e2e.test ] || how=(test -c -vet=off)
+    go "${how[@]}" -trimpath -ldflags "$flags" -o "$assets/.$name.$$" "$package"
     mv "$assets/.$name.$$" "$assets/$name"
 }
 
@@ -29,7 +33,10 @@ build() { # build NAME PACKAGE: leaves a whole binary or none
     flock 9 # two builds at once would only slow each other down
     build etcd go.etcd.io/etcd/server/v3
     for name in kube-apiserver kubectl kube-controller-manager kubelet "$@"; do
-        build "$name" "k8s.io/kubernetes/cmd/$name"
+        case $name in
+            e2e.test) build "$name" k8s.io/kubernetes/test/e2e ;;
+            *) build "$name" "k8s.io/kubernetes/cmd/$name" ;;
+        esac
     done
 ) 9>"$assets/.lock"
 echo "$assets"

@@ -167,7 +167,7 @@ def _schemas_of(types: Types, kind: Kind, into: Json, root: str) -> None:
         else:
             schema["properties"] = schema.get("properties", {}) | {
                 key: {"type": "string", "description": text} for key, text in TYPE.items()} | {
-                "metadata": {"$ref": root + _full("meta.v1.ObjectMeta"), "description": METADATA}}  # fmt: skip
+                "metadata": _typed("meta.v1.ObjectMeta", root, []) | {"description": METADATA}}  # fmt: skip
         schema["x-kubernetes-group-version-kind"] = [_gvk(kind)]
         into[schema_name(kind)] = schema
         _builtin(types, "meta.v1.ObjectMeta", into, root)

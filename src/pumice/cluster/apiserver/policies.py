@@ -19,9 +19,10 @@ from pumice.cluster.apiserver.http_types import User
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.strategic import apply_strategic_patch
 from pumice.cluster.apiserver.rights import Rights
+from pumice.cluster.apiserver.schema.decode import decode
 from pumice.cluster.apiserver.strategies.expressions import GROUP, NAMES
 from pumice.cluster.cel.running import ALL_STEPS, LONGEST_MESSAGE, Budget
-from pumice.cluster.cel.values import CelError, as_json
+from pumice.cluster.cel.values import CelError, as_json, check_names
 from pumice.cluster.requirements import matches_selector
 
 Json = dict[str, Any]
@@ -181,9 +182,15 @@ def _mutated(mutation: Json, question: Question, variables: Mapping[str, Callabl
         steps = question.run(mutation["jsonPatch"]["expression"], NAMES, variables)
         found = apply_json_patch(write.value, as_json(steps))
     else:
-        applied = as_json(question.run(mutation["applyConfiguration"]["expression"], NAMES, variables))
+        made = question.run(mutation["applyConfiguration"]["expression"], NAMES, variables)
+        applied = as_json(made)
         if not isinstance(applied, dict):
             raise CelError("an ApplyConfiguration's expression makes an Object")
+        check_names(made, "Object")
+        unknown: list[str] = []
+        decode(write.kind.shape, applied, unknown, write.kind.kind, keep_zeros=True)
+        if unknown:
+            raise CelError(f".{unknown[0]}: field not declared in schema")
         found = apply_strategic_patch(write.value, applied, write.kind.shape)
     if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
         raise CelError("the mutation leaves no object")

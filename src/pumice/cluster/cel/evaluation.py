@@ -38,6 +38,8 @@ TYPES: Final = {
     name: CelType(name) for name in ("int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type")
 }
 
+_STEP: Final = frozenset(("op", "path", "from", "value"))
+"""The fields of a JSONPatch."""
 LOOP: Final = 5
 """What a loop costs for an element, besides what its parts look at (the language's estimate of a comprehension)."""
 ASK: Final = 10_000
@@ -130,6 +132,8 @@ class _Compiler:
         if type_ is None or not (type_ == "JSONPatch" or type_.split(".")[0] == "Object"):
             raise CelError(f"undeclared type '{type_}'")
         runs = [(str(field.children[0]), self.of(field.children[1])) for field in fields.children]
+        if type_ == "JSONPatch" and (unknown := [field for field, _ in runs if field not in _STEP]):
+            raise CelError(f"undefined field '{unknown[0]}'")
         return lambda env: Message(type_, {field: run(env) for field, run in runs})
 
     # -- operators ------------------------------------------------------------------------------------------------

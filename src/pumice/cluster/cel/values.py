@@ -136,6 +136,24 @@ def as_json(value: Any) -> Any:
     raise CelError(f"{type_of(value)} cannot stand in an object")
 
 
+def check_names(value: Any, expected: str) -> None:
+    """Whether the objects in a mutation's value bear the names of their places: that of ``Object{spec: …}`` is ``Object.spec``.
+    Raises CelError."""
+    match value:
+        case Message():
+            if value.type != expected:
+                raise CelError(f'unexpected type name "{value.type}", expected "{expected}", which matches field name path from '
+                               "root Object type")
+            for name, inner in value.fields.items():
+                check_names(inner, f"{expected}.{name}")
+        case Mapping():
+            for inner in value.values():
+                check_names(inner, expected)
+        case list():
+            for inner in value:
+                check_names(inner, expected)
+
+
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -97,7 +97,7 @@ def _longest(schema: Json) -> int:
     inner = schema.get("items") if isinstance(schema.get("items"), dict) else schema.get("additionalProperties")
     least = _LEAST.get(inner.get("type", ""), 1) if isinstance(inner, dict) else 1
     most = REQUEST // (least + 1)
-    return most if bound is None else min(bound, most)
+    return most if bound is None else max(0, min(bound, most))  # a negative bound is Kubernetes' to take, and makes nothing cheap
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,13 @@ def _default(schema: Json, value: Any) -> None:
             _default(schema["items"], inner)
 
 
+def bad_value(schema: Json, value: Any) -> Problems:
+    """What is wrong with a value that a schema gives as its own default."""
+    value = copy.deepcopy(value)
+    _default(schema, value)
+    return _Validation().of(schema, value, MISSING, "")
+
+
 def has_default(raw: Any) -> bool:
     """Whether a schema gives a default anywhere."""
     if isinstance(raw, list):
@@ -219,22 +226,6 @@ def _wrong_type(schema: Json, value: Any, path: str) -> FieldProblem | None:
         type(value), "null"
     )
     return FieldProblem("FieldValueTypeInvalid", path, f'{path} in body must be of type {wanted}: "{got}"', got)
-
-
-def bad_patterns(raw: Any, path: str) -> Problems:
-    """The patterns anywhere in a schema that are no regular expressions."""
-    if isinstance(raw, list):
-        return [problem for i, part in enumerate(raw) for problem in bad_patterns(part, f"{path}[{i}]")]
-    if not isinstance(raw, dict):
-        return []
-    problems = [problem for key, part in raw.items()
-                if key not in ("default", "enum", "example") for problem in bad_patterns(part, f"{path}.{key}")]  # fmt: skip
-    if isinstance(text := raw.get("pattern"), str):
-        try:
-            pattern_of(text)
-        except ValueError as why:
-            problems.append(invalid_value(f"{path}.pattern", text, f"must be a valid regular expression, but isn't: {why}"))
-    return problems
 
 
 def _fits(pattern: str, value: str) -> bool:

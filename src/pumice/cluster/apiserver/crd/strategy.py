@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.cluster.apiserver.crd.rule_checks import bad_rules
-from pumice.cluster.apiserver.crd.schema import Schema, bad_patterns
+from pumice.cluster.apiserver.crd.schema import Schema
+from pumice.cluster.apiserver.crd.structure import bad_structure
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
 from pumice.cluster.apiserver.names import bad_1035_label, bad_subdomain
 from pumice.cluster.apiserver.strategies.base import Strategy, at
@@ -116,8 +117,5 @@ def _versions(versions: list[Json]) -> list[FieldProblem]:
         schema = at(version, "schema.openAPIV3Schema")
         if schema is None:
             problems.append(required(path, "schemas are required"))
-        elif schema.get("type") != "object":
-            problems.append(invalid_value(f"{path}.type", schema.get("type", ""), "must be object at the root"))
-        problems += bad_patterns(schema, path)
-        problems += bad_rules(schema, path)
+        problems += bad_structure(schema, path) or bad_rules(schema, path)
     return problems
