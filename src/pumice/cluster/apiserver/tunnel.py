@@ -1,6 +1,8 @@
-"""Carries logs, exec and attach between a client and a kubelet: plain HTTP for logs, WebSocket frames for the others.
+"""Carries logs, exec, attach and forwarded ports between a client and a kubelet: plain HTTP for logs, WebSocket frames for the
+others.
 
-SPDY, which Kubernetes is leaving, is refused with 400; kubectl 1.31 and later use WebSockets.
+Bare SPDY, which Kubernetes is leaving, is refused with 400; kubectl 1.31 and later use WebSockets, and SPDY inside of them for
+ports.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pumice.cluster.apiserver.errors import ApiFailure, bad_request
 from pumice.cluster.apiserver.http_types import Tunnel, failure
 
 log = logging.getLogger(__name__)
-PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io",
+             "SPDY/3.1+portforward.k8s.io")  # fmt: skip
 
 
 class Tunnels:
@@ -52,7 +55,7 @@ class Tunnels:
                 message = f"unable to upgrade: {upgrade} is not spoken here; use WebSockets (kubectl 1.31 or later)"
                 return _refused(bad_request(message))
             if "/containerLogs/" not in tunnel.url:
-                return _refused(bad_request("exec and attach need an upgraded connection (WebSocket)"))
+                return _refused(bad_request("exec, attach and port-forward need an upgraded connection (WebSocket)"))
             return await self._http(http, tunnel)
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             return _refused(ApiFailure(500, "InternalError", f"error dialing backend: {tunnel.node}: {problem}"))

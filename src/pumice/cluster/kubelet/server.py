@@ -1,8 +1,7 @@
-"""The node's HTTP server: logs, exec, attach. The API server is its client.
+"""The node's HTTP server: logs, exec, attach, forwarded ports. The API server is its client.
 
-Exec and attach speak WebSocket, subprotocols v5.channel.k8s.io and v4.channel.k8s.io (Kubernetes: KEP-4006); there is
-no SPDY. Every frame's first byte is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the final status, 4 resize; v5 adds
-255, the close of a channel.
+Exec and attach speak WebSocket, subprotocols v5.channel.k8s.io and v4.channel.k8s.io (Kubernetes: KEP-4006). Every
+frame's first byte is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the final status, 4 resize; v5 adds 255, the close of a channel.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from aiohttp import WSMsgType, web
 
 from pumice.cluster.kubelet.attach import AttachSession
 from pumice.cluster.kubelet.logs import LogOptions, read_log
+from pumice.cluster.kubelet.port_forward import PROTOCOL, PortForward, connector
 from pumice.cluster.runtime.spec import ExecSession, StartFailed
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class NodeServer:
             app.router.add_route(method, "/exec/{namespace}/{pod}/{container}", self._exec)
             app.router.add_route(method, "/exec/{namespace}/{pod}/{uid}/{container}", self._exec)
             app.router.add_route(method, "/attach/{namespace}/{pod}/{container}", self._attach)
+        app.router.add_get("/portForward/{namespace}/{pod}", self._forward)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         settings = self.twin.settings
@@ -150,13 +151,23 @@ class NodeServer:
         await _converse(socket, session)
         return socket
 
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        worker = self._worker(request)
+        socket = await _accept(request, (PROTOCOL,))
+        await PortForward(socket, connector(worker.way_in)).serve()
+        return socket
+
     # -- small things -------------------------------------------------------------------------------------------------
 
-    def _container(self, request: web.Request) -> tuple[PodWorker, str]:
+    def _worker(self, request: web.Request) -> PodWorker:
         info = request.match_info
         worker = self.twin.find(info["namespace"], info["pod"])
         if worker is None:
             raise web.HTTPNotFound(text=f'pod "{info["namespace"]}/{info["pod"]}" is not on this node')
+        return worker
+
+    def _container(self, request: web.Request) -> tuple[PodWorker, str]:
+        info, worker = request.match_info, self._worker(request)
         if info["container"] not in worker.container_names():
             raise web.HTTPNotFound(text=f'container "{info["container"]}" is not in pod "{info["pod"]}"')
         return worker, info["container"]
@@ -185,13 +196,13 @@ def _log_options(query: Any, now: float) -> LogOptions:
         raise web.HTTPBadRequest(text=f"log options: {error}") from error
 
 
-async def _accept(request: web.Request) -> web.WebSocketResponse:
+async def _accept(request: web.Request, spoken: tuple[str, ...] = PROTOCOLS) -> web.WebSocketResponse:
     offered = [p.strip() for p in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
     if request.headers.get("Upgrade", "").lower() != "websocket":
-        raise web.HTTPBadRequest(text="exec and attach need a WebSocket; SPDY is not served")
-    if not any(protocol in PROTOCOLS for protocol in offered):
-        raise web.HTTPForbidden(text=f"unable to upgrade: none of the subprotocols is one of {', '.join(PROTOCOLS)}")
-    socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0, compress=False)
+        raise web.HTTPBadRequest(text="exec, attach and port-forward need a WebSocket; bare SPDY is not served")
+    if not any(protocol in spoken for protocol in offered):
+        raise web.HTTPForbidden(text=f"unable to upgrade: none of the subprotocols is one of {', '.join(spoken)}")
+    socket = web.WebSocketResponse(protocols=spoken, max_msg_size=0, compress=False)
     await socket.prepare(request)
     return socket
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import uuid as uuids
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -106,6 +107,10 @@ class PodWorker:
 
     def container_names(self) -> list[str]:
         return list(self._by_name)
+
+    async def way_in(self) -> tuple[socket.socket, str]:
+        """One that reaches what the pod's programs listen on, and the address to use. Raises OSError."""
+        return await self.tools.network.way_in(self.uid, self.facts.pod_ip)
 
     def log_file(self, name: str, *, previous: bool = False) -> Path | None:
         """The log of the present or the previous run; None when there was none."""

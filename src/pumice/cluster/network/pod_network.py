@@ -44,6 +44,10 @@ class PodNetwork(Protocol):
 
     async def detach(self, uid: str) -> None: ...
 
+    async def way_in(self, uid: str, address: str) -> tuple[socket.socket, str]:
+        """One that stands in the pod's network, and the address of the pod's programs there. Raises OSError."""
+        ...
+
 
 class LoopbackNetwork:
     """All pods share the machine's network and have a loopback address each."""
@@ -58,6 +62,9 @@ class LoopbackNetwork:
 
     async def detach(self, uid: str) -> None:
         return
+
+    async def way_in(self, uid: str, address: str) -> tuple[socket.socket, str]:
+        return socket.socket(), address  # the machine's own localhost is nobody's
 
 
 class RoutedNetwork:
@@ -100,6 +107,9 @@ class RoutedNetwork:
 
     async def detach(self, uid: str) -> None:
         await self._in(lambda: self._router.detach(uid))
+
+    async def way_in(self, uid: str, address: str) -> tuple[socket.socket, str]:
+        return await self._in(lambda: self._router.socket_of(uid)), "127.0.0.1"
 
     async def serve(self, server: str) -> None:
         """Carry what pods send to the API server at ``server`` (host:port) and beyond, until cancelled."""

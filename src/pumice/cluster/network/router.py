@@ -13,6 +13,7 @@ Everything here runs in one thread, which stays inside the router's namespace.
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
 import shutil
@@ -97,6 +98,13 @@ class Router:
         """Its namespace goes with its last holder, and the pair with it: asking for that takes 20 ms, in which nobody starts."""
         if key in self._pods:
             os.close(self._pods.pop(key))
+
+    def socket_of(self, key: str) -> socket.socket:
+        """One in a pod's namespace. Raises OSError where the pod has none."""
+        if key not in self._pods:
+            raise OSError(errno.ENETUNREACH, "the pod has no network")
+        with self._in(self._pods[key]):
+            return socket.socket()
 
     def listen(self, address: Address, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
         """A socket that pods reach; whoever serves it stands in the machine's network."""

@@ -3,8 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.real_node import on_cluster
 from kit.virtual_time import run_virtually
 from tests.unit.cluster.kubelet.world import OnNode, Work, world
+
+__all__ = ["on_cluster", "on_node"]
 
 
 @pytest.fixture

@@ -1,0 +1,155 @@
+"""Forwarded ports with real programs in a pod, as kubectl's port-forward speaks; and what a connection sends that is no SPDY."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import aiohttp
+import pytest
+from kit.real_node import Cases, Cluster
+
+from pumice.cluster.kubelet.port_forward import PROTOCOL
+from pumice.cluster.kubelet.spdy import (
+    LONGEST_FRAME,
+    Data,
+    Malformed,
+    Opened,
+    Ping,
+    Reader,
+    Reset,
+    Writer,
+    data_frame,
+    reset_frame,
+)
+
+PORT = 18080
+SERVER = f"""
+import os, socket, threading
+server = socket.create_server((os.environ["IP"], {PORT}))
+def echo(made):
+    while piece := made.recv(65536):
+        made.sendall(piece.upper())
+    made.close()
+while True:
+    threading.Thread(target=echo, args=(server.accept()[0],)).start()
+"""
+IP = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+TABLE = [{"name": "c", "image": "i", "command": [sys.executable, "-c", SERVER], "env": [IP]}]
+
+
+class Forwarded:
+    """The client's end."""
+
+    def __init__(self, socket: Any) -> None:
+        self.socket, self.writer, self.reader, self.next, self.requests = socket, Writer(), Reader(), 1, 0
+
+    async def open(self, port: object) -> tuple[int, int]:
+        """(Stream of errors, stream of data)."""
+        streams = []
+        for kind in ("error", "data"):
+            headers = {"streamtype": kind, "port": str(port), "requestid": str(self.requests)}
+            await self.socket.send_bytes(self.writer.opened(self.next, headers))
+            streams.append(self.next)
+            self.next += 2
+        self.requests += 1
+        await self.socket.send_bytes(data_frame(streams[0], b"", last=True))
+        return streams[0], streams[1]
+
+    async def until_last(self, *streams: int) -> dict[int, bytes]:
+        """What comes on these streams until each has ended."""
+        found: dict[int, bytes] = dict.fromkeys(streams, b"")
+        left = set(streams)
+        while left:
+            message = await self.socket.receive(timeout=30)
+            for event in self.reader.feed(message.data):
+                if isinstance(event, Data):
+                    found[event.stream] = found.get(event.stream, b"") + event.data
+                    left -= {event.stream} if event.last else set()
+                elif isinstance(event, Reset):
+                    left.discard(event.stream)
+        return found
+
+
+def forward(cluster: Cluster) -> Any:
+    return cluster.exec("p", protocol=PROTOCOL, subresource="portforward")
+
+
+async def serving(cluster: Cluster) -> None:
+    """A pod that answers in capitals."""
+    await cluster.pod("p", "", containers=TABLE)
+    await cluster.until("p", "Running")
+    for _ in range(300):  # until its program listens
+        async with forward(cluster) as socket:
+            client = Forwarded(socket)
+            errors, data = await client.open(PORT)
+            await socket.send_bytes(data_frame(data, b"x", last=True))
+            if (await client.until_last(data, errors))[data] == b"X":
+                return
+    raise TimeoutError
+
+
+def test_many_connections_share_one_and_each_gets_its_own_answer(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        async with forward(cluster) as socket:
+            client = Forwarded(socket)
+            pairs = [await client.open(PORT) for _ in range(5)]
+            for i, (_, data) in enumerate(pairs):
+                await socket.send_bytes(data_frame(data, b"words of %d, " % i * 40_000))
+                await socket.send_bytes(data_frame(data, b"end", last=True))
+            found = await client.until_last(*(stream for pair in pairs for stream in pair))
+            assert [found[data] for _, data in pairs] == [b"WORDS OF %d, " % i * 40_000 + b"END" for i in range(5)]
+            assert [found[errors] for errors, _ in pairs] == [b""] * 5
+
+    on_cluster(work)
+
+
+def test_a_port_where_nobody_listens_is_told_on_the_stream_of_errors(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        async with forward(cluster) as socket:
+            client = Forwarded(socket)
+            errors, data = await client.open(PORT + 1)
+            assert b"failed to connect to localhost:18081 inside the pod" in (await client.until_last(errors, data))[errors]
+            good = await client.open(PORT)
+            await socket.send_bytes(data_frame(good[1], b"on", last=True))
+            assert (await client.until_last(*good))[good[1]] == b"ON"  # the others go on
+
+    on_cluster(work)
+
+
+TOO_LONG, WEB = b"\0\0\0\1\0\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"
+NO_HEADERS = b"\x80\x03\0\1\0\0\0\x0c" + b"\xff" * 12
+
+
+@pytest.mark.parametrize("sent", [TOO_LONG, WEB, NO_HEADERS])
+def test_what_is_no_spdy_ends_that_connection_alone(on_cluster: Cases, sent: bytes) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        async with forward(cluster) as socket:
+            await socket.send_bytes(sent)
+            assert (await socket.receive(timeout=30)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        async with forward(cluster) as socket:
+            client = Forwarded(socket)
+            for port in ("none", 0, 65536):
+                errors, data = await client.open(port)
+                await client.until_last(errors, data)  # each is reset
+            good = await client.open(PORT)
+            await socket.send_bytes(data_frame(good[1], b"on", last=True))
+            assert (await client.until_last(*good))[good[1]] == b"ON"
+
+    on_cluster(work)
+
+
+def test_frames_are_read_however_they_are_cut() -> None:
+    writer = Writer()
+    headers = {"streamtype": "data", "port": "80", "requestid": "0"}
+    ping = bytes.fromhex("8003000600000004") + b"abcd"
+    sent = writer.opened(1, headers) + writer.opened(3, headers) + ping + data_frame(3, b"words", last=True) + reset_frame(1)
+    whole = list(Reader().feed(sent))
+    assert whole == [Opened(1, headers), Opened(3, headers), Ping(ping), Data(3, b"words", True), Reset(1)]
+    reader = Reader()
+    assert [event for i in range(len(sent)) for event in reader.feed(sent[i : i + 1])] == whole
+    with pytest.raises(Malformed):
+        list(Reader().feed(data_frame(1, bytes(LONGEST_FRAME + 1))))
