@@ -117,5 +117,5 @@ def _versions(versions: list[Json]) -> list[FieldProblem]:
         schema = at(version, "schema.openAPIV3Schema")
         if schema is None:
             problems.append(required(path, "schemas are required"))
-        problems += bad_structure(schema, path) or bad_rules(schema, path)
+        problems += bad_structure(schema, path) + bad_rules(schema, path)
     return problems
