@@ -3,7 +3,7 @@
     make conformance [BENCH=--save]
     python -m benchmarks.conformance [--quick] [--save] [--only WORDS]
 
-Counts the 160 specs that a kube-apiserver passes alone (conformance_specs.txt). Those known to fail stand below with their
+Counts the 160 specs that a kube-apiserver passes alone (kit/conformance_specs.txt). Those known to fail stand below with their
 reasons; any other failure makes the result wrong. ``make conformance`` builds the suite, a quarter of an hour the first time on
 two cores; without it nothing is run.
 """
@@ -17,14 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from kit.conformance import Outcome, run_specs
+from kit.conformance import Outcome, run_specs, specs
 from kit.local_cluster import LocalCluster
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 
 MINUTES = 4
-SPECS = Path(__file__).with_name("conformance_specs.txt")
 _AUTOSCALING = "autoscaling/v1 is not served: of autoscalers the server knows version 2, and nothing acts by them"
 LEFT_OUT = {
     "API priority and fairness should ensure that requests can be classified":
@@ -33,10 +32,6 @@ LEFT_OUT = {
     "AggregatedDiscovery should support raw aggregated discovery endpoint": _AUTOSCALING,
     "Discovery should locate the groupVersion and a resource": _AUTOSCALING,
 }  # fmt: skip
-
-
-def specs() -> list[str]:
-    return [line for line in SPECS.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def reason(outcome: Outcome) -> str:

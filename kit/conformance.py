@@ -28,6 +28,12 @@ class Outcome:
     why: str
 
 
+def specs() -> list[str]:
+    """Those that a kube-apiserver passes alone."""
+    lines = Path(__file__).with_name("conformance_specs.txt").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
 def run_specs(assets: Path, kubeconfig: Path, specs: Sequence[str], folder: Path, *, at_once: int = 4,
               seconds: float = 400) -> list[Outcome]:  # fmt: skip
     """Each of ``at_once`` processes has its share of the specs; those that need the cluster for themselves come last. A process

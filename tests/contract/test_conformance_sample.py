@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from benchmarks.conformance import specs
-from kit.conformance import run_specs
+from kit.conformance import run_specs, specs
 from kit.control_plane import control_plane
 from kit.kubeconfig import write_kubeconfig
 
