@@ -208,7 +208,7 @@ class Cluster:
         kube = await self._client(self._kubelet_token(node.name))
         certificate, key = issue(self._pki, f"kubelet-{node.name}", [address, node.name], _utc(self.clock))
         host, _, port = self._plane.server.removeprefix("https://").rpartition(":")
-        around = partial(AscendRuntime, machine=machine) if node.npus else EmulatedCards if machine else _as_it_is
+        emulated = node.has_cards and not node.real
         twin = KubeletSettings(
             node=node.name, directory=directory, data_dir=self.data.root, address=address, cpu=node.cpu,
             memory=node.memory, pods=node.pods, container_env=container_env(machine), kubeconfig=self.data.kubeconfig,
@@ -216,7 +216,8 @@ class Cluster:
                         "/var/lib/kubelet": str(directory / "kubelet")},
             pods_kubeconfig=self._pods_kubeconfig, api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
             tls=ServerTls(certificate, key, self._pki.ca),
-            pumice_images=self.spec.pumice_images, device_files=not machine, runtime=around,
+            pumice_images=self.spec.pumice_images, device_files=not emulated,
+            runtime=partial(_around, machine=machine, cards=emulated, npus=bool(node.npus)),
             labels={**({"ascend": "on"} if node.npus else {}), **dict(node.labels)},
             socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
@@ -349,8 +350,10 @@ def container_env(machine: str) -> dict[str, str]:
     return front | {"PATH": f"{front['PATH']}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
 
 
-def _as_it_is(runtime: Runtime) -> Runtime:
-    return runtime
+def _around(runtime: Runtime, machine: str, cards: bool, npus: bool) -> Runtime:
+    """What stands around a node's runtime, as the vendors' do."""
+    shown = EmulatedCards(runtime) if cards else runtime
+    return AscendRuntime(shown, machine) if npus else shown
 
 
 async def _set(event: asyncio.Event) -> None:
