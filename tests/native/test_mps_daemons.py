@@ -93,6 +93,14 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(story())
 
 
+def commands_of(pid: int) -> bytes:
+    """Nothing of a process that has ended, whether or not somebody has noticed."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def end(program: subprocess.Popen[str]) -> None:
     program.kill()
     program.communicate()
@@ -159,9 +167,10 @@ def test_while_programs_of_a_dead_daemon_run_their_card_takes_no_others(world: W
                 await keeper.grant(world.card, Bounds(1, 1))
         assert holder.poll() is None
         assert world.pid == 0
-        os.kill(world.control.look(world.card, ask=False).left[0], signal.SIGKILL)
+        (server,) = world.control.look(world.card, ask=False).left
         end(holder)
         await keeper.grant(world.card, Bounds(1, 1))
+        assert not commands_of(server), "the idle server of the dead daemon was left beside the new one"
         await keeper.leave()
 
     play(story)
@@ -202,6 +211,21 @@ def test_a_node_that_shares_otherwise_now_ends_what_was_left_once_nobody_is_serv
         await second.look()
         assert second.closed() == {}
         assert (world.pid, world.mode) == (0, DEFAULT)
+
+    play(story)
+
+
+def test_a_card_on_which_programs_run_without_mps_is_not_taken_from_them(world: World) -> None:
+    async def story() -> None:
+        holder = world.programs.hold(100)
+        keeper = world.keeper()
+        await keeper.look()
+        assert f"programs run on it that do not share it by MPS (pid {holder.pid})" in keeper.closed()[world.card]
+        assert (world.pid, world.mode) == (0, DEFAULT)
+        end(holder)
+        await keeper.grant(world.card, Bounds(1, 1))
+        assert keeper.closed() == {}
+        await keeper.leave()
 
     play(story)
 

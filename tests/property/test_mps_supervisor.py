@@ -139,5 +139,8 @@ def test_pauses_between_starts_grow_and_are_short_again_after_a_steady_while():
     supervisor.started(now)
     supervisor.bounded(Bounds(1, 1))
     assert supervisor.next(DaemonSeen(7), now + 100) is Step.REST
-    assert supervisor.next(DaemonSeen(), now + 101) is Step.REST
-    assert supervisor.next(DaemonSeen(), now + 102) is Step.START
+    assert supervisor.next(DaemonSeen(), now + 101) is Step.START
+    supervisor.started(now + 101)
+    supervisor.bounded(Bounds(1, 1))
+    assert supervisor.next(DaemonSeen(), now + 102) is Step.REST
+    assert supervisor.next(DaemonSeen(), now + 103) is Step.START

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -32,13 +32,20 @@ def set_exclusive(card: str, exclusive: bool) -> None:
         raise Unavailable(f"its compute mode could not be set: {error}; without it a program could pass MPS by") from error
 
 
-class MpsPrograms:
-    """``program``: the control program, by name or path. ``exclusive`` sets a card's compute mode, ``patience`` is
-    how many seconds a command may take."""
+def pids_on(card: str) -> list[int]:
+    """Who computes on the card. Raises Unavailable."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(card)
+        return [process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    except pynvml.NVMLError as error:
+        raise Unavailable(f"the driver does not tell who computes on it: {error}") from error
 
-    def __init__(self, root: Path, program: str = PROGRAM, exclusive: Callable[[str, bool], None] = set_exclusive,
-                 patience: float = PATIENCE) -> None:  # fmt: skip
-        self._root, self._program, self._exclusive, self._patience = root, program, exclusive, patience
+
+class MpsPrograms:
+    """``program``: the control program, by name or path; ``patience``: how many seconds a command may take."""
+
+    def __init__(self, root: Path, program: str = PROGRAM, patience: float = PATIENCE) -> None:
+        self._root, self._program, self._patience = root, program, patience
 
     def known(self) -> tuple[str, ...]:
         found = []
@@ -50,7 +57,8 @@ class MpsPrograms:
     def look(self, card: str, *, ask: bool) -> DaemonSeen:
         pid = self._pid(card)
         if not pid:
-            return DaemonSeen(left=tuple(self._servers_left(card)))
+            left = tuple(self._servers_left(card))
+            return DaemonSeen(left=left if left and self._clients_left(card) else ())
         if not ask:
             return DaemonSeen(pid)
         try:
@@ -62,6 +70,12 @@ class MpsPrograms:
         return DaemonSeen(pid, answers=True, clients=clients)
 
     def start(self, card: str) -> None:
+        if strangers := self._strangers(card):
+            who = ", ".join(map(str, strangers[:5]))
+            raise Unavailable(f"programs run on it that do not share it by MPS (pid {who})")
+        for server in self._servers_left(card):  # of a daemon that died, and serves nobody any more
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
         folder = self._folder(card)
         try:
             for name in ("pipe", "log"):
@@ -70,7 +84,7 @@ class MpsPrograms:
             (folder / "servers").unlink(missing_ok=True)
         except OSError as error:
             raise Unavailable(f"cannot write in {folder}: {error.strerror}") from error
-        self._exclusive(card, True)
+        set_exclusive(card, True)
         self._run(card, "-d")
 
     def say(self, card: str, *commands: str) -> list[str]:
@@ -83,7 +97,7 @@ class MpsPrograms:
 
     def quit(self, card: str) -> None:
         self.say(card, "quit")
-        self._exclusive(card, False)
+        set_exclusive(card, False)
         (self._folder(card) / "servers").unlink(missing_ok=True)
 
     def _run(self, card: str, *words: str, given: str = "") -> str:
@@ -102,6 +116,17 @@ class MpsPrograms:
             said = " ".join((done.stderr or done.stdout).split()) or f"it ended with {done.returncode}"
             raise Unavailable(f"{self._program} {' '.join(words)}".rstrip() + f": {said}")
         return done.stdout
+
+    def _strangers(self, card: str) -> list[int]:
+        """Who computes on the card and is no program of MPS. Raises Unavailable."""
+        return [pid for pid in pids_on(card) if not _begun(pid)]
+
+    def _clients_left(self, card: str) -> bool:
+        """Whether programs of a server without a daemon go on: the driver names them, for a server tells its daemon alone."""
+        try:
+            return bool(self._strangers(card))
+        except Unavailable:
+            return True
 
     def _folder(self, card: str) -> Path:
         return self._root / folder_of(card)

@@ -19,12 +19,12 @@ _NOTHING: Final = DeviceUse()
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """One card of a container: what it was given (bytes, percent), and what it uses there."""
+    """One card of a container: what it was given (bytes, percent), and what it uses there; None where nobody tells."""
 
     uuid: str
     limit: int
     cores: int = 0
-    use: DeviceUse = _NOTHING
+    use: DeviceUse | None = _NOTHING
     slice_: InstanceReading | None = None
     """Its MIG device on that card, instead of a share."""
 
@@ -139,14 +139,15 @@ def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> Ite
         pod, namespace, container = escape(view.pod), escape(view.namespace), escape(view.container)
         elapsed = max(0, int(now) - view.last_kernel)
         for index, card in enumerate(view.cards):
-            uuid, use = escape(card.uuid), card.use
+            uuid, use = escape(card.uuid), card.use or _NOTHING
             where = f'deviceuuid="{uuid}",'
             pods = f'podname="{pod}",podnamespace="{namespace}",vdeviceid="{index}",zone="vGPU"'
             plain = f'ctrname="{container}",{where}{pods}'
             hami = f'namespace="{namespace}",pod="{pod}",vdevice_index="{index}",zone="vGPU"'
             hami = f'container="{container}",device_uuid="{uuid}",{hami}'
             for to, labels in ((known, plain), (newer, hami)):
-                add(to, "usage", labels, use.total)
+                if card.use is not None:
+                    add(to, "usage", labels, use.total)
                 add(to, "limit", labels, card.limit)
             add(newer, "cores", hami, card.cores)
             if card.slice_ is not None:

@@ -92,6 +92,7 @@ class Books:
     ) -> None:  # fmt: skip
         self._tenants, self._pods, self._containers = tenants, frozenset(pods), containers
         self._by_pid = _by_host_pid(tenants)
+        self._mps_cards = {granted.uuid for tenant in tenants.values() if tenant.mps for granted in tenant.granted}
         self._of = [(process, owners[process.pid]) for process in processes if process.pid in owners]
 
     def unaccounted(self) -> list[Unaccounted]:
@@ -117,6 +118,16 @@ class Books:
                 found.append(Unaccounted(card, key, missing, region=True))
         return sorted(found, key=lambda one: (one.card, one.owner or ("", "")))
 
+    def measured(self) -> dict[tuple[Key, str], int]:
+        """By container and card, the driver's own figures where an MPS server holds the limits: there is no region to ask."""
+        found = {(key, granted.uuid): 0 for key, tenant in self._tenants.items() if tenant.mps for granted in tenant.granted}
+        known: dict[tuple[Key, str], int] = {}
+        for process, owner in self._of:
+            key = self._key(process, owner)
+            if key is not None and (key, process.card) in found:
+                known[key, process.card] = known.get((key, process.card), 0) + process.memory
+        return known
+
     def host_pids(self) -> Iterator[tuple[Key, int, int, int]]:
         """Container, slot, and the pids inside and on the host of processes that regions do not know by the driver's number:
         with it the library finds its own line in the driver's list (spec hami-core 10)."""
@@ -130,11 +141,14 @@ class Books:
                 yield key, slots[0][0], owner.pid, process.pid
 
     def _by_mps(self, process: CardProcess, owner: Owner, key: Key | None) -> bool:
-        """Whether a server holds the process to its limit, or it is such a server: tenants' programs may bear any name."""
+        """Whether a server holds the process to its limit, or it is such a server: tenants' programs may bear any name. A card
+        that is shared by MPS takes one process alone, the server, so who is nobody's there is its client."""
         if key is not None and key in self._tenants:
             tenant = self._tenants[key]
             return tenant.mps and any(granted.uuid == process.card for granted in tenant.granted)
-        return owner.mps and not any(pod == owner.pod for pod, _ in self._tenants)
+        if owner.mps:
+            return not any(pod == owner.pod for pod, _ in self._tenants)
+        return key is None and process.card in self._mps_cards
 
     def _claims(self, key: Key | None) -> RegionClaims | None:
         return self._tenants[key].claims if key is not None and key in self._tenants else None

@@ -96,3 +96,27 @@ def test_a_process_is_named_by_the_hosts_number_only_where_one_slot_lacks_it(slo
 )
 def test_limits_above_the_grant_speak_against_a_region(given, found):
     assert list(signs(given)) == found
+
+
+BY_MPS = Tenant([Granted(A, 1000 * MIB, 50)], mps=True)
+
+
+@pytest.mark.parametrize(
+    ("owner", "given", "stray"),
+    [
+        pytest.param(OF_POD, BY_MPS, False, id="its server bounds it"),
+        pytest.param(OUTSIDE, BY_MPS, False, id="nobody's, on a card that takes the server alone"),
+        pytest.param(Owner("u2", "d" * 64, 3, shared=False), BY_MPS, True, id="a pod that was not given the card"),
+        pytest.param(OF_POD, Tenant([Granted(B, MIB)], mps=True), True, id="another card than its own"),
+        pytest.param(Owner(pid=900, mps=True), tenant(), False, id="a server of MPS"),
+        pytest.param(Owner("u1", ID, 7, shared=False, mps=True), Tenant([Granted(A, MIB)]), True, id="a tenant of that name"),
+    ],
+)  # fmt: skip
+def test_programs_of_mps_need_no_region_and_nobody_hides_behind_them(owner, given, stray):
+    assert bool(books(CardProcess(A, 900, 3000 * MIB), owner, given).unaccounted()) is stray
+
+
+def test_of_a_container_without_a_region_the_drivers_figure_is_told_where_it_is_known_whose_it_is():
+    assert books(CardProcess(A, 900, 3000 * MIB), OF_POD, BY_MPS).measured() == {(KEY, A): 3000 * MIB}
+    assert books(CardProcess(A, 900, 3000 * MIB), OUTSIDE, BY_MPS).measured() == {}
+    assert books(CardProcess(A, 900, 3000 * MIB), OF_POD, tenant()).measured() == {}

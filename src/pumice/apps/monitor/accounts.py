@@ -28,12 +28,14 @@ EVENTS = 20
 
 
 class AccountRounds:
-    """``found`` is what the last round found. What is seen twice in a row is told by an event, once for as long as it lasts: a
-    program that begins is on its card a moment before its account is."""
+    """``found`` is what the last round found, ``measured`` what the driver counts of containers without a region. What is seen
+    twice in a row is told by an event, once for as long as it lasts: a program that begins is on its card a moment before its
+    account is."""
 
     def __init__(self, reader: NodeReader, driver: DriverWatch, owners: Owners, own: OwnNode, every: float) -> None:
         self._reader, self._driver, self._owners, self._own, self._every = reader, driver, owners, own, every
         self.found: list[Unaccounted] = []
+        self.measured: Mapping[tuple[Key, str], int] = {}
         self._before: set[tuple[str, ...]] = set()
         self._told: set[tuple[str, ...]] = set()
         self._unlike: dict[tuple[Key, int, int], int] = {}
@@ -50,7 +52,7 @@ class AccountRounds:
         look = await self._driver.look(self._every / 2)
         pods = {pod.uid: pod for pod in self._own.pods if not pod.finished}
         books = await books_of(snapshot, look, self._owners, pods)
-        self.found = books.unaccounted()
+        self.found, self.measured = books.unaccounted(), books.measured()
         await asyncio.to_thread(self._name, books, snapshot)
         await self._tell(self._sentences(snapshot, pods))
 

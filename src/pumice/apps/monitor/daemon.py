@@ -116,7 +116,7 @@ class MetricsPage:
         look = await self._driver.look(1.0)
         snapshot = await self._reader.snapshot(1.0)
         pods = {pod.uid: pod for pod in self._own.pods}
-        shown = view(snapshot, look, self._accounts.found, pods)
+        shown = view(snapshot, look, self._accounts.found, pods, self._accounts.measured)
         return monitor_page(shown, self._own.clock.now(), legacy=self._legacy)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from pumice.apps.monitor.accounts import suspects
 from pumice.apps.monitor.driver import Look
 from pumice.apps.monitor.reader import Seat, Snapshot
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView
-from pumice.node.accounts import Unaccounted
+from pumice.node.accounts import Key, Unaccounted
 from pumice.node.pods import NodePod
 from pumice.node.vgpu.inventory import type_of
 from pumice.node.vgpu.slots import place_of
@@ -20,11 +21,13 @@ from pumice.wire.nvidia_vgpu import PodDevice
 Slots = Mapping[Place, InstanceReading]
 
 
-def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Mapping[str, NodePod]) -> MonitorView:
-    """``pods``: who is there now, by UID; what is found of others is not shown any more."""
+def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Mapping[str, NodePod],
+         measured: Mapping[tuple[Key, str], int] = MappingProxyType({})) -> MonitorView:  # fmt: skip
+    """``pods``: who is there now, by UID; what is found of others is not shown any more. ``measured``: what the driver counts of
+    containers that have no region."""
     names = {reading.uuid: reading.name for reading in look.readings}
     slots = {Place(one.card, one.profile, one.start): one for one in look.instances}
-    containers = [_container(seat, snapshot, look.order, names, slots) for seat in snapshot.seats.values()]
+    containers = [_container(seat, snapshot, look.order, names, slots, measured) for seat in snapshot.seats.values()]
     unaccounted = []
     for one in found:
         if one.owner is None:
@@ -41,23 +44,28 @@ def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Map
     )  # fmt: skip
 
 
-def _container(seat: Seat, snapshot: Snapshot, order: Mapping[str, int], names: Mapping[str, str], slots: Slots) -> ContainerView:
+def _container(seat: Seat, snapshot: Snapshot, order: Mapping[str, int], names: Mapping[str, str], slots: Slots,
+               measured: Mapping[tuple[Key, str], int]) -> ContainerView:  # fmt: skip
     meta, claims = seat.pod.metadata, seat.claims
     devices = seat.devices
     if len(devices) > 1:  # the order in which the container sees its cards
         devices = tuple(sorted(devices, key=lambda device: order.get(device.uuid, 99)))
-    cards = [_card(seat, device, snapshot, names, slots) for device in devices]
+    cards = [_card(seat, device, snapshot, names, slots, measured) for device in devices]
     touched = claims is not None or any(card.slice_ is not None for card in cards)
     last = claims.last_kernel if claims is not None else 0
     return ContainerView(meta.namespace, meta.name, seat.container.name, cards, touched, last)
 
 
-def _card(seat: Seat, device: PodDevice, snapshot: Snapshot, names: Mapping[str, str], slots: Slots) -> CardView:
+def _card(seat: Seat, device: PodDevice, snapshot: Snapshot, names: Mapping[str, str], slots: Slots,
+          measured: Mapping[tuple[Key, str], int]) -> CardView:  # fmt: skip
     limit = device.memory * snapshot.unit
     if device.slot >= 0:
         place = place_of(snapshot.config, type_of(names.get(device.uuid, "")), device)
         slice_ = slots.get(place) if isinstance(place, Place) else None
         use = DeviceUse(total=slice_.memory_used) if slice_ is not None else DeviceUse()
         return CardView(device.uuid, limit, device.cores, use, slice_)
+    if seat.mps:
+        told = measured.get(((seat.pod.uid, seat.container.name), device.uuid))
+        return CardView(device.uuid, limit, device.cores, DeviceUse(total=told) if told is not None else None)
     claim = seat.claims.cards.get(device.uuid) if seat.claims is not None else None
     return CardView(device.uuid, limit, device.cores, claim.use if claim is not None else DeviceUse())

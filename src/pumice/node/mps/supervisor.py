@@ -19,7 +19,7 @@ STEADY: Final = 60.0
 """Seconds of service after which pauses are short again."""
 MISSES: Final = 3
 """Questions without an answer after which a daemon is taken for stuck."""
-SETTLING: Final = 30.0
+SETTLING: Final = 5.0
 """Seconds for which bounds that were set for a container stay at least as wide: it is told of them before it is in the books."""
 
 
@@ -109,7 +109,9 @@ class Supervisor:
         self._misses = 0
         if self._stand is not None:  # it was there, and has died
             self._stand = None
-            self.failed("its MPS control daemon has ended", now)
+            self.closed = "its MPS control daemon has ended"
+            if now < self._steady_at:  # one that has long been there is started again at once
+                self.failed(self.closed, now)
         if seen.left:
             servers = ", ".join(map(str, seen.left))
             self.closed = f"its MPS control daemon has ended, and programs that it served still run (server {servers})"

@@ -132,6 +132,31 @@ def test_a_container_that_has_not_touched_its_card_shows_its_limit(tmp_path):
     play(tmp_path, look, two)
 
 
+def test_a_container_that_mps_holds_shows_what_it_was_given_and_no_use_that_nobody_knows(tmp_path):
+    held = []
+
+    def at_work(machine):
+        held.append(Programs(machine).hold(300))
+
+    async def look(page, cluster):
+        for _ in range(10):
+            await asyncio.sleep(0.02)
+        text = await page()
+        seen = samples(text)
+        assert [value for _, value in seen["vGPU_device_memory_limit_in_bytes"]] == [2000 * MIB]
+        assert "vGPU_device_memory_usage_in_bytes" not in seen
+        assert "pumice_card_unaccounted_bytes" not in seen
+        assert "pumice_region_suspect" not in seen
+        assert not [event for event in cluster.events if event["reason"] in ("UnaccountedMemory", "RegionSuspect")]
+
+    write(Path(ResponseOptions(hook=str(tmp_path)).page("u1", "train", limits_page.MPS_NOTE)), b"")
+    try:
+        pod = pod_object("p", gives(A, 2000), uid="u1", phase="Running")
+        play(tmp_path, look, pod, at_work=at_work, virtual_time=False, feedback_every=0.02)
+    finally:
+        held[0].kill()
+
+
 def test_the_monitor_looks_where_the_plugin_writes(tmp_path):
     """With the same HOOK_PATH; and where upstream's plugin of one layout or the other wrote (spec nvidia-device-plugin 18.1)."""
     settings = monitor.Settings("n", hook_path=tmp_path)
