@@ -251,7 +251,7 @@ static bool pid_write(int fd, pid_t pid)
 {
     char text[16];
     int length = snprintf(text, sizeof text, "%d\n", (int)pid);
-    return ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)length, 0) == length;
+    return pwrite(fd, text, (size_t)length, 0) == length && ftruncate(fd, length) == 0; /* whoever reads meanwhile finds a pid */
 }
 
 static int daemon_run(bool background)
