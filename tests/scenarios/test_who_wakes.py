@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kit.engine_world import World
+from kit.engine_world import World, conf
 from kit.objects import group, node, pod, priority_class, queue
 
 from pumice.engine.state.jobs import Job
@@ -363,5 +363,19 @@ def test_a_pod_that_asks_for_nothing_hears_of_a_namespace_that_changes_sides() -
     world.settle(2)
     assert world.node_of("w") == ""
     world.engine.state.bookings.put_namespace("other", {"team": "quiet"})
+    world.settle(2)
+    assert world.node_of("w") == "n1"
+
+
+def test_a_pod_that_asks_for_nothing_hears_of_a_neighbour_that_is_labelled_anew_though_its_queue_has_no_share_left() -> None:
+    world = World(conf("gang", "predicates", "proportion"))
+    world.add(queue("rich", weight=1, capability={"cpu": "4"}), node("n1", cpu="4"))
+    world.add(pod("neighbour", cpu="4", labels={"app": "web"}, queue="rich"))
+    world.add(pod("w", affinity=far_from("web"), queue="rich"))
+    world.settle(2)
+    assert world.node_of("w") == ""
+    labelled = world.pods["default/neighbour"]
+    labelled["metadata"]["labels"] = {"app": "other"}
+    world.add(labelled)
     world.settle(2)
     assert world.node_of("w") == "n1"

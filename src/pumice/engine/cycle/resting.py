@@ -65,16 +65,18 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
         agenda.bound_promise(job, cycle.now)
     hoping = [t for t in pending if not never(t)]
     asleep = {t.cls for t in hoping if cycle.placer.is_asleep(t.cls)}
+    nowhere = all(t.cls in asleep for t in hoping)
+    blocked = job in cycle.blocked and (job.is_pending() or not nowhere)  # where no node takes it, its queue is no matter yet
     if pending and not hoping:
         agenda.sleep(job, ())
     elif job in cycle.postponed:
         return
-    elif job in cycle.blocked or job in cycle.discarded or job in cycle.placer.standing:
+    elif blocked or job in cycle.discarded or job in cycle.placer.standing:
         agenda.wait(job, _again(cycle, job))
     elif any(t.retry_at > cycle.now for t in pending):
         job.retry_at = min(t.retry_at for t in pending if t.retry_at > cycle.now)
         agenda.wait(job, job.retry_at)
-    elif all(t.cls in asleep for t in hoping):
+    elif nowhere:
         agenda.sleep(job, asleep)
         if cycle.makes_room and not all(t.hopeless for t in hoping):
             agenda.wait(job, cycle.now + ROOM_RETRY)  # who may go changes without anything being released

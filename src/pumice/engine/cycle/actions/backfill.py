@@ -47,7 +47,7 @@ def backfill(cycle: Cycle) -> None:
             commit(cycle, job, statement)
             if job in cycle.discarded:  # with these it stands: the others, which failed as a gang, may come one by one
                 cycle.postponed[job] = None
-        else:
+        elif statement.steps:  # else nothing was taken back for which it could wait: it sleeps until a node may take it
             discard(cycle, job, statement)
 
 
