@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -34,6 +34,7 @@ from pumice.wire.volcano import (
     POD_GROUPS,
     PODS,
     QUEUES,
+    RUNNING,
     PodGroupCondition,
     event_body,
     stamp,
@@ -54,16 +55,22 @@ BACKLOG_LIMIT = 100_000
 GIVE_WAY = 0.02
 """Seconds between two writes of events and status while many Bindings are on their way: each costs the processor as much as a
 Binding, and ten thousand pods that wait have ten thousand conditions to be told."""
+STANDS = 1.0
+"""Seconds for which the status of a group that stands waits, as upstream's for its next session: its pods start, and one write
+tells of both."""
 LAST_WORD = 4.0
 """Seconds for which the status of a group that has ended waits: most go then, and are written for nobody."""
+MANY, MOMENT = 8, 0.5
+"""Groups that are let in, and the seconds within which so many are many: as urgent as Bindings."""
 GIVE_WAY_AT_MOST = 10.0
 """After so many seconds without a pause of the Bindings they are written as fast as they come."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """Writes in their order, the latest value a key, and who waits for one."""
+    """Writes in their order, the latest value a key, and who waits for one. Each waits for ``pause`` seconds."""
 
+    pause: float = 0.0
     todo: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
     bell: Bell = field(default_factory=Bell)
 
@@ -95,9 +102,12 @@ class StatusWriter:
     """Apart from the rest: no backlog and no write that hangs keeps them waiting, and none of them is dropped."""
     _let_in: _Lane = field(default_factory=_Lane)
     """PodGroups that may have their pods made: no Binding comes before them, so they give way to none."""
-    _last_words: _Lane = field(default_factory=_Lane)
-    _spoken: dict[tuple[str, ...], float] = field(default_factory=dict)
-    """Until when each of them waits."""
+    _standing: _Lane = field(default_factory=lambda: _Lane(STANDS))
+    _last_words: _Lane = field(default_factory=lambda: _Lane(LAST_WORD))
+    _due: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """Until when each waits of what waits."""
+    _admitted: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))
+    """When the last groups were let in."""
     _hurry: bool = False
     """Whether nothing waits any more, for this is the end."""
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
@@ -121,26 +131,27 @@ class StatusWriter:
         for other in self._lanes:
             if other is not lane:
                 other.todo.pop(key, None)
+        if lane.pause and key not in lane.todo:
+            self._due[key] = self.clock.monotonic() + lane.pause
         lane.todo[key] = effect
-        if lane is self._last_words:
-            self._spoken.setdefault(key, self.clock.monotonic() + LAST_WORD)
-        else:
-            self._spoken.pop(key, None)
+        if lane is self._let_in:
+            self._admitted.append(self.clock.monotonic())
         while len(self._rest.todo) > BACKLOG_LIMIT:
             self._rest.todo.popitem(last=False)
         lane.bell.ring()
 
     @property
     def _lanes(self) -> tuple[_Lane, ...]:
-        return self._rest, self._evictions, self._let_in, self._last_words
+        return self._rest, self._evictions, self._let_in, self._standing, self._last_words
 
     def _lane(self, effect: Effect) -> _Lane:
         if isinstance(effect, Evict):
             return self._evictions
-        if isinstance(effect, GroupStatus) and effect.phase == COMPLETED:
-            return self._last_words
-        new = isinstance(effect, GroupStatus) and effect.phase == INQUEUE and not effect.conditions
-        return self._let_in if new else self._rest
+        if not isinstance(effect, GroupStatus):
+            return self._rest
+        if effect.phase == INQUEUE and not effect.conditions:
+            return self._let_in
+        return {RUNNING: self._standing, COMPLETED: self._last_words}.get(effect.phase, self._rest)
 
     def forget(self, uid: str) -> None:
         """The pod was bound: a condition that is not yet written is out of date."""
@@ -153,7 +164,7 @@ class StatusWriter:
     def _drop(self, key: tuple[str, ...]) -> None:
         for lane in self._lanes:
             lane.todo.pop(key, None)
-        self._spoken.pop(key, None)
+        self._due.pop(key, None)
         if key in self._writing:
             self._writing[key] = False
 
@@ -176,7 +187,8 @@ class StatusWriter:
             for _ in range(self.workers):
                 group.create_task(self._work(self._rest, self._gives_way))
                 group.create_task(self._work(self._evictions, lambda: 0.0))
-                group.create_task(self._work(self._last_words, self._still_waits))
+                group.create_task(self._work(self._standing, lambda: self._waits_in(self._standing) or self._gives_way()))
+                group.create_task(self._work(self._last_words, lambda: self._waits_in(self._last_words) or self._gives_way()))
             for _ in range(self.admitting):
                 group.create_task(self._work(self._let_in, lambda: 0.0))
 
@@ -198,14 +210,17 @@ class StatusWriter:
                 await self.drain(seconds)
                 workers.cancel()
 
-    def _still_waits(self) -> float:
-        """How many seconds the next of the last words waits."""
-        key = next(iter(self._last_words.todo), None)
-        return 0.0 if key is None or self._hurry else max(0.0, self._spoken.get(key, 0.0) - self.clock.monotonic())
+    def _waits_in(self, lane: _Lane) -> float:
+        """How many seconds the next of a lane waits."""
+        key = next(iter(lane.todo), None)
+        return 0.0 if key is None or self._hurry else max(0.0, self._due.get(key, 0.0) - self.clock.monotonic())
+
+    def _many_are_let_in(self) -> bool:
+        return len(self._admitted) == MANY and self.clock.monotonic() - self._admitted[0] < MOMENT
 
     def _gives_way(self) -> float:
         """How many seconds to wait now."""
-        if not self.busy():
+        if not (self.busy() or self._many_are_let_in()):
             self._busy_since = None
             return 0.0
         now = self.clock.monotonic()
@@ -226,7 +241,7 @@ class StatusWriter:
                 await lane.bell.wait()
                 continue
             effect = lane.todo.pop(key)
-            self._spoken.pop(key, None)
+            self._due.pop(key, None)
             self._writing[key] = True
             try:
                 await self._write(key, effect)

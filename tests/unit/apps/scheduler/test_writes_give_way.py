@@ -8,7 +8,7 @@ from typing import Any
 
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, LAST_WORD, StatusWriter
+from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, LAST_WORD, STANDS, StatusWriter
 from pumice.engine.effects import Event, GroupStatus
 from pumice.ports.cluster import Json, Resource
 
@@ -128,8 +128,49 @@ def test_the_status_of_a_group_that_has_ended_and_stays_is_written_once() -> Non
 
 
 def test_a_group_that_lives_again_is_said_to_at_once() -> None:
-    cluster = last_words("Running")
-    assert (cluster.phases, cluster.moments) == (["Running"], [1.0])
+    cluster = last_words("Unknown")
+    assert (cluster.phases, cluster.moments) == (["Unknown"], [1.0])
+
+
+def test_one_write_tells_that_a_group_stands_and_that_its_pods_run() -> None:
+    cluster = Recorder()
+
+    async def story() -> None:
+        clock = VirtualClock()
+        writer = StatusWriter(cluster, clock, random.Random(1))  # type: ignore[arg-type]
+        running = asyncio.create_task(writer.run())
+        for pods in (0, 1):
+            writer.put(GroupStatus("default", "g", "Running", (), pods, 0, 0))
+            await clock.sleep(0.5)
+        await clock.sleep(5)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run_virtually(story())
+    assert (cluster.phases, cluster.moments) == (["Running"], [STANDS])
+
+
+def test_events_give_way_to_many_groups_that_are_let_in() -> None:
+    cluster = Recorder()
+
+    async def story() -> None:
+        clock = VirtualClock()
+        writer = StatusWriter(cluster, clock, random.Random(1))  # type: ignore[arg-type]
+        running = asyncio.create_task(writer.run())
+        for number in range(100):
+            writer.put(GroupStatus("default", f"g{number}", "Inqueue", (), 0, 0, 0))
+            for word in "abcd":
+                writer.put(Event("Pod", "v1", "default", f"p{number}", f"u{number}", "Normal", "Scheduled", word))
+            await clock.sleep(0.02)
+        assert len(cluster.phases) == 100
+        events = len(cluster.moments) - 100
+        assert events <= 2.0 / GIVE_WAY + 4 * 8, "all of the first eight"
+        await writer.drain(60)
+        assert len(cluster.moments) == 500
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run_virtually(story())
 
 
 def test_a_writer_that_ends_writes_the_last_words_at_once() -> None:
