@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from kit.control_plane import Api, Json
+from kit.control_plane import Answer, Api, Json
 
 GPU = "volcano.sh/vgpu-number"
 
@@ -325,3 +325,24 @@ def test_nodes_are_cluster_wide_and_patched_by_their_status(api: Api) -> None:
     assert [c["status"] for c in twice["status"]["conditions"]] == ["False"]
     assert api.merge(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})["spec"]["unschedulable"] is True
     api.delete(f"/api/v1/nodes/{name}")
+
+
+def test_ephemeral_containers_come_by_their_own_door_and_stay(api: Api, pods: str) -> None:
+    guest = {"name": "g", "image": "i", "command": ["sh"]}
+    refused = api.call("POST", pods, pod("early", ephemeralContainers=[guest]))
+    assert (refused.code, refused.json["details"]["causes"][0]["field"]) == (422, "spec.ephemeralContainers")
+    api.create(pods, pod("p"))
+
+    def ask(*guests: Json) -> Answer:
+        return api.call("PATCH", f"{pods}/p/ephemeralcontainers", {"spec": {"ephemeralContainers": list(guests)}},
+                        media="application/merge-patch+json")  # fmt: skip
+
+    assert api.call("PATCH", f"{pods}/p", {"spec": {"ephemeralContainers": [guest]}},
+                    media="application/merge-patch+json").code == 422  # fmt: skip
+    made = ask(guest)
+    assert (made.code, [c["name"] for c in made.json["spec"]["ephemeralContainers"]]) == (200, ["g"])
+    kept = made.json["spec"]["ephemeralContainers"][0]
+    for wrong in ([], [{**kept, "image": "other"}], [kept, {**guest, "name": "h", "ports": [{"containerPort": 80}]}],
+                  [kept, {**guest, "name": "h", "targetContainerName": "nobody"}], [kept, {**guest, "name": "c"}]):  # fmt: skip
+        assert ask(*wrong).code == 422, wrong
+    assert ask(kept, {**guest, "name": "h", "targetContainerName": "c"}).code == 200

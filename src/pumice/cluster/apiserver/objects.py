@@ -120,6 +120,7 @@ class Objects:
             self._restore(kind, namespace, value, sent)
         metadata = value["metadata"]
         problems = validate_metadata(metadata, kind.namespaced, strategy) + strategy.validate(value)
+        problems += strategy.validate_create(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
         if self.storage.get(kind.storage, namespace, metadata["name"]) is not None:
@@ -233,6 +234,8 @@ class Objects:
         problems += strategy.validate_again(value, old, narrow=subresource in _NARROW)
         if subresource not in (*_NARROW, "finalize", "ephemeralcontainers", "resize"):
             problems += strategy.validate_update(value, old)
+        elif subresource == "ephemeralcontainers":
+            problems += strategy.validate_guests(value, old)
         if problems:
             raise invalid(kind.group, kind.kind, metadata["name"], problems)
         if strategy.counts_generation and subresource != "status" and _desired(kind, value) != _desired(kind, old):

@@ -13,6 +13,7 @@ from pumice.cluster.kubelet.settings import KubeletSettings
 
 Json = Mapping[str, Any]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHELL = ("sh",)  # who brings a terminal wants one
 IDLE = ("sleep", "infinity")  # images are not unpacked, so their default command is unknown
 
 
@@ -58,7 +59,7 @@ def command_line(settings: KubeletSettings, container: Json, env: Mapping[str, s
         return (*command, *args)
     if is_own_image(container.get("image") or "", settings.pumice_images):
         return (*own_program(), *args)
-    return tuple(args) or IDLE
+    return tuple(args) or (SHELL if container.get("stdin") and container.get("tty") else IDLE)
 
 
 def own_program() -> tuple[str, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 FIRST_BACKOFF, LAST_BACKOFF = 10.0, 300.0
 GOOD_RUN = 600.0  # a run of this length clears the back-off
 
-Kind = Literal["init", "sidecar", "app"]
+Kind = Literal["init", "sidecar", "app", "ephemeral"]
 State = Literal["waiting", "running", "terminated"]
 
 
@@ -118,6 +118,18 @@ def records_of(pod: Mapping[str, Any]) -> list[Record]:
     for record in (apps if inits else ()):
         record.reason = "PodInitializing"
     return [*inits, *apps]
+
+
+def guests_of(pod: Mapping[str, Any], known: Container[str]) -> list[Record]:
+    """Fresh records of the ephemeral containers that have come since."""
+    return [Record(c["name"], "ephemeral") for c in pod["spec"].get("ephemeralContainers") or () if c["name"] not in known]
+
+
+def start_guests(step: Next, guests: Sequence[Record], now: float) -> None:
+    """An ephemeral container runs once, beside whatever the others do, and nothing follows from its end."""
+    for guest in guests:
+        if guest.state == "waiting":
+            _start_or_wait(step, guest, now)
 
 
 def next_step(records: Sequence[Record], policy: str, now: float) -> Next:

@@ -41,7 +41,8 @@ def ended_from(shown: Json) -> Ended:
 
 def _shown(pod: Json, name: str) -> Json | None:
     status = pod.get("status") or {}
-    every = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    every = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()),
+             *(status.get("ephemeralContainerStatuses") or ()))  # fmt: skip
     return next((s for s in every if s["name"] == name), None)
 
 

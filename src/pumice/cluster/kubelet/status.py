@@ -40,12 +40,13 @@ def rejected_status(pod: Mapping[str, Any], reason: str, text: str, now: float) 
 
 
 def pod_status(pod: Mapping[str, Any], records: Sequence[Record], facts: PodFacts, now: float, *,
-               health: Health, over: str = "", reason: str = "", message: str = "") -> Json:
-    """The whole status as a merge patch. ``over``: the final phase, when nothing will run any more."""
+               health: Health, guests: Sequence[Record] = (), over: str = "", reason: str = "", message: str = "") -> Json:
+    """The whole status as a merge patch. ``over``: the final phase, when nothing will run any more; ``guests``: ephemeral
+    containers, which nothing else follows."""
     policy = pod["spec"].get("restartPolicy") or "Always"
     phase = over or phase_of(records, policy)
     images = {c["name"]: c.get("image", "") for c in _containers(pod)}
-    statuses = {r.name: _container_status(r, images[r.name], health.get(r.name, ())) for r in records}
+    statuses = {r.name: _container_status(r, images[r.name], health.get(r.name, ())) for r in (*records, *guests)}
     status: Json = {
         "phase": phase, "startTime": timestamp(facts.start_time),
         "hostIP": facts.host_ip, "hostIPs": [{"ip": facts.host_ip}],
@@ -57,6 +58,8 @@ def pod_status(pod: Mapping[str, Any], records: Sequence[Record], facts: PodFact
     inits = [statuses[r.name] for r in records if r.kind != "app"]
     if inits:
         status["initContainerStatuses"] = inits
+    if guests:
+        status["ephemeralContainerStatuses"] = [{**statuses[guest.name], "ready": False} for guest in guests]
     if generation := pod["metadata"].get("generation"):
         status["observedGeneration"] = generation
     return status
@@ -83,7 +86,8 @@ def _initialised(records: Sequence[Record]) -> bool:
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Json]:
-    return [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+    spec = pod["spec"]
+    return [*(spec.get("initContainers") or ()), *spec["containers"], *(spec.get("ephemeralContainers") or ())]
 
 
 def _container_status(record: Record, image: str, health: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Json:

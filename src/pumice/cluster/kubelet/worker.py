@@ -20,7 +20,7 @@ from pumice.cluster.kubelet.environment import ConfigMissing
 from pumice.cluster.kubelet.events import EventRecorder
 from pumice.cluster.kubelet.health import PodHealth
 from pumice.cluster.kubelet.probes import make_probe
-from pumice.cluster.kubelet.records import Ended, Record, next_step, records_of
+from pumice.cluster.kubelet.records import Ended, Record, guests_of, next_step, records_of, start_guests
 from pumice.cluster.kubelet.restoring import restore
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import PodFacts, pod_status
@@ -63,8 +63,10 @@ class PodWorker:
         self.uid: str = pod["metadata"]["uid"]
         self.records = records_of(pod)
         self.over = ""
+        self._guests: list[Record] = []  # ephemeral containers: nothing follows from them
         self._by_name = {record.name: record for record in self.records}
         self._specs = {c["name"]: c for c in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]}
+        self._let_guests_in()
         self._gone = False
         self._wake = asyncio.Event()
         self._assembly = Assembly(tools.settings, tools.cluster, tools.clock, tools.network, tools.names, pod, facts)
@@ -75,7 +77,14 @@ class PodWorker:
 
     def update(self, pod: dict[str, Any]) -> None:
         self.pod = pod
+        self._let_guests_in()
         self._wake.set()
+
+    def _let_guests_in(self) -> None:
+        for guest in guests_of(self.pod, self._by_name):
+            self._guests.append(guest)
+            self._by_name[guest.name] = guest
+            self._specs[guest.name] = next(c for c in self.pod["spec"]["ephemeralContainers"] if c["name"] == guest.name)
 
     def forget(self) -> None:
         """The object is gone (forced deletion): kill and write nothing."""
@@ -89,7 +98,7 @@ class PodWorker:
 
     def restore(self, now: float) -> None:
         """Take over what an earlier twin wrote: adopt containers that still run, count the others as lost."""
-        for record in self.records:
+        for record in (*self.records, *self._guests):
             restore(record, self.pod, now, running=self._adopts(record))
             self._health.start(record, self._specs[record.name])
 
@@ -165,6 +174,8 @@ class PodWorker:
             return
         self._wake.clear()
         step = next_step(self.records, self._policy, now)
+        if not step.done:
+            start_guests(step, self._guests, now)
         step.stop += self._health.take_restarts() & {r.name for r in self.records if r.state == "running"}
         for name in step.backing_off:
             self._show_back_off(name)
@@ -305,7 +316,8 @@ class PodWorker:
         """Containers first, then the sidecars, within one grace period."""
         began = self.tools.clock.now()
         for sidecars in (False, True):
-            running = [r.name for r in self.records if r.state == "running" and (r.kind == "sidecar") == sidecars]
+            running = [r.name for r in (*self.records, *self._guests)
+                       if r.state == "running" and (r.kind == "sidecar") == sidecars]  # fmt: skip
             if running:
                 left = max(0.0, grace - (self.tools.clock.now() - began))
                 await self._stop(running, left, "Killing", "Stopping container {name}")
@@ -329,8 +341,8 @@ class PodWorker:
         if self._gone:
             return
         health = {r.name: self.tools.devices.health(self.uid, r.name) for r in self.records}
-        status = pod_status(self.pod, self.records, self.facts, self.tools.clock.now(), health=health, over=self.over,
-                            reason=self._reason, message=self._message)
+        status = pod_status(self.pod, self.records, self.facts, self.tools.clock.now(), health=health, guests=self._guests,
+                            over=self.over, reason=self._reason, message=self._message)
         self.tools.writer.write(self.pod, status)
 
     @property
@@ -350,9 +362,9 @@ class PodWorker:
 
     def _event(self, kind: Any, reason: str, text: str, container: str = "") -> None:
         record = self._by_name.get(container)
-        inits = record is not None and record.kind != "app"
+        lists = {"app": "containers", "ephemeral": "ephemeralContainers"}
         self.tools.events.record(self.pod, kind, reason, text, container=container,
-                                 container_list="initContainers" if inits else "containers")
+                                 container_list=lists.get(record.kind, "initContainers") if record else "containers")
 
     async def _wait(self, until: float | None) -> None:
         """Until something happens or the moment ``until`` (Unix seconds)."""

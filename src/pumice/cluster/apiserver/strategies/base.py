@@ -43,7 +43,15 @@ class Strategy:
     def validate(self, value: Json) -> Problems:
         return []
 
+    def validate_create(self, value: Json) -> Problems:
+        """Of what only an update may bring."""
+        return []
+
     def validate_update(self, value: Json, old: Json) -> Problems:
+        return []
+
+    def validate_guests(self, value: Json, old: Json) -> Problems:
+        """Of the ephemeral containers that an update brings."""
         return []
 
     def validate_status(self, value: Json) -> Problems:

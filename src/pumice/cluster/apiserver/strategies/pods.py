@@ -52,6 +52,20 @@ class PodStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldProblem]:
         return validate_pod_spec(value["spec"])
 
+    def validate_create(self, value: Json) -> list[FieldProblem]:
+        if value["spec"].get("ephemeralContainers"):
+            return [forbidden_value("spec.ephemeralContainers", "cannot be set on create")]
+        return []
+
+    def validate_guests(self, value: Json, old: Json) -> list[FieldProblem]:
+        """They come, and stay as they are."""
+        now = {c.get("name"): c for c in value["spec"].get("ephemeralContainers") or ()}
+        return [
+            forbidden_value("spec.ephemeralContainers", f'existing ephemeral containers "{before["name"]}" may not be '
+                            + ("changed" if before["name"] in now else "removed"))
+            for before in old["spec"].get("ephemeralContainers") or () if now.get(before["name"]) != before
+        ]  # fmt: skip
+
     def validate_status(self, value: Json) -> list[FieldProblem]:
         return []  # the spec was valid when it came in, and a kubelet writes often
 
@@ -108,7 +122,6 @@ def _frozen(spec: Json, gated: bool) -> Json:
         "activeDeadlineSeconds",
         "schedulingGates",
         "terminationGracePeriodSeconds",
-        "ephemeralContainers",
     }
     if gated:
         free |= {"nodeSelector", "affinity"}

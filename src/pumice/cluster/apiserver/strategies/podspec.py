@@ -9,7 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
+from pumice.cluster.apiserver.errors import (
+    FieldProblem,
+    duplicate,
+    forbidden_value,
+    invalid_value,
+    required,
+    unsupported,
+)
 from pumice.cluster.apiserver.names import bad_label, bad_port_name, bad_qualified, bad_subdomain
 from pumice.cluster.apiserver.strategies.base import validate_labels
 from pumice.cluster.apiserver.strategies.resources import validate_resources
@@ -41,6 +48,7 @@ def validate_pod_spec(spec: Json, path: str = "spec") -> Problems:
     volumes = _validate_volumes(spec, path, problems)
     for where, container in containers(spec):
         problems += _validate_container(container, f"{path}.{where}", volumes, where.startswith("ephemeral"))
+    problems += _validate_guests(spec, path)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and deadline < 1:
         detail = "must be between 1 and 2147483647, inclusive"
@@ -226,6 +234,25 @@ def _validate_container(container: Json, path: str, volumes: set[str], ephemeral
     problems += _validate_ids(container.get("securityContext") or {}, f"{path}.securityContext")
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         problems += _validate_probe(container.get(field) or {}, f"{path}.{field}")
+    return problems
+
+
+_NOT_FOR_GUESTS = ("lifecycle", "livenessProbe", "ports", "readinessProbe", "resources", "startupProbe")
+
+
+def _validate_guests(spec: Json, path: str) -> Problems:
+    """Ephemeral containers hold nothing and promise nothing, and templates have none."""
+    problems: Problems = []
+    guests = spec.get("ephemeralContainers") or []
+    if guests and path != "spec":
+        problems.append(forbidden_value(f"{path}.ephemeralContainers", "ephemeral containers not allowed in pod template"))
+    others = {c.get("name") for field in ("containers", "initContainers") for c in spec.get(field) or []}
+    for i, guest in enumerate(guests):
+        where, target = f"{path}.ephemeralContainers[{i}]", guest.get("targetContainerName")
+        problems += [forbidden_value(f"{where}.{field}", "cannot be set for an Ephemeral Container")
+                     for field in _NOT_FOR_GUESTS if guest.get(field)]  # fmt: skip
+        if target and target not in others:
+            problems.append(FieldProblem("FieldValueNotFound", f"{where}.targetContainerName", "", target))
     return problems
 
 
