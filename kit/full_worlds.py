@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kit.device_world import A100, card
 from kit.engine_world import World
 from kit.objects import group, node, pod
 from kit.room_worlds import room_conf
@@ -54,12 +55,13 @@ def gang(name: str, size: int, minimum: int | None = None, *, priority: str = ""
     yield from (pod(f"{name}-w-{i}", group=name, cards=cards, mib=8000, **spec) for i in range(size))
 
 
-A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
 MIG = {"volcano.sh/vgpu-mode": "mig"}
 
 
-def mig_node(name: str) -> Json:
-    return node(name, cards=1, mib=40960, register=f"GPU-{name}-0,10,40960,{A100},true,mig:")
+def mig_node(name: str, cards: int = 1, *, places: bool = False) -> Json:
+    """``places``: its plugin says that it cuts slices anywhere."""
+    register = "".join(card(f"GPU-{name}-{at}", 40960, kind=A100, mode="mig", places=places) for at in range(cards))
+    return node(name, cards=cards, mib=40960, register=register)
 
 
 def one_card(conf: str = BUNDLES) -> World:

@@ -8,19 +8,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from kit.device_world import A100
 from kit.engine_world import World
+from kit.full_worlds import MIG, mig_node
 from kit.objects import group, node, pod
 
 SLICES = {"group1": [5120] * 7, "group2": [10240] * 3 + [5120], "group3": [20480] * 2, "group4": [40960]}
-MIG = {"volcano.sh/vgpu-mode": "mig"}
-
-
-def mig_node(name: str, cards: int = 1) -> dict[str, Any]:
-    register = "".join(f"GPU-{name}-{i},10,40960,{A100},true,mig:" for i in range(cards))
-    made: dict[str, Any] = node(name, cards=cards, mib=40960)
-    made["metadata"]["annotations"]["volcano.sh/node-vgpu-register"] = register
-    return made
 
 
 def gang(asks: Sequence[int], notes: dict[str, str]) -> list[dict[str, Any]]:

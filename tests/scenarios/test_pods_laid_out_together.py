@@ -8,24 +8,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from kit.device_world import A100
 from kit.engine_world import ALL_PLUGINS, World
-from kit.objects import group, node, pod, queue
+from kit.full_worlds import MIG, mig_node
+from kit.objects import group, pod, queue
 
 SLICES = {"group1": [5120] * 7, "group2": [10240] * 3 + [5120], "group3": [20480] * 2, "group4": [40960]}
-MIG = {"volcano.sh/vgpu-mode": "mig"}
 VGPU = "deviceshare.VGPUEnable: true"
 
 
 def conf(plan: str, policy: str = "tightest") -> str:
     return ALL_PLUGINS.replace(VGPU, f"{VGPU}\n      pumice.PlanPendingSet: {plan}\n      pumice.MigPolicy: {policy}")
-
-
-def mig_node(name: str, cards: int = 1) -> dict[str, Any]:
-    register = "".join(f"GPU-{name}-{i},10,40960,{A100},true,mig:" for i in range(cards))
-    made: dict[str, Any] = node(name, cards=cards, mib=40960)
-    made["metadata"]["annotations"]["volcano.sh/node-vgpu-register"] = register
-    return made
 
 
 def singles(asks: Sequence[int], **more: Any) -> list[dict[str, Any]]:
@@ -80,11 +72,8 @@ def test_a_queue_pays_for_what_is_laid_out_and_no_more(most: str, got: list[int]
 @pytest.mark.parametrize("plan", ["none", "kept"])
 def test_a_gang_stands_where_slices_may_lie_anywhere_and_no_order_would_do(plan: str) -> None:
     asks = (10000, 14000, 14000, 10000, 5000, 10000)
-    made = mig_node("n", 2)
-    notes = made["metadata"]["annotations"]
-    notes["volcano.sh/node-vgpu-register"] = notes["volcano.sh/node-vgpu-register"].replace(",mig:", ",mig,places:")
     world = World(conf(plan, "listed").replace(VGPU, f"{VGPU}\n      pumice.MigOffGroup: true"))
-    world.add(made, pod("r", mib=3000, annotations=MIG))
+    world.add(mig_node("n", 2, places=True), pod("r", mib=3000, annotations=MIG))
     world.settle()
     world.add(group("g", minimum=len(asks)), *(pod(f"g{at}", group="g", mib=m, annotations=MIG) for at, m in enumerate(asks)))
     world.settle()

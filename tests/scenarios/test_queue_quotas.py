@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kit.engine_world import DEVICES_ONLY, World, conf
+from kit.full_worlds import MIG, mig_node
 from kit.objects import group, node, pod, queue
 
 from pumice.engine.effects import Bind
@@ -234,15 +235,6 @@ def test_a_card_that_registers_anew_with_other_memory_changes_what_is_charged() 
     world.add(node("n1", cards=2, mib=8000))
     world.settle()
     assert charged(world) == 4000  # by its annotation, as long as it runs
-
-
-A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
-MIG = {"volcano.sh/vgpu-mode": "mig"}
-
-
-def mig_node(name: str, cards: int = 1) -> dict[str, Any]:
-    register = "".join(f"GPU-{name}-{i},10,40960,{A100},true,mig:" for i in range(cards))
-    return node(name, cards=cards, mib=40960, register=register)
 
 
 def sliced(name: str, mib: int, **more: Any) -> dict[str, Any]:
