@@ -30,7 +30,7 @@ from pumice.families.nvidia_vgpu.mig_board import MigBoard
 from pumice.model.hardware.npu_slices import Dvpp
 
 BURST = 8
-MINUTES = 12
+MINUTES = 3
 LOADS = mig_streams.LOADS
 HOW = ("one by one", "kept", "fullest")
 
@@ -210,7 +210,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one seed, a quarter of the arrivals")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/planned_streams.json")
     options = parser.parse_args(argv)
-    seeds, arrivals = ((1,), 1000) if options.quick else (mig_streams.SEEDS, 4000)
+    seeds, arrivals = ((1,), 1000) if options.quick else (mig_streams.SEEDS, 2000)
     mig, npu = mig_cells(seeds, arrivals), npu_cells(seeds, arrivals)
     lost = below_optimum(20 if options.quick else 200)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kit.engine_world import ALL_PLUGINS, World
 from kit.full_worlds import MIG, mig_node
-from kit.objects import group, pod, queue
+from kit.objects import group, node, pod, queue
 
 SLICES = {"group1": [5120] * 7, "group2": [10240] * 3 + [5120], "group3": [20480] * 2, "group4": [40960]}
 VGPU = "deviceshare.VGPUEnable: true"
@@ -35,6 +35,18 @@ def test_a_small_pod_that_comes_first_leaves_the_layout_that_those_behind_it_nee
     world.add(mig_node("n"), *(() if asks[-1] < 40000 else (mig_node("m"),)), *singles(asks))
     world.settle()
     assert (bound(world, asks) == list(asks)) is (plan == "kept")
+
+
+def test_nothing_is_laid_out_where_no_card_is_in_mig_mode() -> None:
+    world = World()
+    world.add(node("n", cards=1, mib=16000), *singles((3000, 16000)))
+    del world.pods["default/p0"]["metadata"]["annotations"]["volcano.sh/vgpu-mode"]
+    (ask,) = world.engine.state.tasks[world.pods["default/p0"]["metadata"]["uid"]].cls.asks
+    planner = world.engine.state.ledger.books[ask.family].family.planner
+    assert planner is not None
+    assert not planner.plannable(ask)
+    world.add(mig_node("m"))
+    assert planner.plannable(ask)
 
 
 def test_nobody_loses_the_place_that_it_would_have_alone() -> None:

@@ -54,7 +54,7 @@ class NvidiaVgpu(Family):
         self._choose = chooser(self.settings.mig_policy)
         self.ranking = VgpuRanking(self.catalogue, self._choose, self._remembered)
         self.late_quota = VgpuLateQuota(self.config)
-        self.planner = VgpuPlanner(self.name)
+        self.planner = VgpuPlanner(self.name, self.catalogue)
 
     @property
     def tunables(self) -> Tunables:

@@ -13,6 +13,7 @@ from pumice.families.nvidia_vgpu.fit import closed_cards, fit_node
 from pumice.families.nvidia_vgpu.inventory import Facts
 from pumice.families.nvidia_vgpu.mig import TANGLED, Geometry
 from pumice.families.nvidia_vgpu.mig_board import MigBoard
+from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_places import Places
 from pumice.families.nvidia_vgpu.mig_policy import Offer
 from pumice.families.nvidia_vgpu.rows import rows_of
@@ -48,9 +49,13 @@ class _Card:
 @dataclass(frozen=True, slots=True)
 class VgpuPlanner(Planner):
     family: str
+    catalogue: Catalogue
 
     def plannable(self, ask: Ask) -> bool:
+        """Nobody is where no card in MIG mode was ever seen."""
         want: VgpuAsk = ask.detail
+        if not self.catalogue.known() or want.mode not in (None, Mode.MIG.value):
+            return False
         return want.is_one_share and not (want.containers[0].cores or want.group or want.rules)
 
     def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Any] | None]:
