@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,12 +55,16 @@ async def run(
     cards = await open_cards(partial(DcmiCards, settings.dcmi), settings.wait_for_driver, clock, stop)
     if cards is None:
         return
-    there = sorted({card.name for card in await asyncio.to_thread(cards.facts)})
-    if DRIVER_NAME not in there:
-        listed = ", ".join(there) or "(none: the driver lists no NPU)"
-        raise BadInput(f"chips of type {listed} are not cut on demand, only {DRIVER_NAME}")
+    need_chips({card.name for card in await asyncio.to_thread(cards.facts)})
     brand = mindcluster(settings, cluster)
     await run_plugins(settings, brand, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+
+
+def need_chips(found: Collection[str]) -> None:
+    """Raises BadInput where the driver lists no chip that is cut on demand."""
+    if DRIVER_NAME not in found:
+        listed = ", ".join(sorted(found)) or "(none: the driver lists no NPU)"
+        raise BadInput(f"chips of type {listed} are not cut on demand, only {DRIVER_NAME}; --mode hami shares others")
 
 
 def mindcluster(settings: Settings, cluster: Cluster, cards: Cards | None = None, vnpus: Vnpus | None = None) -> Brand:

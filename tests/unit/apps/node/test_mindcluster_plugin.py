@@ -20,6 +20,7 @@ from kit.npu_node import Npus, U
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import mindcluster_plugin
+from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.wire.device_reports import check_code
 
@@ -293,6 +294,14 @@ def test_a_chip_whose_driver_does_not_answer_is_not_given_whole() -> None:
             await world.kubelet.allocate(CORE, 8, ["x"] * 8)
 
     in_a_world(play)
+
+
+def test_a_node_without_chips_that_are_cut_on_demand_is_told_so() -> None:
+    mindcluster_plugin.need_chips({"310P3", "910B4"})
+    with pytest.raises(BadInput, match=r"chips of type 910A, 910B4 are not cut on demand, only 310P3; --mode hami"):
+        mindcluster_plugin.need_chips({"910B4", "910A"})
+    with pytest.raises(BadInput, match="the driver lists no NPU"):
+        mindcluster_plugin.need_chips(())
 
 
 def test_hamis_plugin_on_the_same_node_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
