@@ -178,7 +178,7 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
     vgpu = vgpu_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), hook_path=settings.hook_path,
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
-        nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), cdi=CdiPlaces(Path(settings.directory, "cdi")),
+        nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), cdi=_cdi(settings),
         response_options=ResponseOptions(strategies=strategies([os.environ.get(variables.DEVICE_LIST_STRATEGY, "")])),
         node_config=_node_config(settings), mps_root=settings.hook_path / "mps",
         mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM,
@@ -190,6 +190,14 @@ def _node_config(settings: AgentSettings) -> Path:
     path = Path(settings.directory, "node-config.json")
     path.write_text(json.dumps({"nodeconfig": [{"name": settings.node, "operatingmode": settings.sharing}]}))
     return path
+
+
+def _cdi(settings: AgentSettings) -> CdiPlaces:
+    """Of an emulated machine's driver nothing lies on this one, whatever is installed here."""
+    root, nowhere = Path(settings.directory, "cdi"), Path(settings.directory, "no-driver")
+    if not settings.machine:
+        return CdiPlaces(root)
+    return CdiPlaces(root, hook=str(nowhere / "hook"), driver_root=str(nowhere), inside=nowhere, mounted=nowhere)
 
 
 def _npus(settings: AgentSettings) -> ascend_plugin.Settings:
