@@ -131,17 +131,20 @@ class Hanging:
         return ()
 
 
+def by_cdi(root: Path, **more: Any) -> tuple[Any, Any]:
+    return vgpu(root, cdi=CdiPlaces(root / "cdi"), response_options=ResponseOptions(strategies=("cdi-cri",)), **more)
+
+
 @pytest.mark.parametrize(
-    ("call", "answers", "how"),
-    [("facts", 0, "envvar"), ("subscribe", 0, "envvar"), ("events", 0, "envvar"), ("facts", 1, "cdi-cri")],
-    ids=["facts", "subscribe", "events", "facts, for the file of CDI devices"],
-)
-def test_a_call_of_the_driver_that_never_returns_keeps_no_plugin_from_ending(call: str, answers: int, how: str) -> None:
+    ("plugin", "call", "answers"),
+    [(vgpu, "facts", 0), (vgpu, "subscribe", 0), (vgpu, "events", 0), (by_cdi, "facts", 1), (gpushare, "facts", 0),
+     (gpushare, "events", 0)],
+)  # fmt: skip
+def test_a_call_of_the_driver_that_never_returns_keeps_no_plugin_from_ending(plugin: Settings, call: str, answers: int) -> None:
     """In real time: a virtual clock would wait for the thread."""
 
     async def act(root: Path, cards: Hanging) -> None:
-        more = {"cdi": CdiPlaces(root / "cdi"), "response_options": ResponseOptions(strategies=(how,))}
-        async with running(vgpu, root, cards, health_every=0.01, **more):
+        async with running(plugin, root, cards, health_every=0.01):
             while not cards.inside.is_set():
                 await asyncio.sleep(0.01)
         assert not cards.over.is_set()
