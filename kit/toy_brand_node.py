@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kit.toy_brand import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, parse, render
-from pumice.apps.node.plugin import Brand
+from pumice.apps.node.brand import Brand
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
 from pumice.node.effects import Effect, PatchNode, PatchPod

@@ -14,11 +14,12 @@ from pathlib import Path
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.apps.node.allocating import PATIENCE
+from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.npu_configuration import known, load_vnpus, read_node_entry, sharing_of
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.npu_slices import NpuSlices
-from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.apps.node.soft_npus import ASSETS, install_library, open_shared
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import first

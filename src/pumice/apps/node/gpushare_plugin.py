@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
+from pumice.apps.node.brand import Brand, PluginSettings
+from pumice.apps.node.plugin import run_plugins
 from pumice.node.gpushare.allocator import ShareAllocator
 from pumice.node.gpushare.sharing import Legacy
 from pumice.ports.cards import Cards

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
+from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.chip_slices import ChipSlices
 from pumice.apps.node.npu_metrics import npu_page
-from pumice.apps.node.plugin import Brand, PluginSettings, run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.apps.service.own_node import OwnNode
 from pumice.metrics.text import Family
 from pumice.model.errors import BadInput

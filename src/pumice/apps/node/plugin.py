@@ -8,34 +8,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
+from pumice.adapters.bookings.foreign import ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import holders
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
-from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler, Prepare, Slicer
+from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
+from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import CardWatch, open_cards
-from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import first, run_until
-from pumice.metrics.text import Family
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
 from pumice.node.effects import Effect, PatchNode, Tell
 from pumice.node.health import XidRule
-from pumice.node.pods import Held
 from pumice.node.protocol import Allocator
-from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.wire.objects import Node
@@ -43,53 +37,6 @@ from pumice.wire.objects import Node
 log = logging.getLogger("pumice.node")
 LAST_WORDS = 2.0
 """Seconds for the last write of a plugin that ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class PluginSettings:
-    """What the command line or ``pumice up`` says of a plugin, whatever its brand. Paths are the host's.
-
-    ``nvml``: file or directory of the NVML library, empty for the system's. ``health_address``: where /healthz and /readyz are
-    served; empty for nowhere. ``booking_dirs``: where `pumice run` books. ``cleanup``: a plugin that ends takes from the node
-    object what it has said there. ``reload_every``: seconds between two looks at the configuration; ``hangup`` asks for one now.
-    """
-
-    node_name: str
-    device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
-    nvml: str = ""
-    wait_for_driver: bool = False
-    disable_health_checks: str = ""
-    enable_health_checks: str = ""
-    health_every: float = 1.0
-    health_address: str = ""
-    health_port: int = 0
-    booking_dirs: tuple[Path, ...] = SHARED
-    cleanup: bool = False
-    reload_every: float = 30.0
-    hangup: asyncio.Event | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Brand:
-    """One kind of devices: the source that its Events name, how its allocator is made once there are cards, and how this
-    machine's cards are opened (raises CardsUnavailable), unless ``cards`` are open already."""
-
-    name: str
-    allocator: Callable[[], Awaitable[Allocator]]
-    open: Callable[[], Cards]
-    cards: Cards | None = None
-    slicer: Callable[[WrittenNode, Callable[[], Held | None]], Slicer] | None = None
-    """Who cuts its cards into slices, where there is such a thing."""
-    daemons: ControlDaemons | None = None
-    """Who keeps the control daemons of its cards, where there is such a thing."""
-    learn: Callable[[Any], Awaitable[None]] | None = None
-    """Has its allocator read its configuration again, where it can."""
-    prepare: Prepare | None = None
-    """Asked before an answer is given."""
-    metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
-    """What it tells of its cards, beside their health."""
-    outdated: Callable[[], Awaitable[None]] | None = None
-    """Returns once the allocator was made by another configuration than there is now, or somebody asks to begin again."""
 
 
 async def run_plugins(

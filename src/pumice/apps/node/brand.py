@@ -1,0 +1,66 @@
+"""What the plugin server is told: how it serves on this node, and of each brand of devices what it needs beside the allocator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumice.adapters.bookings.foreign import SHARED
+from pumice.apps.node.allocating import Prepare, Slicer
+from pumice.apps.node.control_daemons import ControlDaemons
+from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.own_node import OwnNode
+from pumice.metrics.text import Family
+from pumice.node.pods import Held
+from pumice.node.protocol import Allocator
+from pumice.ports.cards import Cards
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """What the command line or ``pumice up`` says of a plugin, whatever its brand. Paths are the host's.
+
+    ``nvml``: file or directory of the NVML library, empty for the system's. ``health_address``: where /healthz and /readyz are
+    served; empty for nowhere. ``booking_dirs``: where `pumice run` books. ``cleanup``: a plugin that ends takes from the node
+    object what it has said there. ``reload_every``: seconds between two looks at the configuration; ``hangup`` asks for one now.
+    """
+
+    node_name: str
+    device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
+    nvml: str = ""
+    wait_for_driver: bool = False
+    disable_health_checks: str = ""
+    enable_health_checks: str = ""
+    health_every: float = 1.0
+    health_address: str = ""
+    health_port: int = 0
+    booking_dirs: tuple[Path, ...] = SHARED
+    cleanup: bool = False
+    reload_every: float = 30.0
+    hangup: asyncio.Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Brand:
+    """One kind of devices: the source that its Events name, how its allocator is made once there are cards, and how this
+    machine's cards are opened (raises CardsUnavailable), unless ``cards`` are open already."""
+
+    name: str
+    allocator: Callable[[], Awaitable[Allocator]]
+    open: Callable[[], Cards]
+    cards: Cards | None = None
+    slicer: Callable[[WrittenNode, Callable[[], Held | None]], Slicer] | None = None
+    """Who cuts its cards into slices, where there is such a thing."""
+    daemons: ControlDaemons | None = None
+    """Who keeps the control daemons of its cards, where there is such a thing."""
+    learn: Callable[[Any], Awaitable[None]] | None = None
+    """Has its allocator read its configuration again, where it can."""
+    prepare: Prepare | None = None
+    """Asked before an answer is given."""
+    metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
+    """What it tells of its cards, beside their health."""
+    outdated: Callable[[], Awaitable[None]] | None = None
+    """Returns once the allocator was made by another configuration than there is now, or somebody asks to begin again."""
