@@ -18,12 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from pumice.apps.scheduler.bind_results import BindResults
 from pumice.apps.scheduler.binder import Binder
 from pumice.apps.scheduler.configuration import Configuration
 from pumice.apps.scheduler.explain_page import ExplainPage
+from pumice.apps.scheduler.first_queues import FirstQueues
 from pumice.apps.scheduler.informers import Informers
 from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
@@ -43,11 +42,10 @@ from pumice.engine.state.state import State
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.cluster import Cluster
 from pumice.wire import volcano
-from pumice.wire.names import ROOT_QUEUE, SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.names import SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
-from pumice.wire.volcano import Queue, default_queue
 
 log = logging.getLogger("pumice.scheduler")
 
@@ -55,8 +53,6 @@ BUSY_BINDINGS = 16
 """With so many Bindings on their way a cycle may wait longer for company."""
 LAST_BINDINGS = 5.0
 """Seconds that Bindings on their way are given when the daemon stops."""
-QUEUE_RETRY = 30.0
-"""Longest pause between two attempts to make the default queue, in seconds."""
 LAST_WRITES = 1.0
 """And after them events, conditions and evictions."""
 
@@ -234,7 +230,8 @@ class Scheduler:
             self._garbage.let_go()
 
     async def _schedule(self) -> None:
-        unmade = await self._ensure_queues()
+        queues = FirstQueues(self.cluster, self.clock, self.engine.state.groups, self.settings.default_queue, self._wake)
+        unmade = await queues.ensure()
         if self.settings.leader_elect:
             await self._lead()
         state = self.engine.state
@@ -244,7 +241,7 @@ class Scheduler:
         async with asyncio.TaskGroup() as beside:
             if self.settings.status_writes:  # else no phase tells a gang that never stood from one that lost members
                 beside.create_task(self.results.finish_gangs(self.binder.find))
-            beside.create_task(self._make_queues_later(unmade))
+            beside.create_task(queues.make_later(unmade))
             await self._decide()
 
     async def _decide(self) -> None:
@@ -325,39 +322,6 @@ class Scheduler:
         unsaid.clear()
 
     # -- start-up -----------------------------------------------------------------------------------------------
-
-    async def _ensure_queues(self) -> dict[str, str]:
-        """The root and default queue exist (spec 2.4). Without Queue objects in the cluster they are only in memory. Returns
-        those that could not be made, and why; the pods that wait for them are told."""
-        refused: dict[str, str] = {}
-        for name, reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
-            known = self.engine.state.groups.queue(name)
-            if known.present:
-                continue
-            made: object = default_queue(name, reclaimable=reclaimable)
-            try:
-                made = await self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable))
-            except ApiError as error:
-                if error.code == 409:
-                    continue  # the watch will show it
-                if error.code != 404:
-                    known.uncreated = refused[name] = error.message
-                    continue
-            self.engine.state.groups.put_queue(msgspec.convert(made, Queue, strict=False))
-            self._wake.set()
-        return refused
-
-    async def _make_queues_later(self, refused: dict[str, str]) -> None:
-        """Until the queues are there, however long that takes."""
-        times, pause = 0, 1.0
-        while refused:
-            times += 1
-            rarely = logging.DEBUG if times & (times - 1) else logging.WARNING
-            for name, cause in refused.items():
-                log.log(rarely, "cannot create queue=%s times=%d cause=%s retry_in=%.0fs", name, times, cause, pause)
-            await self.clock.sleep(pause)
-            pause = min(pause * 2, QUEUE_RETRY)
-            refused = await self._ensure_queues()
 
     async def _lead(self) -> None:
         names = self.settings.scheduler_names
