@@ -7,7 +7,8 @@ from typing import Any
 
 from pumice.cluster.apiserver.addresses import RANGE
 from pumice.cluster.apiserver.default_roles import BOUND_TO, ROLES
-from pumice.cluster.apiserver.objects import Objects, WriteOptions
+from pumice.cluster.apiserver.objects import Objects
+from pumice.cluster.apiserver.write_options import WriteOptions
 
 Json = dict[str, Any]
 

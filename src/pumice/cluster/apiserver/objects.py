@@ -7,14 +7,12 @@ optimistic concurrency guards only against what the client saw earlier.
 from __future__ import annotations
 
 import copy
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pumice.cluster.apiserver import admission
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.concerns import Write
+from pumice.cluster.apiserver.doors import desired, narrowed, take, within
 from pumice.cluster.apiserver.errors import (
     STALE,
     ApiFailure,
@@ -27,30 +25,14 @@ from pumice.cluster.apiserver.errors import (
     not_found,
 )
 from pumice.cluster.apiserver.patch.managed import record_write
-from pumice.cluster.apiserver.policies import Policies
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.schema.decode import decode
 from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
-from pumice.cluster.apiserver.webhooks import Admission
+from pumice.cluster.apiserver.write_options import WriteOptions, not_typed, report_unknown
 
 Json = dict[str, Any]
 _NARROW = ("status", "binding")  # subresources that leave the spec as it was, but for the node
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """How a write was asked for."""
-
-    manager: str = "unknown"
-    user: str = ""
-    dry_run: bool = False
-    validation: str = "Ignore"  # fieldValidation: Strict, Warn, Ignore
-    warn: Callable[[str], None] = lambda text: None
-    twice: list[str] = dataclasses.field(default_factory=list)  # keys that stood twice in what the client sent, as they are told
-    managed: list[Json] | None = None  # ownership as server-side apply has worked it out
-    admission: Admission | None = None  # who has to be asked before anything is stored
-    policies: Policies | None = None  # what the cluster's policies say of it; nothing of what the server itself writes
 
 
 class Objects:
@@ -80,7 +62,7 @@ class Objects:
         unknown: list[str] = []
         clean = decode(kind.shape, value, unknown, kind.kind, applied)
         if applied and unknown:  # a failure of the server, says kube-apiserver
-            raise ApiFailure(500, "InternalError", _not_typed(kind, value, unknown))
+            raise ApiFailure(500, "InternalError", not_typed(kind, value, unknown))
         report_unknown(unknown, options)
         clean = {"kind": kind.kind, "apiVersion": kind.api_version, **clean}  # first: lists leave them out of their items
         clean["apiVersion"], clean["kind"] = kind.api_version, kind.kind
@@ -166,10 +148,10 @@ class Objects:
         """What is the server's stays, whatever policies and webhooks made of it. Raises BadRequest for another namespace."""
         metadata, mine = value["metadata"], sent["metadata"]
         if kind.status and kind.id != ("", "Node"):
-            _take(value, sent, "status")
+            take(value, sent, "status")
         self._place(kind, namespace, metadata)
         for key in ("uid", "creationTimestamp", "generation", "managedFields"):
-            _take(metadata, mine, key)
+            take(metadata, mine, key)
         for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             metadata.pop(key, None)
 
@@ -210,7 +192,7 @@ class Objects:
             value = kept | {"metadata": before if kind.custom else metadata} | status
             strategy.prepare_status_update(value, old)
         else:
-            value = _narrowed(subresource, value, old)
+            value = narrowed(subresource, value, old)
             strategy.default(value)
             if kind.status:
                 if "status" in old:
@@ -226,7 +208,7 @@ class Objects:
         """The end of every update: validates, counts the generation, records the manager, stages what has changed."""
         sent, value = value, self._admitted("UPDATE", kind, value, old, options, subresource)
         if value is not sent:
-            value = _within(kind, subresource, value, sent, old)
+            value = within(kind, subresource, value, sent, old)
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
         problems = validate_metadata(metadata, kind.namespaced, strategy)
@@ -238,7 +220,7 @@ class Objects:
             problems += strategy.validate_guests(value, old)
         if problems:
             raise invalid(kind.group, kind.kind, metadata["name"], problems)
-        if strategy.counts_generation and subresource != "status" and _desired(kind, value) != _desired(kind, old):
+        if strategy.counts_generation and subresource != "status" and desired(kind, value) != desired(kind, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         self._manage(kind, value, old, options, subresource)
         if value == old:
@@ -347,58 +329,3 @@ class Objects:
             metadata["finalizers"] = finalizers
         else:
             metadata.pop("finalizers", None)
-
-
-def _not_typed(kind: Kind, value: Json, unknown: list[str]) -> str:
-    metadata = value.get("metadata") or {}
-    told = [f".{path}: field not declared in schema" for path in unknown]
-    why = told[0] if len(told) == 1 else "errors:\n  " + "\n  ".join(told)
-    what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.api_version}, Kind={kind.kind}"
-    return f"failed to create typed patch object ({what}): {why}"
-
-
-def report_unknown(unknown: list[str], options: WriteOptions) -> None:
-    """Unknown fields, and those that stood twice, as fieldValidation asks: refused, warned of, or dropped in silence."""
-    problems = [f'unknown field "{path}"' for path in unknown] + options.twice
-    if problems and options.validation == "Strict":
-        raise bad_request("strict decoding error: " + ", ".join(problems))
-    if problems and options.validation == "Warn":
-        for problem in problems:
-            options.warn(problem)
-    options.twice.clear()  # told once, however often what became of the object is read
-
-
-def _take(value: Json, source: Json, key: str) -> None:
-    if key in source:
-        value[key] = source[key]
-    else:
-        value.pop(key, None)
-
-
-def _within(kind: Kind, subresource: str, value: Json, sent: Json, old: Json) -> Json:
-    """An update as policies and webhooks changed it, no further than the way by which it came reaches."""
-    if subresource in ("status", "approval"):
-        changed = ("status",) if kind.custom else ("status", "metadata")
-        kept = {key: part for key, part in sent.items() if key not in changed}
-        return kept | {key: value[key] for key in changed if key in value}
-    if kind.status:
-        _take(value, sent, "status")
-    return _narrowed(subresource, value, old)
-
-
-def _desired(kind: Kind, value: Json) -> Json:
-    """What a change of counts as a new generation. A custom kind without the status subresource has nothing but desire."""
-    left_out = ("metadata",) if kind.custom and not kind.status else ("metadata", "status")
-    return {key: part for key, part in value.items() if key not in left_out}
-
-
-def _narrowed(subresource: str, value: Json, old: Json) -> Json:
-    """What an update through a narrow door may bring in; everything else is as it was."""
-    if subresource == "ephemeralcontainers":
-        return {**old, "metadata": value["metadata"], "spec": {
-            **old["spec"], "ephemeralContainers": value["spec"].get("ephemeralContainers") or []}}  # fmt: skip
-    if subresource == "resize":
-        wanted = {c.get("name"): c.get("resources") or {} for c in value["spec"].get("containers") or []}
-        kept = [{**c, "resources": wanted.get(c["name"], c.get("resources") or {})} for c in old["spec"]["containers"]]
-        return {**old, "metadata": value["metadata"], "spec": {**old["spec"], "containers": kept}}
-    return value

@@ -29,7 +29,8 @@ from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.schema.shape import Shape
 
 if TYPE_CHECKING:
-    from pumice.cluster.apiserver.objects import Objects, WriteOptions
+    from pumice.cluster.apiserver.objects import Objects
+from pumice.cluster.apiserver.write_options import WriteOptions
 
 Json = dict[str, Any]
 

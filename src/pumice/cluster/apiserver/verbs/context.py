@@ -10,13 +10,14 @@ from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import bad_request
 from pumice.cluster.apiserver.http_types import Request, Response, Target
-from pumice.cluster.apiserver.objects import Objects, WriteOptions
+from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.policies import Policies
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.rights import Rights, act_of
 from pumice.cluster.apiserver.schema.decode import decode
 from pumice.cluster.apiserver.schema.shape import types
 from pumice.cluster.apiserver.tables.render import Tables, TableView
+from pumice.cluster.apiserver.write_options import WriteOptions
 
 Json = dict[str, Any]
 
