@@ -45,6 +45,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_logfinish() -> None:
+    """Daemons that a test ran may have taken that back."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
 _errors = pytest.StashKey[int]()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 import tomllib
@@ -47,11 +46,8 @@ def test_every_dependency_is_used_and_has_its_reason():
 
 
 def roots(path: Path) -> set[str]:
-    """The packages that a file imports from."""
-    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    from_there = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
-    return {name.partition(".")[0] for name in plain | from_there}
+    """The packages that a file imports from, read from its lines: parsing all files takes seconds."""
+    return set(re.findall(r"^ *(?:import|from) (\w+)(?=[\w.]* import | as |[\w.]*(?:$|  #))", path.read_text("utf-8"), re.M))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])

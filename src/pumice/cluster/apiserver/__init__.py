@@ -5,8 +5,9 @@
     served = await serve(api, "127.0.0.1", 6443, tls, {token: User("kubernetes-admin", groups=("system:masters",))})
 
 The rooms: ``storage`` (objects and history), ``registry`` (kinds as data), ``schema`` (what their fields are), ``strategies`` and
-``admission`` (rules), ``objects`` (the steps of a write), ``doors`` (how far each way reaches), ``patch``, ``verbs`` and ``subresources`` (requests), ``tables``,
-``discovery`` and ``openapi`` (what kubectl reads), ``server`` (one entrance, no sockets), ``transport`` and ``tunnel`` (sockets).
+``admission`` (rules), ``objects`` (the steps of a write), ``doors`` (how far each way reaches), ``patch``, ``verbs`` and
+``subresources`` (requests), ``tables``, ``discovery`` and ``openapi`` (what kubectl reads), ``server`` (one entrance, no
+sockets), ``transport`` and ``tunnel`` (sockets).
 """
 
 from pumice.cluster.apiserver.http_types import ADMIN, Request, Response, User
