@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -182,3 +183,22 @@ def asks_as(user: int, pipe: Path) -> str:
 def test_what_the_daemon_does_not_take_is_told_and_changes_nothing(mps: Mps, command: str) -> None:
     assert mps.say(command)
     assert mps.say("get_default_active_thread_percentage", "get_default_device_pinned_mem_limit 0") == "100.0"
+
+
+def test_nothing_that_is_said_to_its_sockets_ends_the_daemon_or_its_server(mps: Mps) -> None:
+    holder, before, dice = mps.hold(100), mps.pid, random.Random(5)
+    server = mps.say("get_server_list")
+    commands = ["get_server_list", "start_server", "set_device_pinned_mem_limit", "get_client_list", "bounds",
+                "set_default_device_pinned_mem_limit", "set_active_thread_percentage", "client", "join",
+                "get_device_pinned_mem_limit", "percent", "memory", "clients"]  # fmt: skip
+    words = [*commands, "-uid", "0", server, "1G", "-1M", "99999999999999G", "", "  ", "\t", "nan", "1e309", "x" * 300, "\x00"]
+    for _ in range(400):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(str(mps.pipe / dice.choice(["control", f"server-{server}"])))
+            connection.send(" ".join(dice.choices(words, k=dice.randrange(5))).encode() + b"\n")
+            if dice.random() < 0.5:
+                connection.recv(4096)
+    assert (mps.pid, mps.say("get_server_list"), holder.poll()) == (before, server, None)
+    holder.kill()
+    holder.wait()

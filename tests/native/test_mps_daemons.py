@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,6 +20,7 @@ from kit.machines import Programs, cards_of
 from pumice.adapters.mps import MpsPrograms
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.machine import Machine
+from pumice.machine.native import library_dir
 from pumice.machine.tools import MPS_CONTROL
 from pumice.model.errors import Unavailable
 from pumice.node.mps.supervisor import Bounds
@@ -267,3 +270,58 @@ def test_a_pid_that_is_none_of_mps_is_no_daemon(world: World, text: str) -> None
     (world.pipe.parent / "servers").write_text(f"{os.getpid()} 1\nx y z\n")
     assert world.pid == 0
     assert world.control.look(world.card, ask=True).left == ()
+
+
+KEEPER = """
+import asyncio, sys
+from pathlib import Path
+from pumice.adapters.mps import MpsPrograms
+from pumice.adapters.nvml import NvmlCards
+from pumice.apps.node.control_daemons import ControlDaemons
+from pumice.node.mps.supervisor import Bounds
+from pumice.ports.clock import SystemClock
+
+async def keep(card, keeper):
+    keeper.wanted = lambda: {card: Bounds(1000, 40)}
+    print("begun", flush=True)
+    while True:
+        await keeper.look()
+        await asyncio.sleep(0.01)
+
+cards = NvmlCards(sys.argv[4])
+asyncio.run(keep(sys.argv[1], ControlDaemons(MpsPrograms(Path(sys.argv[2]), sys.argv[3], patience=1.0), SystemClock())))
+"""
+
+
+def test_a_plugin_that_is_killed_at_any_moment_leaves_its_card_to_the_next_one(world: World) -> None:
+    """And so is its daemon, now and then; never who is served by one that lives."""
+    dice, served = random.Random(11), None
+    program = str(world.machine.directory / "bin" / MPS_CONTROL)
+    for round_ in range(10):
+        plugin = world.programs.start(
+            sys.executable, "-c", KEEPER, world.card, str(world.root), program, str(library_dir())
+        )
+        assert plugin.stdout is not None
+        assert plugin.stdout.readline() == "begun\n"
+        time.sleep(dice.random() * 0.15)
+        end(plugin)
+        if served is None and dice.random() < 0.5 and world.pid:
+            world.kill()
+        if round_ == 5:
+            asyncio.run(world.keeper().grant(world.card, Bounds(1000, 40)))
+            served = world.holder()
+    assert served is not None
+    assert served.poll() is None, served.communicate()
+
+    async def last() -> None:
+        keeper = world.keeper()
+        await keeper.look()
+        assert keeper.closed() == {}
+        assert (world.bounds(), world.mode) == (("1000M", "40.0"), EXCLUSIVE)
+        assert world.control.look(world.card, ask=True).clients == 1
+        end(served)
+        await asyncio.sleep(0.2)
+        await keeper.leave()
+        assert (world.pid, world.mode) == (0, DEFAULT)
+
+    play(last)

@@ -196,6 +196,22 @@ static void command(char *line, char *answer)
 
 /* ---- the daemon ---- */
 
+static int path_of(char *out, size_t size, const char *name)
+{
+    return snprintf(out, size, "%s/%s", pipe_directory, name);
+}
+
+/* Nothing of it is left when "quit" is answered. */
+static void leave(void)
+{
+    char path[sizeof pipe_directory + 64];
+    server_stop();
+    path_of(path, sizeof path, "control");
+    unlink(path);
+    path_of(path, sizeof path, "nvidia-cuda-mps-control.pid");
+    unlink(path);
+}
+
 static bool answered(int fd, bool *quit)
 {
     char line[256], answer[ANSWER] = "";
@@ -211,7 +227,7 @@ static bool answered(int fd, bool *quit)
     if (peer.uid != 0 && peer.uid != getuid())
         strcpy(answer, "only the daemon's user may do that\n");
     else if (strcmp(line, "quit") == 0)
-        *quit = true;
+        leave(), *quit = true;
     else
         command(line, answer);
     return text_write(fd, answer) && text_write(fd, ".\n") && !*quit;
@@ -240,11 +256,6 @@ static void serve(int listening)
                 open_[count++] = fd;
         }
     }
-}
-
-static int path_of(char *out, size_t size, const char *name)
-{
-    return snprintf(out, size, "%s/%s", pipe_directory, name);
 }
 
 static bool pid_write(int fd, pid_t pid)
@@ -287,10 +298,6 @@ static int daemon_run(bool background)
     if (!background && !pid_write(lock, getpid()))
         return 1;
     serve(listening);
-    server_stop();
-    unlink(path);
-    path_of(path, sizeof path, "control");
-    unlink(path);
     return 0;
 }
 

@@ -17,6 +17,7 @@
 
 static struct { int fd; pid_t pid; } clients[CLIENTS];
 static int count;
+static uid_t daemon_user; /* who may do more than join */
 
 static void add(char *text, const char *format, ...)
 {
@@ -40,6 +41,8 @@ static void bounds_told(const struct bounds *b, char *answer)
 static bool changed(struct bounds *b, char *line)
 {
     char *name = strtok(line, " "), *first = strtok(NULL, " "), *second = strtok(NULL, " ");
+    if (!name)
+        return false;
     if (strcmp(name, "percent") == 0)
         return first && percent_of(first, &b->percent);
     int device = strcmp(name, "memory") == 0 && first ? device_of(first) : -1;
@@ -61,7 +64,7 @@ static bool answered(int fd, struct bounds *b)
             bounds_told(b, answer);
         else
             add(answer, count < CLIENTS ? "refused\n" : "full\n");
-    } else if (peer.uid != 0 && peer.uid != getuid()) {
+    } else if (peer.uid != 0 && peer.uid != daemon_user) {
         add(answer, "refused\n");
     } else if (strcmp(line, "clients") == 0) {
         for (int i = 0; i < count; i++)
@@ -111,6 +114,7 @@ pid_t server_start(uid_t uid, const struct bounds *bounds)
     pid_t pid = fork();
     if (pid == 0) {
         struct bounds own = *bounds;
+        daemon_user = geteuid();
         char name[32], byte = 'y';
         snprintf(name, sizeof name, "server-%d", (int)getpid());
         prctl(PR_SET_NAME, "nvidia-cuda-mps-server");

@@ -65,7 +65,8 @@ class Supervisor:
         self._wanted = bounds
 
     def grant(self, bounds: Bounds, now: float) -> None:
-        """A container is about to be told of these."""
+        """A container is about to be told of these: there must be a daemon, whatever was wanted before."""
+        self._wanted = self._wanted or bounds
         self._granted, self._granted_until = bounds | self._lately(now), now + SETTLING
 
     def bounds(self, now: float) -> Bounds:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from kit.node_objects import NODE, A, B, gives, pod_object, two_cards
 from kit.plugin_world import in_a_world
 from kit.virtual_time import in_silence
 
+from pumice.model.errors import BadInput
 from pumice.wire import names
 
 NUMBER = names.VGPU_NUMBER
@@ -72,6 +74,42 @@ async def test_the_nodes_entry_is_followed_too(world):
         assert all(unit.startswith(A) for unit in devices)
         await world.cluster.until(lambda: B not in register(world))
         assert not world.kubelet.options[NUMBER].get_preferred_allocation_available
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({}, "needs --mps-root"), ({"mps_root": Path("/nowhere"), "mig_strategy": "mixed"}, "does not go with --mig-strategy mixed"),
+])  # fmt: skip
+def test_a_plugin_that_was_not_started_for_mps_says_so_and_does_not_begin(changes, said):
+    async def begin(world):
+        configure_node(world, operatingmode="mps")
+        with pytest.raises(BadInput, match=said):
+            async with world.plugin(**changes):
+                pass
+
+    in_a_world(begin)()
+
+
+@in_a_world
+async def test_a_mode_that_the_plugin_was_not_started_for_is_not_gone_over_to(world):
+    async with world.plugin():
+        before = await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        configure_node(world, operatingmode="mps", devicesplitcount=3)
+        await in_silence(100)
+        configure_node(world, operatingmode="mps", devicememoryscaling=2)
+        await in_silence(100)
+        assert world.kubelet.lists[NUMBER] == before
+
+
+@in_a_world
+async def test_without_the_control_program_of_mps_the_cards_take_no_pods_and_the_node_says_why(world):
+    configure_node(world, operatingmode="mps")
+    async with world.plugin(mps_root=world.root / "mps", mps_program="/nowhere/nvidia-cuda-mps-control"):
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20 and not any(d.values()))
+        events = [event for event in world.cluster.events if event["reason"] == "CardUnhealthy"]
+        assert {event["involvedObject"]["name"] for event in events} == {NODE}
+        assert all("nvidia-cuda-mps-control is not on this node" in event["message"] for event in events)
+        assert len(events) == 2
+        assert "hami-core" in register(world)
 
 
 @in_a_world
