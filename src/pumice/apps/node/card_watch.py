@@ -36,7 +36,7 @@ class CardWatch:
         self._foreign = foreign or ForeignPrograms(())
         self._held: dict[str, str] = {}
         self.uncut: Callable[[list[str]], dict[str, str]] | None = None
-        """Which of the cards in MIG mode cannot be cut as a scheduler likes, and why."""
+        """Which cards cannot be cut as a scheduler likes, and why; it is told which are in MIG mode."""
         self._uncut: dict[str, str] = {}
         self.unserved: Callable[[], Mapping[str, str]] = dict
         """Which cards wait for a daemon without which nobody may use them, and why."""
@@ -67,7 +67,7 @@ class CardWatch:
     async def look_at_slices(self) -> None:
         cards = [card.uuid for card in self.facts if card.mig]
         if (uncut := self.uncut) is not None:
-            self._uncut = await self._call(lambda: uncut(cards)) if cards else {}
+            self._uncut = await self._call(lambda: uncut(cards))
 
     async def start(self) -> None:
         """Look once. Raises CardsUnavailable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.worker import Worker
@@ -32,9 +32,12 @@ class NpuSlices:
         self._driver = Worker("vnpus")
         self._cards: tuple[str, ...] = ()
         self._told: dict[str, int] = {}
+        self._strange: Mapping[str, tuple[str, ...]] = {}
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
-        return {}
+        """Chips with slices that nobody has booked: what schedulers put there the driver may refuse. Which of them can be cut in
+        any way is all the same here."""
+        return {card: f"slices of it were made by somebody else ({', '.join(found)})" for card, found in self._strange.items()}
 
     def look(self) -> None:
         self._owners.look(self._own.pods, self._own.clock.monotonic())
@@ -72,6 +75,7 @@ class NpuSlices:
         await self._tell(swept)
 
     async def _tell(self, swept: Swept) -> None:
+        self._strange = swept.strange
         verb = "would be destroyed" if swept.dry else "destroyed"
         for place in swept.destroyed:
             text = f"idle slice {place.start} ({place.profile}) of card {place.card} {verb}: its pod is gone"

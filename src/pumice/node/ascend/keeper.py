@@ -14,11 +14,13 @@ from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep destroyed (or would have: ``dry``), and how many idle slices of each card are somebody else's."""
+    """What one sweep destroyed (or would have: ``dry``), how many idle slices of each card are somebody else's, and the templates
+    of those, idle or not, that no scheduler has booked."""
 
     destroyed: tuple[Place, ...] = ()
     foreign: Mapping[str, int] = field(default_factory=dict)
     dry: bool = False
+    strange: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Keeper:
@@ -49,12 +51,13 @@ class Keeper:
             entries, due = self._sweeper.sweep(look(before, seen, owner_of), seen, holds)
             if entries != before:
                 self._journal.write(entries)
+            strange = self._sweeper.strangers(entries, seen, owner_of)
             if self._dry:
-                return Swept(tuple(due), self._sweeper.foreign(entries, seen), dry=True)
+                return Swept(tuple(due), self._sweeper.foreign(entries, seen), dry=True, strange=strange)
             destroyed = [place for place in due if self._destroyed(place)]
             if destroyed:
                 self._journal.write(entry for entry in entries if entry.place not in destroyed)
-            return Swept(tuple(destroyed), self._sweeper.foreign(entries, seen))
+            return Swept(tuple(destroyed), self._sweeper.foreign(entries, seen), strange=strange)
 
     def _destroyed(self, place: Place) -> bool:
         with suppress(NpuRefused):  # a container has opened it meanwhile: the next sweep sees it

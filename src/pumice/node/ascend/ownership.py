@@ -110,11 +110,13 @@ def _forgets(entry: Entry, card: str, there: set[int]) -> Entry:
 
 @dataclass(slots=True)
 class Sweeper:
-    """What has been idle, and whose pods have been gone, for how many sweeps. Forgotten with the process, which only delays."""
+    """What has been idle, strange, and whose pods have been gone, for how many sweeps. Forgotten with the process, which only
+    delays."""
 
     mode: str = "owned"
     _idle: dict[tuple[str, int], int] = field(default_factory=dict)
     _ended: dict[str, int] = field(default_factory=dict)
+    _strange: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def sweep(
         self, entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]], holds: Holds
@@ -138,3 +140,20 @@ class Sweeper:
         ours = {(e.place.card, e.place.start) for e in entries if e.phase is not Phase.MAKING}
         found = {card: sum(not s.busy and (card, s.id) not in ours for s in slices) for card, slices in seen.items()}
         return {card: count for card, count in found.items() if count}
+
+    def strangers(
+        self, entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]], owner_of: Mapping[int, str]
+    ) -> dict[str, tuple[str, ...]]:
+        """By card the templates of slices that no scheduler has booked: nobody's of ours, and no container of a pod of this node
+        has them. For the time in which that may still come out they do not count. Once a sweep."""
+        ours = {(e.place.card, e.place.start) for e in entries if e.phase is not Phase.MAKING}
+        strange = {
+            (card, slice_.id): slice_.template for card, slices in seen.items() for slice_ in slices
+            if (card, slice_.id) not in ours and slice_.container not in owner_of
+        }  # fmt: skip
+        self._strange = {key: self._strange.get(key, 0) + 1 for key in strange}
+        found: dict[str, tuple[str, ...]] = {}
+        for (card, ident), template in sorted(strange.items()):
+            if self._strange[card, ident] >= GRACE:
+                found[card] = (*found.get(card, ()), template)
+        return found

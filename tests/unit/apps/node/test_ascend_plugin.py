@@ -165,6 +165,26 @@ def test_a_slice_that_a_runtime_left_is_swept_up_and_one_made_by_hand_is_not(cha
     in_a_world(play, **changes)
 
 
+def test_a_chip_with_a_slice_that_nobody_booked_takes_no_pods_until_it_is_gone_and_keeps_those_it_has() -> None:
+    async def play(world: World) -> None:
+        world.pod("p", NpuDevice(U[0], WORD, 6144, 0), template="vir02")
+        await world.kubelet.allocate(RESOURCE, 1, ["x"])
+        ours = world.npus.make(U[0], "vir02")
+        await world.clock.sleep(400.0)
+        assert sum((await world.kubelet.until(RESOURCE, lambda listed: True)).values()) == 14, "its own pod's slice is none"
+        theirs = world.npus.make(U[0], "vir04")
+        await world.kubelet.until(RESOURCE, lambda listed: sum(listed.values()) == 7, timeout=600)
+        await until_healthy(world, [U[1]])
+        world.pod("late", NpuDevice(U[0], WORD, 3072, 0), template="vir01", time=2)
+        with pytest.raises(grpc.aio.AioRpcError, match=r"takes no pods: slices of it were made by somebody else \(vir04\)"):
+            await world.kubelet.allocate(RESOURCE, 1, ["x"])
+        assert ours in world.npus.made[U[0]]
+        world.npus.destroy(U[0], theirs)
+        await world.kubelet.until(RESOURCE, lambda listed: sum(listed.values()) == 14, timeout=600)
+
+    in_a_world(play)
+
+
 def test_the_handshake_is_answered_within_seconds() -> None:
     async def play(world: World) -> None:
         key = f"hami.io/node-handshake-{WORD}"
