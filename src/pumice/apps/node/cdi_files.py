@@ -75,13 +75,15 @@ class CdiFiles:
         return tuple(of for of, _ in self._driver().extras)
 
     def refresh(self) -> None:
-        """Write the file anew where slices or driver are others than they were, or it is gone. Raises Unavailable."""
+        """Write the file anew where slices or driver are others than they were, or it is gone. Raises Unavailable. While there is
+        nothing to hand out there is no file: CDI takes one without devices for broken (pkg/cdi/spec.go)."""
         cards, slices = self._look()
         spec = cards_file(cards, slices, self._driver())
         text = cdi.render(spec)
-        if text != self._written or not self.path.exists():
-            self._names = self._write(spec, text)
-            self._written = text
+        if text == self._written and self.path.exists() == bool(spec.devices):
+            return
+        self._names = self._write(spec, text) if spec.devices else self._remove()
+        self._written = text
 
     def ensure(self, names: Collection[str]) -> None:
         """Have these devices stand in the files before a container is told of them. Raises Unavailable."""
@@ -109,6 +111,13 @@ class CdiFiles:
             raise Unavailable(f"the CDI file cannot be written: {error}") from error
         log.info("wrote path=%s devices=%d by=%s", self.path, len(spec.devices), tool or "ourselves")
         return frozenset(names)
+
+    def _remove(self) -> frozenset[str]:
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"the CDI file cannot be removed: {error}") from error
+        return frozenset()
 
     def _by(self, tool: Path, wanted: Collection[str]) -> tuple[bytes, cdi.Specification]:
         """What the tool makes, once it opens all that the driver shows."""

@@ -28,7 +28,7 @@ class Machine:
     """A host's root with a driver in it, and what its cards are cut into."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.slices = root, [ONE]
+        self.root, self.cards, self.slices = root, (card(0, A), CUT), [ONE]
         self.places = CdiPlaces(root / "cdi", hook=str(root / "bin/nvidia-cdi-hook"), driver_root=str(root / "driver"),
                                 inside=root / "none", mounted=root / "usrbin")  # fmt: skip
         self.driver("550.1.2")
@@ -43,7 +43,7 @@ class Machine:
             (folder / f"{name}.so.1").symlink_to(f"{name}.so.{version}")
 
     def files(self, *classes: str) -> CdiFiles:
-        return CdiFiles(self.places, lambda: ((card(0, A), CUT), self.slices), classes, pause=0)
+        return CdiFiles(self.places, lambda: (self.cards, self.slices), classes, pause=0)
 
     def tool(self, script: str) -> None:
         """The host's ``nvidia-ctk``."""
@@ -101,6 +101,19 @@ def test_it_is_written_anew_when_slices_or_driver_change_or_it_is_gone_and_other
     files.path.unlink()
     files.refresh()
     assert machine.named() == [A, "MIG-1", "MIG-2"]
+
+
+def test_there_is_no_file_without_devices_which_cdi_would_take_for_broken(machine: Machine):
+    machine.cards, machine.slices = (CUT,), []
+    files = machine.files()
+    files.refresh()
+    assert not files.path.exists()
+    machine.slices = [ONE]
+    files.refresh()
+    assert machine.named() == ["MIG-1"]
+    machine.slices = []
+    files.refresh()
+    assert not files.path.exists()
 
 
 def test_a_container_is_told_of_no_device_that_the_file_does_not_name(machine: Machine):
