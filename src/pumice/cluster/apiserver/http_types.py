@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,7 @@ class Response:
     parts: Iterable[bytes] | None = None  # instead of a body, when that is too long to be made or sent at once
     stream: AsyncIterator[bytes] | None = None
     tunnel: Tunnel | None = None
+    gathered: tuple[tuple[Tunnel, ...], Callable[[list[bytes]], Response]] | None = None  # whom to ask, and what to make of it
     warnings: list[str] = field(default_factory=list)
 
     def whole(self) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from pumice.cluster.apiserver import bootstrap, discovery
+from pumice.cluster.apiserver import bootstrap, discovery, usage
 from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.crd.serve import CustomKinds
@@ -119,6 +119,8 @@ class ApiServer:
             raise no_such_path()
         call = Call(request, target, kind, self.backend, self.objects, self.tables, self.tokens,
                     self.rights)
+        if kind.group == usage.GROUP:
+            return usage.answer(call)
         if kind.virtual:
             return virtual_answer(call)
         if target.subresource:

@@ -91,6 +91,8 @@ class _Shell:
         if isinstance(request, web.Response):
             return request
         response = await self.api.handle(request)
+        if response.gathered is not None:
+            response = await self.tunnels.gather(*response.gathered)
         if response.tunnel is None and response.stream is None and response.parts is None:
             return _plain(response)
         task = asyncio.current_task()

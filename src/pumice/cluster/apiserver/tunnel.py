@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import aiohttp
 from aiohttp import WSMsgType, web
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request
-from pumice.cluster.apiserver.http_types import Tunnel, failure
+from pumice.cluster.apiserver.http_types import Response, Tunnel, failure
 
 log = logging.getLogger(__name__)
+ANSWER_SECONDS = 5.0
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io",
              "SPDY/3.1+portforward.k8s.io")  # fmt: skip
 
@@ -45,6 +47,21 @@ class Tunnels:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    async def gather(self, tunnels: Sequence[Tunnel], join: Callable[[list[bytes]], Response]) -> Response:
+        """What is made of the answers of those that give one in time."""
+        try:
+            return join([body for body in await asyncio.gather(*(self._fetch(tunnel) for tunnel in tunnels)) if body])
+        except ApiFailure as problem:
+            return failure(problem)
+
+    async def _fetch(self, tunnel: Tunnel) -> bytes:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._client().get(tunnel.url) as answer:
+                return await answer.read() if answer.status == 200 else b""
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            log.debug("no answer node=%s cause=%s", tunnel.node, problem)
+            return b""
 
     async def carry(self, http: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
         upgrade = http.headers.get("Upgrade", "").lower()

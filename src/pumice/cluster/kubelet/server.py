@@ -21,6 +21,7 @@ from aiohttp import WSMsgType, web
 from pumice.cluster.kubelet.attach import AttachSession
 from pumice.cluster.kubelet.logs import LogOptions, read_log
 from pumice.cluster.kubelet.port_forward import PROTOCOL, PortForward, connector
+from pumice.cluster.kubelet.usage import Usage
 from pumice.cluster.runtime.spec import ExecSession, StartFailed
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _TRUE = ("1", "true")
 class NodeServer:
     def __init__(self, twin: KubeletTwin) -> None:
         self.twin = twin
+        self._usage = Usage(twin.clock)
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> int:
@@ -43,6 +45,7 @@ class NodeServer:
         app = web.Application(middlewares=[self._authenticated])
         app.router.add_get("/healthz", _ok)
         app.router.add_get("/pods", self._pods)
+        app.router.add_get("/stats/summary", self._summary)
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         for method in ("GET", "POST"):
             app.router.add_route(method, "/exec/{namespace}/{pod}/{container}", self._exec)
@@ -171,6 +174,11 @@ class NodeServer:
         if info["container"] not in worker.container_names():
             raise web.HTTPNotFound(text=f'container "{info["container"]}" is not in pod "{info["pod"]}"')
         return worker, info["container"]
+
+    async def _summary(self, request: web.Request) -> web.Response:
+        running = {uid: (worker.pod["metadata"], ids) for uid, worker in self.twin.workers.items()
+                   if (ids := {name: ident for name in worker.container_names() if (ident := worker.container_id(name))})}
+        return web.json_response(await self._usage.summary(self.twin.settings.node, running))
 
     async def _pods(self, request: web.Request) -> web.Response:
         return web.json_response({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self.twin.pods()})
