@@ -170,3 +170,16 @@ other = subprocess.run([{sys.executable!r}, "-m", "pumice.cli.burn", "--npu", "-
 print(json.dumps([first, json.loads(other.stdout)["granted_bytes"] >> 20]))
 """
     assert machine.python(program, inside) == [0, 1024]
+
+
+def test_the_driver_tells_what_a_card_is_sold_as(tmp_path: Path) -> None:
+    machine = npu_machine(tmp_path / "m")
+    program = """
+import json
+from pumice.adapters.dcmi import DcmiCards
+from pumice.machine.native import library_dir
+cards = DcmiCards(str(library_dir()))
+cards.facts()
+print(json.dumps(list(cards.products().values())))
+"""
+    assert machine.python(program) == ["310P3"]

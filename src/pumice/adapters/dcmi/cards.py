@@ -40,6 +40,10 @@ class DcmiCards:
         return CardFacts(self._dcmi.logic(device), uuid, info.name.decode(errors="replace"), size * MIB,
                          minor=self._dcmi.physical(device), bus_id=self._dcmi.bus_id(device))  # fmt: skip
 
+    def products(self) -> dict[str, str]:
+        """What cards are sold as, by UUID, of those that were listed last."""
+        return {uuid: self._dcmi.product(device) for uuid, device in self._devices.items()}
+
     def share(self) -> dict[str, str]:
         """Switch every chip to soft sharing; why some were not, by UUID. Those count as ill from then on."""
         self.facts()

@@ -88,6 +88,15 @@ class Dcmi:
     def chip(self, device: Device) -> ChipInfo:
         return self._fill("dcmi_get_device_chip_info_v2", device, ChipInfo())
 
+    def product(self, device: Device) -> str:
+        """What the card is sold as; empty where the driver does not tell."""
+        text = ctypes.create_string_buffer(64)
+        try:
+            self._call("dcmi_get_product_type", device.card, device.device, text, ctypes.c_int(64))
+        except NpuRefused:
+            return ""
+        return text.value.decode(errors="replace")
+
     def bus_id(self, device: Device) -> str:
         info = self._fill("dcmi_get_device_pcie_info_v2", device, PcieInfo())
         return f"{info.domain:04X}:{info.bus:02X}:{info.slot:02X}.{info.function:X}"

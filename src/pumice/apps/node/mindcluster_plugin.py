@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
@@ -28,6 +29,9 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.ports.vnpus import Vnpus
 from pumice.wire.mindcluster import DRIVER_NAME, KIND
+
+PAIRED: Final = "Duo"
+"""In what a card of two 310P3 is sold as; MindCluster's plugin cuts none of those (spec ascend 39.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,16 @@ async def run(
     cards = await open_cards(partial(DcmiCards, settings.dcmi), settings.wait_for_driver, clock, stop)
     if cards is None:
         return
-    need_chips({card.name for card in await asyncio.to_thread(cards.facts)})
+    found = {card.name for card in await asyncio.to_thread(cards.facts)}
+    need_chips(found, (await asyncio.to_thread(cards.products)).values() if isinstance(cards, DcmiCards) else ())
     brand = mindcluster(settings, cluster)
     await run_plugins(settings, brand, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 
-def need_chips(found: Collection[str]) -> None:
-    """Raises BadInput where the driver lists no chip that is cut on demand."""
+def need_chips(found: Collection[str], products: Iterable[str] = ()) -> None:
+    """Raises BadInput where the driver lists no chip that is cut on demand, or two on one card (the Atlas 300I Duo)."""
+    if pairs := [product for product in products if PAIRED in product]:
+        raise BadInput(f"{pairs[0]} is not supported to dynamic virtual instance")
     if DRIVER_NAME not in found:
         listed = ", ".join(sorted(found)) or "(none: the driver lists no NPU)"
         raise BadInput(f"chips of type {listed} are not cut on demand, only {DRIVER_NAME}; --mode hami shares others")

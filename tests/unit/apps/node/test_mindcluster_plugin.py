@@ -302,6 +302,8 @@ def test_a_node_without_chips_that_are_cut_on_demand_is_told_so() -> None:
         mindcluster_plugin.need_chips({"910B4", "910A"})
     with pytest.raises(BadInput, match="the driver lists no NPU"):
         mindcluster_plugin.need_chips(())
+    with pytest.raises(BadInput, match="Atlas 300I Duo is not supported to dynamic virtual instance"):
+        mindcluster_plugin.need_chips({"310P3"}, ["Atlas 300I Duo"])
 
 
 def test_hamis_plugin_on_the_same_node_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
