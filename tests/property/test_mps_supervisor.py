@@ -61,7 +61,8 @@ def step(supervisor: Supervisor, world: World, failing: float) -> None:
         world.asked = world.now if ask else world.asked
         seen = world.look(ask)
         taken = supervisor.next(seen, world.now)
-        if taken is Step.REST:
+        if taken in (Step.REST, Step.FORGET):
+            assert taken is Step.REST or not (world.pid or world.left)
             return
         if taken is Step.QUIT:
             assert not world.clients, "a daemon that serves somebody was ended"

@@ -141,5 +141,7 @@ def test_the_monitor_tells_what_such_a_pod_was_given_and_complains_of_nothing(sh
 def test_when_the_cluster_is_down_no_daemon_is_left(shared: LocalCluster) -> None:
     """The last of them: who is served keeps his daemon, and nobody is any more."""
     shared.down()
-    assert list((shared.data.node("n1") / "vgpu" / "mps").glob("*/card"))
+    folder = shared.data.node("n1") / "vgpu" / "mps"
+    assert len(list(folder.glob("*/pipe"))) == 2
     assert not daemons(shared)
+    assert not list(folder.glob("*/card"))

@@ -1,14 +1,14 @@
 """``ports.mps.MpsControl`` by NVIDIA's control program.
 
-What is to outlive this process lies in a folder for each card: ``card`` (its UUID), ``pipe`` and ``log``, and ``servers``, those
-last seen, for a daemon that died tells nobody of its servers."""
+What outlives this process lies in a folder for each card: ``card`` (its UUID), ``pipe`` and ``log``. A daemon that died tells nobody
+of its servers: they are known by the pipes that stand in their environment."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -66,7 +66,6 @@ class MpsPrograms:
             clients = sum(len(self.say(card, f"get_client_list {server}")) for server in servers)
         except Unavailable:
             return DaemonSeen(pid, answers=False)
-        self._note_servers(card, servers)
         return DaemonSeen(pid, answers=True, clients=clients)
 
     def start(self, card: str) -> None:
@@ -81,7 +80,6 @@ class MpsPrograms:
             for name in ("pipe", "log"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
             (folder / "card").write_text(card, "utf-8")
-            (folder / "servers").unlink(missing_ok=True)
         except OSError as error:
             raise Unavailable(f"cannot write in {folder}: {error.strerror}") from error
         set_exclusive(card, True)
@@ -97,8 +95,12 @@ class MpsPrograms:
 
     def quit(self, card: str) -> None:
         self.say(card, "quit")
-        set_exclusive(card, False)
-        (self._folder(card) / "servers").unlink(missing_ok=True)
+
+    def forget(self, card: str) -> None:
+        note = self._folder(card) / "card"
+        if note.exists():
+            set_exclusive(card, False)
+            note.unlink(missing_ok=True)
 
     def _run(self, card: str, *words: str, given: str = "") -> str:
         folder = self._folder(card)
@@ -119,7 +121,7 @@ class MpsPrograms:
 
     def _strangers(self, card: str) -> list[int]:
         """Who computes on the card and is no program of MPS. Raises Unavailable."""
-        return [pid for pid in pids_on(card) if not _begun(pid)]
+        return [pid for pid in pids_on(card) if not _lives(pid)]
 
     def _clients_left(self, card: str) -> bool:
         """Whether programs of a server without a daemon go on: the driver names them, for a server tells its daemon alone."""
@@ -136,30 +138,23 @@ class MpsPrograms:
             pid = int((self._folder(card) / "pipe" / f"{PROGRAM}.pid").read_text("utf-8"))
         except (OSError, ValueError):
             return 0
-        return pid if _begun(pid) else 0
+        return pid if _lives(pid) else 0
 
-    def _note_servers(self, card: str, servers: Iterable[int]) -> None:
-        """Pids come again, so each is noted with the moment when it began."""
-        path = self._folder(card) / "servers"
-        text = "".join(f"{server} {begun}\n" for server in servers if (begun := _begun(server)))
-        with suppress(OSError):
-            if not path.exists() or path.read_text("utf-8") != text:
-                path.write_text(text, "utf-8")
-
-    def _servers_left(self, card: str) -> Iterable[int]:
-        with suppress(OSError, ValueError):
-            for line in (self._folder(card) / "servers").read_text("utf-8").splitlines():
-                pid, begun = line.split()
-                if _begun(int(pid)) == begun:
-                    yield int(pid)
+    def _servers_left(self, card: str) -> Iterator[int]:
+        mine = f"{variables.MPS_PIPES}={self._folder(card) / 'pipe'}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (folder / "comm").read_text("utf-8", "replace").strip() != COMM:
+                    continue
+                if mine in (folder / "environ").read_bytes().split(b"\0") and _lives(int(folder.name)):
+                    yield int(folder.name)
 
 
-def _begun(pid: int) -> str:
-    """When a process of MPS began, in the kernel's ticks; empty where there is none of that pid."""
+def _lives(pid: int) -> bool:
+    """Whether there is a process of MPS of that pid."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
-        return ""
+        return False
     name, _, fields = text.partition("(")[2].rpartition(")")
-    words = fields.split()
-    return words[19] if name.startswith(COMM) and words[0] not in "ZX" else ""
+    return name.startswith(COMM) and fields.split()[0] not in "ZX"

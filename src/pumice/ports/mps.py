@@ -50,5 +50,9 @@ class MpsControl(Protocol):
         ...
 
     def quit(self, card: str) -> None:
-        """End it and its servers, and open the card to everybody again. Raises Unavailable."""
+        """End it and its servers. Raises Unavailable."""
+        ...
+
+    def forget(self, card: str) -> None:
+        """Open a card without a daemon to everybody again: it is known no longer. Raises Unavailable."""
         ...

@@ -47,9 +47,10 @@ class ControlDaemons:
     async def look(self) -> None:
         """Take every card's next steps."""
         wanted, before = self.wanted(), self.closed()
-        for card in (*wanted, *await asyncio.to_thread(self._control.known)):
+        there = dict.fromkeys((*wanted, *await asyncio.to_thread(self._control.known)))
+        for card in there:
             self._supervisor(card).want(wanted.get(card))
-        await asyncio.gather(*(self._steps(card) for card in self._cards))
+        await asyncio.gather(*(self._steps(card) for card in there))
         if self.closed() != before:
             self._tell(before)
             self.changed()
@@ -100,7 +101,7 @@ class ControlDaemons:
         """Until there is nothing to do: at most a start, its bounds, and a look at what came of them."""
         async with self._locks[card]:
             for _ in range(3):
-                if await self._step(card) is Step.REST:
+                if await self._step(card) in (Step.REST, Step.FORGET):
                     return
 
     async def _step(self, card: str) -> Step:
@@ -126,6 +127,8 @@ class ControlDaemons:
                 case Step.QUIT:
                     await worker.call(partial(self._control.quit, card))
                     log.info("ended the MPS control daemon card=%s", card)
+                case Step.FORGET:
+                    await worker.call(partial(self._control.forget, card))
         except Unavailable as error:
             supervisor.failed(str(error), now)
             return Step.REST

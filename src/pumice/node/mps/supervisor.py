@@ -46,6 +46,7 @@ class Step(Enum):
     BOUND = auto()
     KILL = auto()
     QUIT = auto()
+    FORGET = auto()
     REST = auto()
 
 
@@ -119,7 +120,7 @@ class Supervisor:
             return Step.REST
         if self._wanted is None:
             self.closed = ""
-            return Step.REST
+            return Step.FORGET
         return Step.START if now >= self._next_try else Step.REST
 
     def _unanswered(self) -> Step:
