@@ -1,7 +1,7 @@
 """``ports.mps.MpsControl`` by NVIDIA's control program.
 
-What outlives this process lies in a folder for each card: ``card`` (its UUID), ``pipe`` and ``log``. A daemon that died tells nobody
-of its servers: they are known by the pipes that stand in their environment."""
+What outlives this process lies in a folder for each card: ``card`` (its UUID), ``pipe`` and ``log``. A daemon that died tells
+nobody of its servers: they are known by the pipes that stand in their environment."""
 
 from __future__ import annotations
 
