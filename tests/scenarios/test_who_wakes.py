@@ -379,3 +379,18 @@ def test_a_pod_that_asks_for_nothing_hears_of_a_neighbour_that_is_labelled_anew_
     world.add(labelled)
     world.settle(2)
     assert world.node_of("w") == "n1"
+
+
+def test_a_pod_hears_of_it_when_a_gang_that_would_stand_loses_its_pod_group() -> None:
+    """n1 takes three pods: one that goes, of which a gang of three would have the place, and another pod."""
+    world = World()
+    world.add(node("n1", cpu="3", pods=3), pod("goes", cpu="1", nodeName="n1"))
+    world.terminate("goes")
+    world.add(group("g", minimum=3), *(pod(f"g-{i}", cpu="1", group="g") for i in range(3)))
+    world.settle(2)
+    world.add(pod("w"))
+    world.settle(2)
+    assert world.node_of("w") == "", "what is free is kept for the gang"
+    world.remove("PodGroup", "default/g")
+    world.settle(2)
+    assert world.node_of("w") == "n1"

@@ -40,8 +40,8 @@ def _let_go(cycle: Cycle) -> None:
     for job, rows in before.items():
         if job in now:
             continue
-        if job.known and job not in cycle.tried:
-            now[job] = rows  # no time for it in this cycle
+        if job.known and job not in cycle.tried and cycle.out_of_time():
+            now[job] = rows
             continue
         for row in rows:
             table.touch(row, gain=True)
