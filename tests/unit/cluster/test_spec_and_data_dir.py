@@ -28,6 +28,7 @@ def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
     [
         ("nodes:\n- cards: 2\n  modle: A30\n", ':3: nodes[0].modle: unknown key; did you mean "model"?'),
         ("nodes:\n- {cards: 1}\n- model: A31\n", """:3: nodes[1].model: 'A31' is not known; did you mean "A30"?"""),
+        ("nodes: [{sharing: msp}]\n", """:1: nodes[0].sharing: 'msp' is not known; did you mean "mps"?"""),
         ("noeds: []\n", ':1: noeds: unknown key; did you mean "nodes"?'),
         ("nodes: 3\n", ":1: nodes: must be a list"),
         ("- a\n", ":1: must be a mapping of keys to values"),
