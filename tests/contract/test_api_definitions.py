@@ -135,3 +135,12 @@ def test_a_schema_that_nobody_could_serve_is_refused_where_it_is_wrong(api: Api,
 def test_a_negative_bound_is_taken_and_makes_no_rule_cheap(api: Api, define: Define) -> None:
     define({"type": "object", "properties": {"f": {"type": "array", "maxItems": -1, "items": {"type": "string"}}}})
     assert api.call("POST", THINGS, thing(f=["a"])).code == 422
+
+
+def test_rules_of_defaults_share_one_budget(api: Api) -> None:
+    rule = {"rule": "self.all(x, self.all(y, y == x))"}
+    field = {"type": "array", "maxItems": 700, "items": {"type": "integer"}, "default": [1] * 700}
+    field["x-kubernetes-validations"] = [rule]
+    spec = {"type": "object", "properties": {f"f{i}": field for i in range(30)}}
+    refused = api.call("POST", CRDS, definition({"type": "object", "properties": {"spec": spec}}))
+    assert refused.code == 422

@@ -111,7 +111,7 @@ def with_condition(obj: View, kind: str, status: str, reason: str, message: str,
     same = before.get("status") == status
     unchanged = same and before.get("reason") == reason and before.get("message") == message
     entry["lastTransitionTime"] = before.get("lastTransitionTime") if same else timestamp(now)
-    if obj.get("kind") in ("Deployment", None):
+    if obj.get("kind") == "Deployment":
         entry["lastUpdateTime"] = before.get("lastUpdateTime") if unchanged else timestamp(now)
     others = [dict(c) for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") != kind]
     return [*others, dict(before) if unchanged else entry]

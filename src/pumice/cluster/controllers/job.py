@@ -31,6 +31,7 @@ FIRST_BACKOFF, LAST_BACKOFF = 10.0, 600.0
 
 
 def reconcile(job: View, pods: Sequence[View], now: float) -> list[Action]:
+    job = {"apiVersion": "batch/v1", "kind": "Job", **job}  # one that was listed says neither
     meta, spec = job["metadata"], job["spec"]
     own = [pod for pod in pods if owned_by(pod, meta["uid"])]
     if is_finished(job):

@@ -28,8 +28,10 @@ from pumice.cluster.kubelet.spdy import (
 )
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
-MOST_STREAMS = 1000
-_PIECE, _HELD = 1 << 16, 64
+MOST_STREAMS = 200
+_PIECE = 1 << 16
+_HELD = 4
+"""Frames that wait for a pod to read them; their client waits behind them."""
 Connect = Callable[[int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
@@ -91,10 +93,9 @@ class PortForward:
             case Opened(stream, headers):
                 await self._opened(stream, headers.get("streamtype", ""), headers.get("port", ""), headers.get("requestid", ""))
             case Data(stream, data, last) if stream in self._open:
-                if data:
-                    await self._open[stream].sent.put(data)
-                if last:
-                    await self._open[stream].sent.put(None)
+                one = self._open[stream]
+                for piece in ([data] if data else []) + ([None] if last else []):
+                    await _hand(one, piece)
             case Reset(stream) if stream in self._open:
                 task = self._open[stream].task
                 if task is not None:
@@ -131,6 +132,14 @@ class PortForward:
             await self._socket.send_bytes(data_frame(stream, b"", last=True))
             if one.errors:
                 await self._socket.send_bytes(data_frame(one.errors, problem.encode(), last=True))
+
+
+async def _hand(one: _Connection, piece: bytes | None) -> None:
+    """Waits while too much waits already, and no longer than the connection lasts."""
+    putting = asyncio.ensure_future(one.sent.put(piece))
+    await asyncio.wait([putting, *([one.task] if one.task else [])], return_when=asyncio.FIRST_COMPLETED)
+    if not putting.done():
+        putting.cancel()
 
 
 async def _send(pieces: asyncio.Queue[bytes | None], writer: asyncio.StreamWriter) -> None:

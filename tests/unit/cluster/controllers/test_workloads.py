@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.unit.cluster.controllers.conftest import Cluster, template
 
+from pumice.cluster.controllers.actions import Patch, Tell
 from pumice.cluster.controllers.common import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -19,6 +20,7 @@ from pumice.cluster.controllers.common import (
 )
 from pumice.cluster.controllers.daemonset import fits
 from pumice.cluster.controllers.job import _ranges
+from pumice.cluster.controllers.job import reconcile as reconcile_job
 from pumice.ports.cluster import Resource
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
@@ -252,6 +254,16 @@ def test_a_finished_job_goes_after_its_time_to_live_with_its_pods(with_controlle
         assert await cluster.pods() == []
 
     with_controllers(work)
+
+
+def test_a_job_that_was_listed_is_told_of_as_a_job() -> None:
+    listed = {"metadata": {"name": "j", "namespace": "default", "uid": "u"}, "spec": {
+        "completions": 0, "parallelism": 0, "template": template()}}  # fmt: skip
+    actions = reconcile_job(listed, [], 0.0)
+    assert [action.about["kind"] for action in actions if isinstance(action, Tell)] == ["Job"]
+    conditions = [c for action in actions if isinstance(action, Patch) for c in action.body["status"]["conditions"]]
+    assert conditions
+    assert all("lastUpdateTime" not in condition for condition in conditions)
 
 
 def test_a_template_keeps_its_hash_when_only_its_own_label_differs() -> None:

@@ -28,7 +28,7 @@ SERVER = f"""
 import os, socket, threading
 server = socket.create_server((os.environ["IP"], {PORT}))
 def echo(made):
-    while piece := made.recv(65536):
+    while (piece := made.recv(65536)) and not piece.startswith(b"stop"):
         made.sendall(piece.upper())
     made.close()
 while True:
@@ -96,11 +96,29 @@ def test_many_connections_share_one_and_each_gets_its_own_answer(on_cluster: Cas
             client = Forwarded(socket)
             pairs = [await client.open(PORT) for _ in range(5)]
             for i, (_, data) in enumerate(pairs):
-                await socket.send_bytes(data_frame(data, b"words of %d, " % i * 40_000))
+                for _ in range(10):
+                    await socket.send_bytes(data_frame(data, b"words of %d, " % i * 4_000))
                 await socket.send_bytes(data_frame(data, b"end", last=True))
             found = await client.until_last(*(stream for pair in pairs for stream in pair))
             assert [found[data] for _, data in pairs] == [b"WORDS OF %d, " % i * 40_000 + b"END" for i in range(5)]
             assert [found[errors] for errors, _ in pairs] == [b""] * 5
+
+    on_cluster(work)
+
+
+def test_a_program_that_goes_while_it_is_sent_to_holds_nobody_up(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        async with forward(cluster) as socket:
+            client = Forwarded(socket)
+            errors, data = await client.open(PORT)
+            await socket.send_bytes(data_frame(data, b"stop"))
+            for _ in range(200):
+                await socket.send_bytes(data_frame(data, bytes(100_000)))
+            await client.until_last(errors, data)
+            good = await client.open(PORT)
+            await socket.send_bytes(data_frame(good[1], b"on", last=True))
+            assert (await client.until_last(*good))[good[1]] == b"ON"
 
     on_cluster(work)
 

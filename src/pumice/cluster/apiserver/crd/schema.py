@@ -82,8 +82,8 @@ class Schema:
 class _Validation:
     """Of one object; ``old`` is what a value replaces, MISSING where that cannot be told."""
 
-    def __init__(self) -> None:
-        self.rules = RuleRun()
+    def __init__(self, rules: RuleRun | None = None) -> None:
+        self.rules = rules or RuleRun()
 
     def of(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
         problems = self._check(schema, value, old, path)
@@ -197,11 +197,11 @@ def _default(schema: Json, value: Any) -> None:
             _default(schema["items"], inner)
 
 
-def bad_value(schema: Json, value: Any) -> Problems:
-    """What is wrong with a value that a schema gives as its own default."""
+def bad_value(schema: Json, value: Any, rules: RuleRun) -> Problems:
+    """What is wrong with a value that a schema gives as its own default. ``rules``: the run of all defaults together."""
     value = copy.deepcopy(value)
     _default(schema, value)
-    return _Validation().of(schema, value, MISSING, "")
+    return _Validation(rules).of(schema, value, MISSING, "")
 
 
 def has_default(raw: Any) -> bool:

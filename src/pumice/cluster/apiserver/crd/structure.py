@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from pumice.cluster.apiserver.crd.rules import RuleRun
 from pumice.cluster.apiserver.crd.schema import bad_value
 from pumice.cluster.apiserver.errors import FieldProblem, forbidden_value, invalid_value, required, unsupported
 from pumice.cluster.patterns import pattern_of
@@ -27,10 +28,10 @@ def bad_structure(schema: Any, path: str) -> Problems:
         root = [invalid_value(f"{path}.type", schema.get("type", ""), "must be object at the root")]
     else:
         root = [forbidden_value(f"{path}.nullable", "nullable cannot be true at the root")] if schema.get("nullable") else []
-    return root + _of(schema, path, "")
+    return root + _of(schema, path, "", RuleRun())
 
 
-def _of(schema: Json, path: str, place: str) -> Problems:
+def _of(schema: Json, path: str, place: str, rules: RuleRun) -> Problems:
     """``place``: the word below which the schema stands, of those that say what a value is; empty for other schemas."""
     problems = [forbidden_value(f"{path}.{word}", f"{word} is not supported") for word in _UNSUPPORTED if schema.get(word)]
     if schema.get("uniqueItems"):
@@ -46,7 +47,7 @@ def _of(schema: Json, path: str, place: str) -> Problems:
     if schema.get("type", "object") not in _TYPES:
         problems.append(unsupported(f"{path}.type", schema["type"], _TYPES))
     elif "default" in schema and not problems:
-        problems += [replace(found, field=f"{path}.default") for found in bad_value(schema, schema["default"])]
+        problems += [replace(found, field=f"{path}.default") for found in bad_value(schema, schema["default"], rules)]
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
         why = "must not be empty if x-kubernetes-list-type is map"
         problems.append(required(f"{path}.x-kubernetes-list-map-keys", why))
@@ -62,12 +63,12 @@ def _of(schema: Json, path: str, place: str) -> Problems:
         if word == "properties" and isinstance(inner, dict):
             for key, part in inner.items():
                 if isinstance(part, dict):
-                    problems += _of(part, f"{path}.properties[{key}]", _PLACES[word])
+                    problems += _of(part, f"{path}.properties[{key}]", _PLACES[word], rules)
         elif word in _PLACES and isinstance(inner, dict):
-            problems += _of(inner, f"{path}.{word}", _PLACES[word])
+            problems += _of(inner, f"{path}.{word}", _PLACES[word], rules)
         elif word == "not" and isinstance(inner, dict):
-            problems += _of(inner, f"{path}.not", "")
+            problems += _of(inner, f"{path}.not", "", rules)
         elif word in ("allOf", "anyOf", "oneOf") and isinstance(inner, list):
             for i, part in enumerate(inner):
-                problems += _of(part, f"{path}.{word}[{i}]", "") if isinstance(part, dict) else []
+                problems += _of(part, f"{path}.{word}[{i}]", "", rules) if isinstance(part, dict) else []
     return problems
