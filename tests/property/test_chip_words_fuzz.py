@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from typing import Any
 
 import pytest
 from kit.npu_kills import KilledDriver, KilledJournal
+from kit.seeds import chosen_seed
 
 from pumice.cluster.clusterd import Gathered
 from pumice.model.hardware.npu_slices import slice_kinds
@@ -28,7 +28,7 @@ KIND = slice_kinds()["Ascend310P"]
 GIVEN: dict[str, Any] = {"0-vir01": 1, "1-vir02_1c": "2", "0-vir04": 4, "0": "8", "1": 8, "0,1": 16, "0-vir": 1, "0-": 0,
                          "-vir01": 1, "99": 8, "0,0": 16, "": 2}  # fmt: skip
 TIMES = ["1", "18446744073709551615", "99999999999999999999999", "-1", "soon", ""]
-SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+SEED = chosen_seed()
 
 
 def spoilt(dice: random.Random, text: str) -> str:

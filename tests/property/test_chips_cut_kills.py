@@ -3,13 +3,13 @@ else's is touched, and no two pods have one thing (ADR 81)."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 from kit.npu_kills import CARDS, TEMPLATES, Killed, KilledDriver, KilledJournal
+from kit.seeds import chosen_seed
 
 from pumice.node.mindcluster.books import ids_text
 from pumice.node.mindcluster.keeper import ChipKeeper
@@ -17,7 +17,7 @@ from pumice.ports.slices import Place
 from pumice.ports.vnpus import UNOPENED, NpuRefused, Vnpu
 
 OPERATIONS = 1_000_000
-SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+SEED = chosen_seed()
 
 
 @dataclass

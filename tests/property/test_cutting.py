@@ -3,7 +3,6 @@ else's slice was touched, and no running pod lost its own without being told of.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import pynvml
 import pytest
 from kit.cutting import CuttingWorld
 from kit.machines import Programs, cards_of
+from kit.seeds import chosen_seed
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml.slices import NvmlSlices
@@ -40,13 +40,9 @@ def histories(model: str, count: int, seed: int) -> dict[str, int]:
     return sums
 
 
-def seed() -> int:
-    return int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
-
-
 @pytest.mark.parametrize("model", ["2xA100-SXM4-40GB", "A30", "H200"])
 def test_whoever_is_killed_while_it_cuts_leaves_what_the_next_one_puts_right(model: str) -> None:
-    sums = histories(model, 100, seed())
+    sums = histories(model, 100, chosen_seed())
     assert sums["kills"] > 50, sums
     assert sums["cuts"] > 50, sums
     assert sums["refusals"] > 10, sums
@@ -54,7 +50,7 @@ def test_whoever_is_killed_while_it_cuts_leaves_what_the_next_one_puts_right(mod
 
 @pytest.mark.soak
 def test_ten_thousand_histories_of_kills_leave_nothing_wrong() -> None:
-    assert histories("2xA100-SXM4-40GB", 10_000, seed())["kills"] > 10_000
+    assert histories("2xA100-SXM4-40GB", 10_000, chosen_seed())["kills"] > 10_000
 
 
 CUT = """
@@ -78,7 +74,7 @@ CALLS = ("nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateCompu
 
 def killed(count: int, folder: Path) -> None:
     """So many processes that end amid a call of the driver by SIGKILL, and beside them a slice of somebody else."""
-    dice, path = random.Random(seed()), folder / "mig.json"
+    dice, path = random.Random(chosen_seed()), folder / "mig.json"
     with cards_of("A100-SXM4-40GB") as (machine, cards):
         card = cards.facts()[0].uuid
         pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByUUID(card), 1)

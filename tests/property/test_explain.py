@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from itertools import combinations
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.seeds import chosen_seed
 
 from pumice.cli.casefile import Case, engine_of, trimmed
 from pumice.engine.effects import Bind
@@ -160,7 +160,7 @@ def ask(world: World, pod: Pod) -> list[str]:
 
 
 def test_every_change_that_is_offered_is_true_and_minimal() -> None:
-    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    seed = chosen_seed()
     print("seed", seed)
     kinds = run_worlds(60, seed)
     print(dict(kinds))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import string
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
+from kit.seeds import chosen_seed
 
 from pumice.cli.fits import pods_of
 from pumice.engine.state.device_table import NodeDevices
@@ -122,7 +122,7 @@ def counts_of(family: NvidiaVgpu, inventory: Inventory, text: str, counts: dict[
 
 
 def test_annotations_of_any_shape_never_raise() -> None:
-    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    seed = chosen_seed()
     print("seed", seed)
     counts = run_annotations(10_000, seed)
     print(counts)
@@ -170,7 +170,7 @@ YAML_WORDS = ("- ", ": ", "\n", "  ", "null", "[]", "{", "[", "&a ", "*a", "!!in
 
 
 def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -> None:
-    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    seed = chosen_seed()
     print("seed", seed)
     dice = random.Random(seed)
     refused = 0

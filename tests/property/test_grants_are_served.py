@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from kit.device_world import card as foreign_card
 from kit.device_world import vgpu_node
 from kit.node_objects import units_of
 from kit.ruled_slices import RuledSlices
+from kit.seeds import chosen_seed
 
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
@@ -82,7 +82,7 @@ def pod_object(dice: random.Random, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("policy", ["", "binpack", "spread"])
 def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answer(policy: str) -> None:
-    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    seed = chosen_seed()
     print("seed", seed)
     dice = random.Random(f"{seed}{policy}")
     served = cut = foreign = 0

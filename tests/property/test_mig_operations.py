@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, field
 
 import pytest
 from kit.device_world import A100, card, limits, pod_of, vgpu_node
 from kit.mig_rules import RULES, Partitioned
+from kit.seeds import chosen_seed
 
 from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -204,14 +204,14 @@ def random_pod(name: str, dice: random.Random) -> tuple[Pod, list[int]]:
 
 @pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
 def test_random_mig_operations_share_no_slot_and_lose_none(mig_policy: str) -> None:
-    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    seed = chosen_seed()
     print("seed", seed)
     print(run(3_400, seed, mig_policy))
 
 
 @pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
 def test_slices_outside_the_groups_lie_where_the_driver_takes_them_and_none_is_lost(mig_policy: str) -> None:
-    seed = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    seed = chosen_seed()
     print("seed", seed)
     counts = run(3_400, seed, mig_policy, anywhere=True)
     print(counts)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from kit.device_world import TinyLedger
 from kit.npu_machine import npu_machine
 from kit.npu_world import chip, npu_limits, npu_node, npu_pod
+from kit.seeds import chosen_seed
 
 from pumice.families.ascend_hami import AscendHami
 from pumice.families.protocol import Fit
@@ -22,7 +22,7 @@ from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Misfit
 from pumice.wire.npu_config import shipped
 
-SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+SEED = chosen_seed()
 CHIPS, STEPS = 2, 400
 SERVE = """
 import json, sys

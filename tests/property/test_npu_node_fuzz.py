@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from contextlib import suppress
 
 import pytest
 from kit.npu_world import chip
+from kit.seeds import chosen_seed
 
 from pumice.model.errors import BadInput
 from pumice.node.ascend.allocator import NpuAllocator
@@ -30,7 +30,7 @@ LISTS = ["U0,Ascend310P,3072,0:;", "U0,Ascend310P,6144,0:;U1,Ascend310P,3072,0:;
 INFOS = ['[{"UUID":"U0","temp":"vir01"}]',
          '[{"UUID":"U0","temp":"vir02"},{"UUID":"U1","temp":"vir01"}]', '[{"UUID":"U1"}]', "[]", "{"]  # fmt: skip
 TIMES = ["1", "1760000000", "99999999999999999999999", "-1", "soon", ""]
-SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+SEED = chosen_seed()
 
 
 def spoilt(dice: random.Random, text: str) -> str:

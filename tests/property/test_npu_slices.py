@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, replace
 
 import pytest
 from kit.npu_kills import CARDS, TEMPLATES, Killed, KilledDriver, KilledJournal
+from kit.seeds import chosen_seed
 
 from pumice.node.ascend.keeper import Keeper
 from pumice.ports.slices import Place
 from pumice.ports.vnpus import NpuRefused, Vnpu
 
 OPERATIONS = 1_000_000
-SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+SEED = chosen_seed()
 
 
 @dataclass

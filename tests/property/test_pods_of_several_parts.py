@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from itertools import combinations, permutations
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.seeds import chosen_seed
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Fit
@@ -85,7 +85,7 @@ def pods(dice: random.Random, amounts: tuple[int, ...], most: int) -> Iterator[t
 
 
 def seed() -> int:
-    found = int(os.environ.get("PUMICE_SEED", random.randrange(10**6)))
+    found = chosen_seed()
     print("seed", found)
     return found
 

@@ -4,15 +4,14 @@ plugin gets it from the driver (spec ascend 27, 31, 32, 40)."""
 from __future__ import annotations
 
 import json
-import os
-import random
 import sys
 from pathlib import Path
 
 from kit.npu_machine import npu_machine
+from kit.seeds import chosen_seed
 
 ROOT = Path(__file__).parents[2]
-SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+SEED = chosen_seed()
 
 
 def test_every_slice_that_the_scheduler_decides_is_made_by_the_driver(tmp_path: Path) -> None:

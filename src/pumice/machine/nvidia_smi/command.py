@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pumice.machine import MachineError, nvml_library, open_machine
 from pumice.machine.document import nearest
+
+if TYPE_CHECKING:
+    from pumice.machine.nvidia_smi.cards import Card
 
 DEFAULT_MACHINE = "/run/pumice/machine"
 NO_DRIVER, BAD_USAGE, NOT_FOUND = 9, 2, 6  # exit codes of NVIDIA's tool
@@ -51,15 +55,21 @@ def _print(lines: Iterator[str]) -> None:
         print(line)
 
 
-def _command(words: list[str]) -> Iterator[str]:
-    from pumice.machine.nvidia_smi import details, mig, query, table
+def _named(ids: str | None) -> list[Card]:
+    """The cards of ``-i``, or all."""
     from pumice.machine.nvidia_smi.cards import cards
 
-    given = _parser().parse_args(words)
     try:
-        chosen = cards([word for word in (given.id or "").split(",") if word])
+        return cards([word for word in (ids or "").split(",") if word])
     except LookupError as error:
         raise _Failed(f"No devices were found: {error.args[0]}", NOT_FOUND) from None
+
+
+def _command(words: list[str]) -> Iterator[str]:
+    from pumice.machine.nvidia_smi import details, mig, query, table
+
+    given = _parser().parse_args(words)
+    chosen = _named(given.id)
     try:
         if given.mig is not None:
             yield from mig.set_mode(chosen, given.mig == "1")
@@ -110,13 +120,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _mig_command(words: list[str]) -> Iterator[str]:
     from pumice.machine.nvidia_smi import mig
-    from pumice.machine.nvidia_smi.cards import cards
 
     given = _mig_parser().parse_args(words)
-    try:
-        named = cards([word for word in (given.id or "").split(",") if word])
-    except LookupError as error:
-        raise _Failed(f"No devices were found: {error.args[0]}", NOT_FOUND) from None
+    named = _named(given.id)
     chosen = [card for card in named if (mode := card.mig_mode()) and mode[0]]
     if not chosen:
         raise _Failed("No MIG-enabled devices found.", NOT_FOUND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from kit.faulty_cluster import faulty_cluster
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.service.lease import Election
@@ -25,6 +25,17 @@ class Nonsense:
 
 def election(cluster: object, clock: VirtualClock, name: str) -> Election:
     return Election(cluster, clock, random.Random(name), "volcano", "volcano-system", identity=name)  # type: ignore[arg-type]
+
+
+async def led_for(seconds: float) -> tuple[VirtualClock, FaultyCluster, Election, asyncio.Task[None]]:
+    """A leader who has kept its lease that long."""
+    clock = VirtualClock()
+    cluster = await faulty_cluster(clock)
+    leader = election(cluster, clock, "first")
+    await leader.acquire()
+    keeping = asyncio.create_task(leader.keep())
+    await clock.sleep(seconds)
+    return clock, cluster, leader, keeping
 
 
 def test_the_second_waits_until_the_first_stops_renewing() -> None:
@@ -64,12 +75,7 @@ def test_a_released_lease_passes_on_at_once() -> None:
 
 def test_a_lease_that_cannot_be_read_is_lost_like_one_that_cannot_be_renewed() -> None:
     async def story() -> None:
-        clock = VirtualClock()
-        cluster = await faulty_cluster(clock)
-        leader = election(cluster, clock, "first")
-        await leader.acquire()
-        keeping = asyncio.create_task(leader.keep())
-        await clock.sleep(5)
+        clock, cluster, leader, keeping = await led_for(5)
         nonsense = await cluster.get(volcano.LEASES, "volcano", "volcano-system")
         leader.cluster = Nonsense({**nonsense, "spec": {**nonsense["spec"], "leaseDurationSeconds": "fifteen"}})  # type: ignore[assignment]
         await keeping
@@ -80,12 +86,7 @@ def test_a_lease_that_cannot_be_read_is_lost_like_one_that_cannot_be_renewed() -
 
 def test_a_leader_that_cannot_renew_steps_down_after_the_deadline() -> None:
     async def story() -> None:
-        clock = VirtualClock()
-        cluster = await faulty_cluster(clock)
-        leader = election(cluster, clock, "first")
-        await leader.acquire()
-        keeping = asyncio.create_task(leader.keep())
-        await clock.sleep(30)
+        clock, cluster, _, keeping = await led_for(30)
         assert not keeping.done()
         cluster.fault = lambda verb, path: ApiError(0, "Timeout", "no answer") if "/leases" in path else None
         began = clock.monotonic()
