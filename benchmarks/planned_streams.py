@@ -207,10 +207,10 @@ def below_optimum(count: int) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one seed, a quarter of the arrivals")
+    parser.add_argument("--quick", action="store_true", help="one seed")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/planned_streams.json")
     options = parser.parse_args(argv)
-    seeds, arrivals = ((1,), 1000) if options.quick else (mig_streams.SEEDS, 2000)
+    seeds, arrivals = ((1,), 1000) if options.quick else (mig_streams.SEEDS, 1000)
     mig, npu = mig_cells(seeds, arrivals), npu_cells(seeds, arrivals)
     lost = below_optimum(20 if options.quick else 200)
 
