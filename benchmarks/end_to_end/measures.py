@@ -20,9 +20,11 @@ async def burst(server: Server, contender: Contender, count: int, name: str, *, 
         await settled(server)
         server.log.mark()
         running.mark()
+        server_before = server.cpu()
         names = await one_burst(server, running, name, count)
         await settled(server)
         result = rates(server, names)
+        result["server_cpu_ms_per_pod"] = (server.cpu() - server_before) / count * 1000
         result["cpu_ms_per_pod"] = running.cpu_since_mark() / count * 1000
         result["peak_rss_mib"] = running.peak_mib()
         result["api_writes_per_pod"] = sum(server.log.writes[agent] for agent in running.agents) / count

@@ -58,6 +58,11 @@ class Server:
     def name(self) -> str:
         return "kube-apiserver v1.36 and etcd" if self.kind == "kube" else "embedded"
 
+    def cpu(self) -> float:
+        """Seconds of processor time of the API server itself, without etcd."""
+        fields = Path(f"/proc/{self._api_process().pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     async def kill(self) -> None:
         """End the API server at once, as SIGKILL does; etcd and the database file stay."""
         process = self._api_process()

@@ -440,6 +440,32 @@ def test_the_groups_of_jobs_that_end_together_go_by_one_request_where_that_is_al
     run_virtually(story())
 
 
+def test_a_job_is_not_looked_at_for_echoes_and_for_what_it_does_not_read() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", maxRetry=3)))
+            await world.start()
+            await world.rest(20)
+            looks, work = list[str](), world.controller.work
+            reconcile = work.reconcile
+
+            async def look(kind: str, key: str) -> None:
+                looks.append(kind)
+                await reconcile(kind, key)
+
+            work.reconcile = look
+            (name,) = await world.groups()
+            await world.mark_group(name, phase="Running", running=1)
+            await world.hands.patch(volcano.PODS, "j-main-0", {"metadata": {"annotations": {"what": "ever"}}}, "default")
+            await world.rest(20)
+            assert looks == []
+            await world.end("j-main-0")
+            assert looks.count("job") == 2, "its pod has ended, its group is gone; what it wrote itself is no news"
+            assert await world.phase("j") == "Completed"
+
+    run_virtually(story())
+
+
 def test_a_job_that_waits_to_be_let_in_is_said_to_be_pending() -> None:
     async def story() -> None:
         async with job_world() as world:

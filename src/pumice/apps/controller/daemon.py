@@ -49,7 +49,7 @@ BEHIND = 0.2
 BEHIND_OTHERS = 10.0
 """Seconds longer for which the PodGroup of a pod that is bound leaves it to the Bindings of others, at most, while many come."""
 MANY, MOMENT = 16, 0.25
-"""Bindings of bare pods, and the seconds within which so many are many."""
+"""Moves of pods (bare ones that are bound, and all of Jobs'), and the seconds within which so many are many."""
 REFUSED = 300.0
 """Seconds after which a PodGroup that was refused is asked for again."""
 
@@ -98,15 +98,15 @@ class Controller:
     makers: Makers = field(init=False)
     unserved: UnservedKinds = field(init=False)
     topology: Topology = field(init=False)
-    _bindings: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))
-    """When the last bare pods were seen to be bound."""
+    _moves: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))
+    """When the last pods were seen to move."""
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _lost_lease: bool = False
     _election: Election | None = None
 
     def __post_init__(self) -> None:
-        self.work = WorkQueue(self.clock, self.dice, self._reconcile, self._many_are_bound)
+        self.work = WorkQueue(self.clock, self.dice, self._reconcile, self._many_move)
         self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out, jobs=self.settings.jobs)
         self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair)
         self.makers = Makers(self.cluster, self.clock, self.work, self.jobs.store)
@@ -342,14 +342,16 @@ class Controller:
         if known is None and not pod.spec.node_name:
             self.work.add_later(UNBOUND, pod.metadata.uid, BEHIND)
         elif pod.spec.node_name and not (known is not None and known.spec.node_name):
-            self._bindings.append(self.clock.monotonic())
+            self._moves.append(self.clock.monotonic())
             self.work.add_later("pod", pod.metadata.uid, 0.0, put_off=BEHIND_OTHERS)
 
-    def _many_are_bound(self) -> bool:
-        return len(self._bindings) == MANY and self.clock.monotonic() - self._bindings[0] < MOMENT
+    def _many_move(self) -> bool:
+        return len(self._moves) == MANY and self.clock.monotonic() - self._moves[0] < MOMENT
 
     def _on_job_pod(self, event: WatchEvent) -> None:
-        if not self.jobs.store.on_pod(event) and self.settings.bare_pod_groups:
+        if self.jobs.store.on_pod(event):
+            self._moves.append(self.clock.monotonic())
+        elif self.settings.bare_pod_groups:
             self._on_pod(event)
 
     def _on_job(self, event: WatchEvent) -> None:
