@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -75,9 +75,9 @@ async def run(
 
     def brand(chip: NpuChip) -> Brand:
         async def again() -> NpuSharing | None:
-            now = await load_vnpus(settings.config_file, cluster, clock, tell=False)
+            there = await load_vnpus(settings.config_file, cluster, clock, tell=False)
             own = read_node_entry(settings.node_config, settings.node_name)
-            return next((sharing_of(found, now, own) for found in now.chips if found.word == chip.word), None)
+            return next((sharing_of(found, there, own) for found in there.chips if found.word == chip.word), None)
 
         return ascend(settings, sharing_of(chip, config, entry), again=partial(reread, again), clock=clock)
 
@@ -93,6 +93,11 @@ def ascend(
     reads the configuration of them once more: None where it cannot be had, or does not name them."""
     latest = [sharing]
 
+    async def now() -> NpuSharing | None:
+        """Whether cards are shared softly stays as it is: chips are switched to it when the plugin starts."""
+        found = None if again is None else await again()
+        return None if found is None else replace(found, soft=sharing.soft)
+
     async def allocator() -> NpuAllocator:
         if latest[0].soft:
             await asyncio.to_thread(install_library, settings.assets, settings.hook_path)
@@ -100,17 +105,16 @@ def ascend(
         return NpuAllocator(settings.node_name, latest[0], places, settings.report_offset)
 
     async def learn(allocator: NpuAllocator) -> None:
-        if again is not None and (found := await again()) is not None:
+        if (found := await now()) is not None:
             allocator.learn(found.chip)
 
     async def outdated() -> None:
-        assert again is not None
         assert clock is not None
         while True:
             await first(clock.sleep(settings.reload_every), (settings.hangup or asyncio.Event()).wait())
             if settings.hangup is not None:
                 settings.hangup.clear()
-            found = await again()
+            found = await now()
             if found is not None and found != latest[0]:
                 log.info("beginning again: the configuration of %s has changed", found.chip.word)
                 latest[0] = found

@@ -48,7 +48,8 @@ class NpuAllocator(Allocator):
         self._word = sharing.chip.word
         self.resource = sharing.chip.resource
         self._handshake = Handshake(self._word, offset)
-        self._served: dict[Key, tuple[Holding, ...]] = {}
+        self._served: set[Key] = set()
+        self._given: dict[Key, tuple[Holding, ...]] = {}
         self._owner = ""
         self.show(())
 
@@ -89,7 +90,7 @@ class NpuAllocator(Allocator):
 
     def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
         found = next_work(
-            pods, len(ids), self._word, self.resource, self._node, served=self._served.keys(), held=held, owner=self._owner
+            pods, len(ids), self._word, self.resource, self._node, served=self._served, held=held, owner=self._owner
         )
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason)
@@ -119,7 +120,7 @@ class NpuAllocator(Allocator):
             return self.refuse(pod, wanted.text)
         if reason := other_than_asked(wanted, work.devices, known):
             return Outdated(pod, reason)
-        if reason := beyond_the_card(wanted, held_by_others(pods, pod, self._node, self._sharing, self._served), self._sharing):
+        if reason := beyond_the_card(wanted, held_by_others(pods, pod, self._node, self._sharing, self._given), self._sharing):
             return Conflict(pod, reason)
         cards = [self._cards[device.uuid] for device in work.devices]
         if soft:
@@ -153,7 +154,9 @@ class NpuAllocator(Allocator):
         return f"card {uuid} takes no pods: {self._sick[uuid]}" if uuid in self._sick else ""
 
     def settled(self, served: Serve) -> None:
-        self._served[served.pod.uid, served.container.name] = served.work
+        key = served.pod.uid, served.container.name
+        self._served.add(key)
+        self._given[key] = served.work
 
     def kubelet_restarted(self) -> None:
         self._served.clear()
@@ -161,7 +164,8 @@ class NpuAllocator(Allocator):
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         """Pods that ended while they were allocating keep the lock for nothing: the kubelet tells nobody."""
         alive = {pod.uid for pod in pods if not pod.finished}
-        self._served = {key: held for key, held in self._served.items() if key[0] in alive}
+        self._served = {key for key in self._served if key[0] in alive}
+        self._given = {key: held for key, held in self._given.items() if key[0] in alive}
         return [
             PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
             for pod in pods

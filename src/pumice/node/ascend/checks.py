@@ -60,7 +60,7 @@ def _named(want: Holding) -> str:
 
 
 def held_by_others(
-    pods: Iterable[NodePod], but: NodePod, node: str, sharing: NpuSharing, served: Mapping[Key, tuple[Holding, ...]]
+    pods: Iterable[NodePod], but: NodePod, node: str, sharing: NpuSharing, given: Mapping[Key, tuple[Holding, ...]]
 ) -> list[Holding]:
     """What the other pods have that the kubelet has admitted, or that were served. Which cards they are is told by our own memory
     first, and by their annotations; how much of them by what they ask for."""
@@ -68,7 +68,7 @@ def held_by_others(
     for pod in pods:
         if pod.uid == but.uid or pod.finished or pod.spec.node_name != node or pod.mirror:
             continue
-        ours = [holding for (uid, _), held in served.items() if uid == pod.uid for holding in held]
+        ours = [holding for (uid, _), held in given.items() if uid == pod.uid for holding in held]
         found += ours or (_by_annotation(pod, sharing.chip) if pod.admitted else [])
     return found
 

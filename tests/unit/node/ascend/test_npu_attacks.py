@@ -149,6 +149,8 @@ def test_a_pod_whose_cards_are_rewritten_after_it_was_served_is_held_to_what_it_
     plugin, first = allocator(), pod("a", 0, ("U1", 21527, ""))
     serve(plugin, first)
     first.metadata.annotations[allocated_key(P310.word)] = "U2,Ascend310P,21527,0:;"
+    first.status.phase, first.status.start_time = "Running", "2026-01-01T00:00:00Z"
+    plugin.kubelet_restarted()
     assert isinstance(plugin.allocate([first, pod("b", 0, ("U1", 21527, ""))], ["x"]), Conflict)
     assert serve(plugin, first, pod("c", 0, ("U2", 21527, "")))[variables.ASCEND_VISIBLE_DEVICES] == "1"
 
