@@ -86,7 +86,7 @@ DEFECTS = {
     "A.20": (f"{HAMI}::test_defect_20_no_template_is_cut_where_cards_are_shared_softly",),
     "A.21": (f"{CALLS}::test_bind_phase_is_success_only_when_the_last_container_is_served",),
     "A.22": (f"{PLUGIN}::test_a_configuration_that_changes_under_running_pods_is_learned_and_takes_nothing_from_them",
-             "unit/apps/scheduler/test_bad_input.py::test_a_device_configmap_that_becomes_broken_leaves_the_cards_as_they_were"),
+             "scenarios/test_nonsense_in_a_cluster.py::test_a_device_configmap_that_becomes_broken_leaves_the_cards_as_they_were"),
     # 45: of MindCluster's
     "B.1": (f"{CORES}::test_defect_1_a_node_without_room_is_refused_in_words",),
     "B.2": (f"{CORES}::test_defect_2_a_whole_chip_blocks_nobody_and_what_is_made_blocks_nobody_any_more",),
