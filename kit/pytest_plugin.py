@@ -45,9 +45,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_runtest_logfinish() -> None:
-    """Daemons that a test ran may have taken that back."""
-    if not gc.get_freeze_count():
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Daemons that tests ran may have taken that back. Looked at once a file: what is set aside is counted one by one."""
+    if (nextitem is None or nextitem.path != item.path) and not gc.get_freeze_count():
         gc.freeze()
 
 
