@@ -62,8 +62,7 @@ class MpsPrograms:
         if not ask:
             return DaemonSeen(pid)
         try:
-            servers = [int(word) for line in self.say(card, "get_server_list") for word in line.split() if word.isdigit()]
-            clients = sum(len(self.say(card, f"get_client_list {server}")) for server in servers)
+            clients = sum(len(self.say(card, f"get_client_list {server}")) for server in self.servers(card))
         except Unavailable:
             return DaemonSeen(pid, answers=False)
         return DaemonSeen(pid, answers=True, clients=clients)
@@ -87,6 +86,9 @@ class MpsPrograms:
 
     def say(self, card: str, *commands: str) -> list[str]:
         return self._run(card, given="".join(f"{command}\n" for command in commands)).splitlines()
+
+    def servers(self, card: str) -> tuple[int, ...]:
+        return tuple(int(word) for line in self.say(card, "get_server_list") for word in line.split() if word.isdigit())
 
     def kill(self, card: str, pid: int) -> None:
         if pid and pid == self._pid(card):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pumice.wire.kubernetes import MIRROR
+from pumice.wire.kubernetes import DEVICES_REFUSED, MIRROR
 from pumice.wire.objects import Meta, PodCondition, Resources
 from pumice.wire.quantity import whole
 
@@ -113,6 +113,11 @@ class NodePod(Struct, rename="camel", gc=False):
     def admitted(self) -> bool:
         """Whether the kubelet has admitted it: it then tells a start time (spec real-kubelet 2)."""
         return bool(self.status.start_time)
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether the kubelet has refused it because of its devices: it asks for none of them again."""
+        return self.status.reason == DEVICES_REFUSED
 
     @property
     def bound(self) -> bool:

@@ -45,6 +45,10 @@ class MpsControl(Protocol):
         """The lines of the answers. Raises Unavailable."""
         ...
 
+    def servers(self, card: str) -> tuple[int, ...]:
+        """The pids of the servers that its daemon has. Raises Unavailable."""
+        ...
+
     def kill(self, card: str, pid: int) -> None:
         """End a daemon that does not answer; what it serves may go on."""
         ...

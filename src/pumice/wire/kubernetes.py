@@ -11,6 +11,8 @@ OLD_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
+DEVICES_REFUSED: Final = "UnexpectedAdmissionError"
+"""The kubelet's reason of a pod whose devices a plugin did not give (pkg/kubelet/cm/devicemanager)."""
 
 # Volumes
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 PATH: Final = "/usr/local/vgpu/limits"
+"""Where the library looks for it in the container."""
 MPS_NOTE: Final = "mps"
 """The file that lies in place of a page where an MPS server holds the container's limits."""
-"""Where the library looks for it in the container."""
 MAGIC: Final = 0x314C5056
 VERSION: Final = 1
 CARDS: Final = 16

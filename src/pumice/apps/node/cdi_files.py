@@ -35,7 +35,6 @@ PROGRAMS: Final = ("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvi
 TOOL_SECONDS: Final = 30.0
 TRIES: Final = 3
 """The device files of a slice may come a moment after it."""
-
 PATIENCE: Final = 60.0
 """Seconds for which a container waits for the files: a sick card may hang the driver."""
 

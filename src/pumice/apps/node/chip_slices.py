@@ -30,6 +30,7 @@ from pumice.wire.mindcluster import KIND, NPU_CORE
 
 log = logging.getLogger("pumice.node")
 
+
 class ChipSlices:
     """One node's slices (``allocating.Slicer``). ``folder``: of the kubelet's own record, looked at every so many seconds."""
 

@@ -137,8 +137,7 @@ class ControlDaemons:
     def _bound(self, card: str, bounds: Bounds) -> None:
         """The servers to come first: one that begins in between begins with them."""
         self._control.say(card, *bounds.commands())
-        servers = [word for line in self._control.say(card, "get_server_list") for word in line.split() if word.isdigit()]
-        for server in servers:
+        for server in self._control.servers(card):
             self._control.say(card, *bounds.commands(server))
 
     def _tell(self, before: Mapping[str, str]) -> None:

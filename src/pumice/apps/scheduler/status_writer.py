@@ -55,6 +55,8 @@ BACKLOG_LIMIT = 100_000
 GIVE_WAY = 0.02
 """Seconds between two writes of events and status while many Bindings are on their way: each costs the processor as much as a
 Binding, and ten thousand pods that wait have ten thousand conditions to be told."""
+GIVE_WAY_AT_MOST = 10.0
+"""After so many seconds without a pause of the Bindings they are written as fast as they come."""
 STANDS = 1.0
 """Seconds for which the status of a group that stands waits, as upstream's for its next session: its pods start, and one write
 tells of both."""
@@ -62,8 +64,6 @@ LAST_WORD = 4.0
 """Seconds for which the status of a group that has ended waits: most go then, and are written for nobody."""
 MANY, MOMENT = 8, 0.5
 """Groups that are let in, and the seconds within which so many are many: as urgent as Bindings."""
-GIVE_WAY_AT_MOST = 10.0
-"""After so many seconds without a pause of the Bindings they are written as fast as they come."""
 
 
 @dataclass(slots=True)

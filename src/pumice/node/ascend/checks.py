@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pumice.families.ascend_hami.ask import ContainerAsk, container_ask
 from pumice.families.ascend_hami.units import units_of
@@ -16,7 +17,8 @@ from pumice.node.pods import Container, NodePod
 from pumice.wire import names
 from pumice.wire.ascend_hami import NODE, SOFT, NpuDevice, RuntimeNpu, allocated_key, parse_npu_devices
 
-ALL_CORES = 100
+ALL_CORES: Final = 100
+"""Per cent of a card's cores."""
 
 
 @dataclass(frozen=True, slots=True)

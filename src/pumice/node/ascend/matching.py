@@ -65,7 +65,7 @@ def _waits(pod: NodePod, node: str, resource: str) -> bool:
         pod.spec.node_name == node
         and pod.metadata.deletion_timestamp is None
         and pod.status.phase in ("", "Pending")
-        and pod.status.reason != "UnexpectedAdmissionError"
+        and not pod.turned_away
         and not pod.mirror
         and any(container.asks(resource) for container in pod.containers)
     )

@@ -89,7 +89,7 @@ class ShareAllocator(Allocator):
             pod.spec.node_name == self._node
             and pod.status.phase in ("", "Pending")
             and pod.metadata.deletion_timestamp is None
-            and pod.status.reason != "UnexpectedAdmissionError"
+            and not pod.turned_away
             and names.GPU_INDEX in pod.annotations
             and bool(self._asking(pod))
         )

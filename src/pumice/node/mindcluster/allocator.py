@@ -19,7 +19,10 @@ from pumice.wire import variables
 from pumice.wire.ascend_hami import PREDICATE_TIME, SOFT_SHARE_KEYS
 from pumice.wire.mindcluster import (
     BASE_DEVICES,
+    NO_POD,
+    NO_RESOURCE,
     NPU_CORE,
+    SEGMENT_FAILED,
     SERVER_INDEX,
     SERVER_TYPE,
     SUPER_POD,
@@ -84,10 +87,10 @@ class ChipAllocator(Allocator):
         if strange := next((key for key in turn.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
             return self.refuse(turn.pod, f"{strange} is not served: nothing here shares NPUs as vCANN-RT does")
         if template and template not in self._kind.templates:
-            return self.refuse(turn.pod, f"NPUSegmentFailed: {self._kind.name} has no template {template[:40]!r}")
+            return self.refuse(turn.pod, f"{SEGMENT_FAILED}: {self._kind.name} has no template {template[:40]!r}")
         for chip in chips:
             if why := self._unusable(chip):
-                return self.refuse(turn.pod, f"NoNPUResource: chip {chip_name(chip)} {why}")
+                return self.refuse(turn.pod, f"{NO_RESOURCE}: chip {chip_name(chip)} {why}")
         places = tuple(Place(self.chips[chip], template, chip) for chip in chips)
         return Cut(turn.pod, places, lambda given: self._serve(turn, given), ids)
 
@@ -116,7 +119,7 @@ class ChipAllocator(Allocator):
         return []
 
     def nobody(self, count: int) -> str:
-        return f"not get valid pod: none of node {self._node} waits for {count} of {self.resource}"
+        return f"{NO_POD}: none of node {self._node} waits for {count} of {self.resource}"
 
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """The pod is marked, so that no later call is taken for its own."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pumice.node.mindcluster.books import Pods, foreign, gone, held_by, ids_text, is_there, lost, settled
 from pumice.ports.slices import Entry, Journal, Phase, Place, Slice
 from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
-from pumice.wire.mindcluster import chip_name, slice_numbers
+from pumice.wire.mindcluster import NO_RESOURCE, SEGMENT_FAILED, chip_name, slice_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class _With:
+class _WithServed:
     """The pods, with one that is being served and that the watch may not have told of."""
 
     pods: Pods
@@ -58,7 +58,7 @@ class ChipKeeper:
         Raises Unavailable where it cannot be had as things are."""
         text = ids_text(ids)
         with self._journal.alone():
-            state = self._cleared(cards, _With(pods, owner))
+            state = self._cleared(cards, _WithServed(pods, owner))
             mine = [e for e in state.entries if e.owner == owner and (e.place.card, e.place.profile) in
                     {(place.card, place.profile) for place in places}]  # fmt: skip
             others = tuple(entry for entry in state.entries if entry not in mine)
@@ -115,13 +115,13 @@ class ChipKeeper:
 
     def _made(self, place: Place, owner: str, ids: str, others: tuple[Entry, ...], state: State) -> tuple[Entry, State]:
         if any(entry.place.card == place.card and not entry.place.profile for entry in others):
-            raise NpuRefused(f"NPUSegmentFailed: chip {chip_name(place.start)} is another pod's as a whole")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(place.start)} is another pod's as a whole")
         used = {slice_.id for slice_ in state.seen.get(place.card, ())} | {
             entry.place.start for entry in others if entry.place.card == place.card and entry.place.profile
         }
         number = next((number for number in slice_numbers(place.start) if number not in used), None)
         if number is None:
-            raise NpuRefused(f"NPUSegmentFailed: chip {chip_name(place.start)} has no number left for a slice")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(place.start)} has no number left for a slice")
         entry = Entry(Place(place.card, place.profile, number), owner, Phase.MAKING, ids)
         self._journal.write((*others, entry))
         try:
@@ -129,7 +129,7 @@ class ChipKeeper:
         except NpuRefused as error:
             kept = settled((*others, entry), self._seen([place.card]))
             self._journal.write(kept)
-            raise NpuRefused(f"NPUSegmentFailed: {error}", error.code) from None
+            raise NpuRefused(f"{SEGMENT_FAILED}: {error}", error.code) from None
         entry = replace(entry, phase=Phase.MADE)
         return entry, replace(self._written((*others, entry), state), seen={**state.seen, **self._seen([place.card])})
 
@@ -155,9 +155,9 @@ def _need_whole(places: Iterable[Place], others: Iterable[Entry], seen: Mapping[
     taken = {entry.place.card for entry in others}
     for place in places:
         if place.card not in seen:
-            raise NpuRefused(f"NoNPUResource: the driver does not tell what lies on chip {chip_name(place.start)}")
+            raise NpuRefused(f"{NO_RESOURCE}: the driver does not tell what lies on chip {chip_name(place.start)}")
         if slices := seen[place.card]:
             numbers = ", ".join(str(slice_.id) for slice_ in slices)
-            raise NpuRefused(f"NoNPUResource: vNPU {numbers} lies on chip {chip_name(place.start)}, which was to be given whole")
+            raise NpuRefused(f"{NO_RESOURCE}: vNPU {numbers} lies on chip {chip_name(place.start)}, which was to be given whole")
         if place.card in taken:
-            raise NpuRefused(f"NoNPUResource: chip {chip_name(place.start)} is another pod's still")
+            raise NpuRefused(f"{NO_RESOURCE}: chip {chip_name(place.start)} is another pod's still")

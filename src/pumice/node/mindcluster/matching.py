@@ -45,7 +45,7 @@ def _waits(pod: NodePod, node: str) -> bool:
         pod.spec.node_name == node
         and pod.metadata.deletion_timestamp is None
         and not pod.finished
-        and pod.status.reason != "UnexpectedAdmissionError"
+        and not pod.turned_away
         and not pod.mirror
     )
 

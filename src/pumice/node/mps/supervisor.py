@@ -15,6 +15,7 @@ from pumice.ports.mps import DaemonSeen
 
 SHORTEST: Final = 1.0
 LONGEST: Final = 60.0
+"""Seconds between two starts, at first and at most."""
 STEADY: Final = 60.0
 """Seconds of service after which pauses are short again."""
 MISSES: Final = 3
@@ -33,9 +34,9 @@ class Bounds:
     def __or__(self, other: Bounds) -> Bounds:
         return Bounds(max(self.mib, other.mib), max(self.percent, other.percent))
 
-    def commands(self, server: str = "") -> tuple[str, str]:
-        """The daemon's, for the servers to come or for one that runs. Where nobody was granted anything there is next to nothing
-        to have. A daemon has one card: its device 0."""
+    def commands(self, server: int = 0) -> tuple[str, str]:
+        """The daemon's, for the servers to come or for one that runs, by its pid. Where nobody was granted anything there is next
+        to nothing to have. A daemon has one card: its device 0."""
         which, to = ("", f"{server} ") if server else ("default_", "")
         return (f"set_{which}device_pinned_mem_limit {to}0 {max(1, self.mib)}M",
                 f"set_{which}active_thread_percentage {to}{min(100, max(1, self.percent))}")  # fmt: skip
