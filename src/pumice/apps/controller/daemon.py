@@ -46,6 +46,8 @@ UNBOUND = "unbound pod"
 """What is looked at is the pod that still waits for its node; once it has one, its group comes behind the Bindings of others."""
 BEHIND = 0.2
 """Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
+BEHIND_A_BURST = 1.0
+"""Seconds longer for which it does amid a burst, where its pod waits for its node, and for its turn."""
 BEHIND_OTHERS = 10.0
 """Seconds longer for which the PodGroup of a pod that is bound leaves it to the Bindings of others, at most, while many come."""
 MANY, MOMENT = 16, 0.25
@@ -340,7 +342,7 @@ class Controller:
         known = self.pods.get(pod.metadata.uid)
         self.pods[pod.metadata.uid] = pod
         if known is None and not pod.spec.node_name:
-            self.work.add_later(UNBOUND, pod.metadata.uid, BEHIND)
+            self.work.add_later(UNBOUND, pod.metadata.uid, BEHIND, put_off=BEHIND_A_BURST)
         elif pod.spec.node_name and not (known is not None and known.spec.node_name):
             self._moves.append(self.clock.monotonic())
             self.work.add_later("pod", pod.metadata.uid, 0.0, put_off=BEHIND_OTHERS)

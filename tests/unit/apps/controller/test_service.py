@@ -114,7 +114,7 @@ def test_groups_of_bare_pods_come_behind_the_bindings_of_a_burst_and_within_ten_
     run_virtually(story())
 
 
-def test_the_group_of_a_pod_that_finds_no_node_waits_for_no_bindings() -> None:
+def test_the_group_of_a_pod_that_finds_no_node_waits_for_others_a_second_at_most() -> None:
     async def story() -> None:
         clock = VirtualClock()
         cluster = await faulty_cluster(clock)
@@ -122,7 +122,7 @@ def test_the_group_of_a_pod_that_finds_no_node_waits_for_no_bindings() -> None:
         await asyncio.wait_for(running.ready.wait(), 10)
         running.controller.work.others_busy = lambda: True
         await create(cluster, pod("a", cpu="1"))
-        await clock.sleep(1)
+        await clock.sleep(1.5)
         assert await groups(cluster) == 1
         await running.close()
 
