@@ -68,6 +68,7 @@ class DaemonDoor(Door):
         if hasattr(self, "task"):
             await self._kill()
         gc.unfreeze()  # what a daemon sets aside for as long as its process lives, thousands of them would keep
+        gc.collect()
 
     async def _kill(self) -> None:
         self.task.cancel()
