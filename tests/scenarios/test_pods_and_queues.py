@@ -188,3 +188,18 @@ def test_the_echo_of_a_queues_own_status_wakes_nobody() -> None:
     assert not world.engine.has_work(world.now)
     world.add({**world.queues["default"], "spec": {"weight": 7}})
     assert world.engine.has_work(world.now)
+
+
+def test_what_a_cycle_had_no_time_to_lend_is_lent_by_the_next_one() -> None:
+    """Half of the node is team b's, whose pod waits for a claim that nobody makes."""
+    world = World()
+    claims = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "nowhere"}}]}
+    world.add(node("n1", cpu="4"), queue("a"), queue("b"), pod("waits", cpu="4", queue="b", **claims))
+    world.settle(2)
+    world.add(*(pod(f"p{i}", cpu="1", queue="a") for i in range(3)))
+    for _ in range(4):
+        for effect in world.engine.cycle(world.now, world.dice, budget=0.0).effects:
+            world.perform(effect)
+    assert sum(bool(world.node_of(f"p{i}")) for i in range(3)) == 2
+    world.settle(2)
+    assert all(world.node_of(f"p{i}") for i in range(3))

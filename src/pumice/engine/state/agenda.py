@@ -41,7 +41,7 @@ class Agenda:
     released: bool = False
     """Something was released since jobs were last woken for it."""
     lending_due: bool = False
-    """There was no time to lend to those who wait for it."""
+    """There was no time to lend to those who wait for it: the next cycle is due at once."""
     woken_at: int = -1
     """How far the table's gains have been offered to every sleeping class."""
     told_nodes: int = 0
@@ -232,7 +232,7 @@ class Agenda:
         """Whether somebody who does not take part may get a place or a reason."""
         return bool(
             self.unexplained
-            or (self.released and self.waiting)
+            or ((self.released or self.lending_due) and self.waiting)
             or ((self.sleeping or self.waiting) and news != self.woken_at)
         )
 
