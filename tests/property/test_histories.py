@@ -79,7 +79,7 @@ def test_a_million_steps_of_the_engine(record_property: Any) -> None:
 def test_thousands_of_histories_of_the_daemon(record_property: Any) -> None:
     first = first_seed()
     record_property("first_seed", first)
-    record_property("steps", many(5_000, DaemonDoor, virtually, first))
+    record_property("steps", many(3_000, DaemonDoor, virtually, first))
 
 
 def test_a_history_is_data_and_plays_again_as_it_was() -> None:
