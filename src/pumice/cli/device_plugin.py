@@ -56,6 +56,12 @@ class NpuMode(StrEnum):
     MINDCLUSTER = "mindcluster"
 
 
+OF_ONE_MODE = {
+    NpuMode.HAMI: ("config_file", "node_config_file", "check_idle_vnpu_interval", "report_time_offset"),
+    NpuMode.MINDCLUSTER: ("list_watch_period",),
+}
+"""Options that the other mode does not read."""
+
 class IdStrategy(StrEnum):
     UUID = "uuid"
     INDEX = "index"
@@ -221,6 +227,7 @@ def gpushare(
 
 @app.command("ascend", epilog="Example: NODE_NAME=n1 pumice device-plugin ascend --config_file /device-config.yaml")
 def ascend(
+    ctx: typer.Context,
     node: Annotated[str, typer.Option("--node-name", "--node_name", envvar="NODE_NAME", help="This node's name.")] = "",
     mode: Annotated[
         NpuMode, typer.Option(help="Whose scheduling it goes with: hami, or mindcluster (chips cut on demand).")
@@ -262,6 +269,7 @@ def ascend(
         raise BadInput(f"--sweep {sweep!r}: use {', '.join(SWEEPS)}")
     if soft_share:
         raise BadInput("--softShareDevConfigDir is not served: nothing here shares NPUs as vCANN-RT does")
+    _check_mode(ctx, mode)
     common = {**_common(node, kubelet_socket, "", fail_on_init_error, health_bind_address), "cleanup": cleanup_on_exit}
     log_at(log_level)
     if mode is NpuMode.MINDCLUSTER:
@@ -272,6 +280,7 @@ def ascend(
         return
     settings = ascend_plugin.Settings(
         **common,
+        hangup=asyncio.Event(),
         dcmi=dcmi,
         config_file=config_file,
         node_config=node_config_file,
@@ -308,6 +317,15 @@ def _common(node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool
         "health_port": port,
         "booking_dirs": booking_dirs(os.environ),
     }
+
+
+def _check_mode(ctx: typer.Context, mode: NpuMode) -> None:
+    """Raises BadInput for an option that this mode would not read."""
+    for other, options in OF_ONE_MODE.items():
+        for option in options if other is not mode else ():
+            source = ctx.get_parameter_source(option)
+            if source is not None and source.name == "COMMANDLINE":
+                raise BadInput(f"--{option.replace('_', '-')} is for --mode {other} alone; leave it out")
 
 
 def _plugin_dir(socket: Path) -> Path:

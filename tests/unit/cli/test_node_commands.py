@@ -11,6 +11,7 @@ from pumice.cli.main import main
 
 NVIDIA = ["device-plugin", "nvidia", "--node-name", "n1"]
 SHARE = ["device-plugin", "gpushare", "--node-name", "n1"]
+NPUS = ["device-plugin", "ascend", "--node-name", "n1"]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,9 @@ SHARE = ["device-plugin", "gpushare", "--node-name", "n1"]
         ([*NVIDIA, "--config-file", "/nowhere.yaml"], "/nowhere.yaml: No such file or directory"),
         ([*SHARE, "--gpu-strategy", "memory"], "--gpu-strategy 'memory': use share or number"),
         ([*SHARE, "--config-file", "/nowhere.yaml"], "/nowhere.yaml: No such file or directory"),
+        ([*NPUS, "--mode", "mindcluster", "--node_config_file", "n.yaml"], "--node-config-file is for --mode hami alone"),
+        ([*NPUS, "--mode", "mindcluster", "--report-time-offset", "1"], "--report-time-offset is for --mode hami alone"),
+        ([*NPUS, "--listWatchPeriod", "5"], "--list-watch-period is for --mode mindcluster alone"),
         (["monitor", "--node-name", "n1", "--metrics-bind-address", "x"], "--metrics-bind-address 'x': write ADDRESS"),
     ],
     ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else "",
