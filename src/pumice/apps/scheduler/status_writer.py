@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pumice.apps.scheduler.event_rate import EventRate
 from pumice.apps.service.tasks import Bell
 from pumice.engine.effects import (
     Effect,
@@ -43,8 +44,6 @@ from pumice.wire.volcano import (
 log = logging.getLogger("pumice.scheduler.status")
 
 ATTEMPTS = 6
-REMEMBERED_EVENTS = 20_000
-REPEAT_EVENT_AFTER = 600.0
 OVERTAKEN = 2.0
 """Seconds for which a Binding waits at most for a condition of its pod that is on its way."""
 MARKS_WAIT = 1.0
@@ -77,7 +76,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class StatusWriter:
-    """A queue of writes keyed by what they write; ``rate`` bounds events per second beyond a burst of ``burst``.
+    """A queue of writes keyed by what they write; of ``events`` those are written that ``event_rate`` admits.
 
     While ``busy`` says that many Bindings are on their way, writes give way to them for a while: few pass.
     """
@@ -88,8 +87,7 @@ class StatusWriter:
     component: str = "volcano"
     workers: int = 8
     events: bool = True
-    rate: float = 200.0
-    burst: float = 2000.0
+    event_rate: EventRate = field(default_factory=EventRate)
     busy: Callable[[], bool] = lambda: False
     allowed: Callable[[], bool] = lambda: True
     """Whether this scheduler leads: nobody evicts without the lease."""
@@ -113,11 +111,8 @@ class StatusWriter:
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
     """Keys on their way, each by one worker at a time, so that an older value never overtakes a newer one; and whether the
     value is still wanted."""
-    _said: OrderedDict[int, float] = field(default_factory=OrderedDict)
     _busy_since: float | None = None
     _next_turn: float = 0.0
-    _tokens: float = 2000.0
-    _filled: float = 0.0
     _serial: int = 0
 
     def put(self, effect: Effect) -> None:
@@ -359,30 +354,10 @@ class StatusWriter:
             case Nominate():
                 return ("nominate", effect.uid)
             case Event():
-                if not self.events or not self._worth_saying(effect):
-                    return None
-                return ("event", effect.uid, effect.reason, effect.message)
+                key = ("event", effect.uid, effect.reason, effect.message)
+                said = self.events and (key in self._rest.todo or self.event_rate.admits(effect, self.clock.monotonic()))
+                return key if said else None
         return None
-
-    def _worth_saying(self, event: Event) -> bool:
-        """Not the same words again within ten minutes, and not more than the rate allows."""
-        now = self.clock.monotonic()
-        words = (event.uid, event.reason, event.message)
-        if ("event", *words) in self._rest.todo:
-            return True
-        said = hash(words)  # thousands are remembered, their words not
-        if now - self._said.get(said, -1e9) < REPEAT_EVENT_AFTER:
-            return False
-        self._tokens = min(self.burst, self._tokens + (now - self._filled) * self.rate)
-        self._filled = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        if event.type == "Warning":  # a pod is scheduled once; what goes wrong is said again and again
-            self._said[said] = now
-        if len(self._said) > REMEMBERED_EVENTS:
-            self._said.popitem(last=False)
-        return True
 
     def _event(self, event: Event) -> dict[str, Any]:
         now = self.clock.now()
