@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ MOST_STREAMS = 200
 _PIECE = 1 << 16
 _HELD = 4
 """Frames that wait for a pod to read them; their client waits behind them."""
+_PORT = re.compile("[0-9]{1,5}")
 Connect = Callable[[int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
@@ -97,12 +99,13 @@ class PortForward:
                 for piece in ([data] if data else []) + ([None] if last else []):
                     await _hand(one, piece)
             case Reset(stream) if stream in self._open:
-                task = self._open[stream].task
+                task = self._open.pop(stream).task  # here, for a task that is cancelled before it begins does nothing at its end
                 if task is not None:
                     task.cancel()
 
     async def _opened(self, stream: int, kind: str, port: str, request: str) -> None:
-        if len(self._open) + len(self._errors) >= MOST_STREAMS or not (port.isdigit() and 0 < int(port) < 65536):
+        known = stream in self._open or stream in self._errors.values()
+        if known or len(self._open) + len(self._errors) >= MOST_STREAMS or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
             await self._socket.send_bytes(reset_frame(stream))
             return
         await self._socket.send_bytes(self._writer.reply(stream))
@@ -127,7 +130,8 @@ class PortForward:
         except OSError as error:
             problem = f"failed to connect to localhost:{one.port} inside the pod: {error.strerror or error}"
         finally:
-            self._open.pop(stream, None)
+            if self._open.get(stream) is one:
+                del self._open[stream]
         with contextlib.suppress(ConnectionError, RuntimeError):
             await self._socket.send_bytes(data_frame(stream, b"", last=True))
             if one.errors:

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from kit.real_node import Cases, Cluster
 
-from pumice.cluster.kubelet.port_forward import PROTOCOL
+from pumice.cluster.kubelet.port_forward import MOST_STREAMS, PROTOCOL
 from pumice.cluster.kubelet.spdy import (
     LONGEST_FRAME,
     Data,
@@ -171,3 +171,34 @@ def test_frames_are_read_however_they_are_cut() -> None:
     assert [event for i in range(len(sent)) for event in reader.feed(sent[i : i + 1])] == whole
     with pytest.raises(Malformed):
         list(Reader().feed(data_frame(1, bytes(LONGEST_FRAME + 1))))
+
+
+@pytest.mark.parametrize("port", ["²", "9" * 5000, "٣"])
+def test_a_port_of_strange_digits_is_refused_like_any_other(on_cluster: Cases, port: str) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        async with forward(cluster) as socket:
+            client = Forwarded(socket)
+            await client.until_last(*await client.open(port))
+            good = await client.open(PORT)
+            await socket.send_bytes(data_frame(good[1], b"on", last=True))
+            assert (await client.until_last(*good))[good[1]] == b"ON"
+
+    on_cluster(work)
+
+
+def test_a_stream_that_is_opened_twice_or_reset_at_once_leaves_nothing_behind(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        async with forward(cluster) as socket:
+            client = Forwarded(socket)
+            headers = {"streamtype": "data", "port": str(PORT), "requestid": "none"}
+            for stream in range(10_001, 10_001 + 2 * MOST_STREAMS, 2):
+                await socket.send_bytes(client.writer.opened(stream, headers) + reset_frame(stream))
+            good = await client.open(PORT)
+            await socket.send_bytes(client.writer.opened(good[1], headers))
+            assert (await client.until_last(good[1]))[good[1]] == b"", "the second opening is reset, and the first goes on"
+            await socket.send_bytes(data_frame(good[1], b"on", last=True))
+            assert (await client.until_last(*good))[good[1]] == b"ON"
+
+    on_cluster(work)
