@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 from kit.machines import Programs, cards_of
 
-from pumice.adapters.mps import MpsPrograms
+from pumice.adapters.mps import MOST_SERVERS, MpsPrograms
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.machine import Machine
 from pumice.machine.native import library_dir
@@ -269,6 +270,51 @@ def test_a_pid_that_is_none_of_mps_is_no_daemon(world: World, text: str) -> None
     (world.pipe / f"{MPS_CONTROL}.pid").write_text(text)
     assert world.pid == 0
     assert world.control.look(world.card, ask=True).left == ()
+
+
+@pytest.mark.parametrize("make", ["pipe", "endless", "huge", "folder"])
+def test_what_a_container_leaves_in_place_of_the_pid_keeps_nobody_waiting(world: World, make: str) -> None:
+    world.pipe.mkdir(parents=True)
+    path = world.pipe / f"{MPS_CONTROL}.pid"
+    match make:
+        case "pipe":
+            os.mkfifo(path)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "huge":
+            path.touch()
+            os.truncate(path, 1 << 42)
+        case _:
+            path.mkdir()
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(world.pid), daemon=True)
+    asking.start()
+    asking.join(10.0)
+    assert found == [0]
+
+
+@pytest.mark.parametrize("said", ["²", "9" * 5000, "\\377\\n", "7\\n" * 1000])
+def test_whatever_answers_in_a_daemons_place_is_asked_of_a_few_servers_at_most(world: World, said: str) -> None:
+    program = world.root / MPS_CONTROL
+    program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    program.chmod(0o755)
+    assert len(MpsPrograms(world.root, str(program)).servers(world.card)) <= MOST_SERVERS
+
+
+def test_a_daemon_of_another_card_is_not_taken_for_this_ones_and_not_ended_in_its_place(world: World) -> None:
+    async def story() -> None:
+        keeper = world.keeper()
+        await keeper.look()
+        other = "GPU-of-somebody-else"
+        forged = world.root / folder_of(other) / "pipe" / f"{MPS_CONTROL}.pid"
+        forged.parent.mkdir(parents=True)
+        forged.write_text(str(world.pid))
+        assert world.control.look(other, ask=False).pid == 0
+        world.control.kill(other, world.pid)
+        assert commands_of(world.pid)
+        await keeper.leave()
+
+    play(story)
 
 
 KEEPER = """

@@ -6,7 +6,9 @@ nobody of its servers: they are known by the pipes that stand in their environme
 from __future__ import annotations
 
 import os
+import re
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +23,9 @@ from pumice.wire import variables
 
 PROGRAM: Final = "nvidia-cuda-mps-control"
 PATIENCE: Final = 5.0
+MOST_SERVERS: Final = 16
+"""A daemon has one or two; root in a container may answer in its place, and each is asked."""
+_PID: Final = re.compile("[0-9]{1,10}")
 
 
 def set_exclusive(card: str, exclusive: bool) -> None:
@@ -88,7 +93,8 @@ class MpsPrograms:
         return self._run(card, given="".join(f"{command}\n" for command in commands)).splitlines()
 
     def servers(self, card: str) -> tuple[int, ...]:
-        return tuple(int(word) for line in self.say(card, "get_server_list") for word in line.split() if word.isdigit())
+        said = (word for line in self.say(card, "get_server_list") for word in line.split())
+        return tuple(int(word) for word in said if _PID.fullmatch(word))[:MOST_SERVERS]
 
     def kill(self, card: str, pid: int) -> None:
         if pid and pid == self._pid(card):
@@ -109,7 +115,7 @@ class MpsPrograms:
         env = {**os.environ, variables.CUDA_VISIBLE_DEVICES: card, variables.MPS_PIPES: str(folder / "pipe"),
                variables.MPS_LOGS: str(folder / "log")}  # fmt: skip
         try:
-            done = subprocess.run([self._program, *words], input=given, env=env, capture_output=True, text=True,
+            done = subprocess.run([self._program, *words], input=given, env=env, capture_output=True, text=True, errors="replace",
                                   timeout=self._patience, start_new_session=True)  # fmt: skip
         except FileNotFoundError as error:
             raise Unavailable(f"{self._program} is not on this node, and without it nobody shares its cards by MPS") from error
@@ -136,20 +142,42 @@ class MpsPrograms:
         return self._root / folder_of(card)
 
     def _pid(self, card: str) -> int:
-        try:
-            pid = int((self._folder(card) / "pipe" / f"{PROGRAM}.pid").read_text("utf-8"))
-        except (OSError, ValueError):
-            return 0
-        return pid if _lives(pid) else 0
+        pipe = self._folder(card) / "pipe"
+        pid = _noted(pipe / f"{PROGRAM}.pid")
+        return pid if _lives(pid) and _pipe_of(pid) in ("", str(pipe)) else 0
 
     def _servers_left(self, card: str) -> Iterator[int]:
-        mine = f"{variables.MPS_PIPES}={self._folder(card) / 'pipe'}".encode()
+        mine = str(self._folder(card) / "pipe")
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if (folder / "comm").read_text("utf-8", "replace").strip() != COMM:
                     continue
-                if mine in (folder / "environ").read_bytes().split(b"\0") and _lives(int(folder.name)):
+                if _pipe_of(int(folder.name)) == mine and _lives(int(folder.name)):
                     yield int(folder.name)
+
+
+def _noted(path: Path) -> int:
+    """The pid in a file that containers can write: neither a link nor a pipe is followed, for it may never end. 0 for none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return 0
+            return int(os.read(descriptor, 20))
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return 0
+
+
+def _pipe_of(pid: int) -> str:
+    """The folder of pipes that a process was started with; empty where that cannot be told."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    name = f"{variables.MPS_PIPES}=".encode()
+    return next((os.fsdecode(word.removeprefix(name)) for word in words if word.startswith(name)), "")
 
 
 def _lives(pid: int) -> bool:
