@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping
+from itertools import combinations, islice
 from random import Random
 from typing import Any
 
@@ -26,6 +27,8 @@ BREATH = 0.2
 """Seconds after any change within which a cycle is still to come."""
 AGAIN = 8.0
 """Seconds within which a Binding to the same node is the same decision, sent again."""
+MANY = 64
+"""Sets of so many pods in doubt that are looked at."""
 SLOW = 200.0
 """Seconds for which a pod whose Binding failed may wait for another try."""
 
@@ -168,15 +171,23 @@ class DaemonDoor(Door):
         if (node_before == node and now - at < AGAIN) or not self.api.heard:
             self.checker.granted[uid] = self.checker.sharing.assignment(merged(pod, {"metadata": {"annotations": annotations}}))
             return
-        before = list(self.checker.complaints)
-        self.checker.placed(pod, node, annotations, Cluster(self.store.tables))
-        if lately and len(self.checker.complaints) > len(before):
-            shown = self.store.tables["Pod"].items()  # one that has its node by now is in doubt no longer
-            with_them = {key: p if p["spec"].get("nodeName") else lately.get(p["metadata"]["uid"], p) for key, p in shown}
-            found, self.checker.complaints = self.checker.complaints, before
-            self.checker.placed(pod, node, annotations, Cluster({**self.store.tables, "Pod": with_them}))
-            if len(self.checker.complaints) > len(before):
-                self.checker.complaints = found
+        before, found = list(self.checker.complaints), None
+        for picture in self._pictures(lately):
+            self.checker.complaints = list(before)
+            self.checker.placed(pod, node, annotations, Cluster({**self.store.tables, "Pod": picture}))
+            if len(self.checker.complaints) == len(before):
+                return
+            found = found or self.checker.complaints
+        self.checker.complaints = found or before
+
+    def _pictures(self, lately: dict[str, Json]) -> Iterator[Mapping[str, Json]]:
+        """What the scheduler may take the pods to be: as shown, or with any of those that are in doubt on their nodes."""
+        shown = self.store.tables["Pod"]
+        yield shown
+        unsure = [key for key, p in shown.items() if p["metadata"]["uid"] in lately and not p["spec"].get("nodeName")]
+        for number in range(len(unsure), 0, -1):
+            for some in islice(combinations(unsure, number), MANY):
+                yield {**shown, **{key: lately[shown[key]["metadata"]["uid"]] for key in some}}
 
     def _failed(self, pod: Json, node: str) -> None:
         uid, now = pod["metadata"]["uid"], self.clock.monotonic()
