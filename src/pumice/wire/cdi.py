@@ -91,5 +91,5 @@ def parse(text: str | bytes) -> Specification:
         return msgspec.convert(document, Specification)
     except yaml.YAMLError as error:
         raise BadInput(f"not YAML: {' '.join(str(error).split())}") from error
-    except msgspec.ValidationError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's, and what YAML's own numbers and dates may raise
         raise BadInput(str(error)) from error

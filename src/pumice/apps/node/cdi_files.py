@@ -63,6 +63,8 @@ class CdiFiles:
         self._written: bytes = b""
         """What we would have written when the file was made last: it follows slices and driver."""
         self._names: frozenset[str] = frozenset()
+        self._left: tuple[int, ...] = ()
+        """How the file was left: who writes in it or puts another in its place changes that."""
 
     @property
     def path(self) -> Path:
@@ -79,19 +81,26 @@ class CdiFiles:
         cards, slices = self._look()
         spec = cards_file(cards, slices, self._driver())
         text = cdi.render(spec)
-        if text == self._written and self.path.exists() == bool(spec.devices):
+        if text == self._written and self._found() == self._left:
             return
         self._names = self._write(spec, text) if spec.devices else self._remove()
-        self._written = text
+        self._written, self._left = text, self._found()
 
     def ensure(self, names: Collection[str]) -> None:
         """Have these devices stand in the files before a container is told of them. Raises Unavailable."""
-        if self._names.issuperset(names) and self.path.exists():
+        if self._names.issuperset(names) and self._found() == self._left:
             return
         self._written = b""
         self.refresh()
         if missing := sorted(set(names) - self._names):
             raise Unavailable(f"{self.path} does not name {', '.join(missing)}")
+
+    def _found(self) -> tuple[int, ...]:
+        """What tells the file that lies there from every other; nothing where there is none."""
+        with suppress(OSError):
+            seen = self.path.lstat()
+            return seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+        return ()
 
     def _write(self, ours: cdi.Specification, text: bytes) -> frozenset[str]:
         spec, tool = ours, self._tool()

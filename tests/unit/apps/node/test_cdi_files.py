@@ -103,6 +103,29 @@ def test_it_is_written_anew_when_slices_or_driver_change_or_it_is_gone_and_other
     assert machine.named() == [A, "MIG-1", "MIG-2"]
 
 
+@pytest.mark.parametrize("how", ["edited", "replaced", "link", "dangling"])
+def test_a_file_that_somebody_else_wrote_in_or_put_in_its_place_is_ours_again_before_a_container_is_told(machine: Machine, how: str):
+    files = machine.files()
+    files.refresh()
+    whole, other = files.path.read_bytes(), machine.root / "other"
+    match how:
+        case "edited":
+            files.path.write_bytes(whole.replace(b"/dev/nvidia0", b"/dev/nvidia1"))
+        case "replaced":
+            other.write_text("{}")
+            other.rename(files.path)
+        case _:
+            files.path.unlink()
+            files.path.symlink_to(other)
+            if how == "link":
+                other.write_text("theirs")
+    files.ensure([cdi.qualified(A)])
+    assert files.path.read_bytes() == whole
+    assert not files.path.is_symlink()
+    if how == "link":
+        assert other.read_text() == "theirs"
+
+
 def test_there_is_no_file_without_devices_which_cdi_would_take_for_broken(machine: Machine):
     machine.cards, machine.slices = (CUT,), []
     files = machine.files()

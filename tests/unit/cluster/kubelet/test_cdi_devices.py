@@ -84,7 +84,8 @@ def test_a_later_folder_counts_first_and_a_device_that_a_folder_has_twice_does_n
         resolve([f"{KIND}=a"], [tmp_path / "etc", tmp_path / "run"])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7", '{"kind": "k"}', '{"kind": "k", "devices": [{"name": 1}]}',
+@pytest.mark.parametrize("text", ["{", "[]", "7", "[" * 5000, "kind: 2026-99-99", '{"kind": "k"}',
+                                  '{"kind": "k", "devices": [{"name": 1}]}',
                                   '{"kind": "k", "devices": [{"name": "a", "containerEdits": {"env": ["x"]}}]}'])
 def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path, text: str) -> None:
     write(tmp_path, "v.json", "a")

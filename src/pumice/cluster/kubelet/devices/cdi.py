@@ -88,7 +88,7 @@ def _devices(folders: Iterable[Path]) -> Iterator[tuple[int, Path, str, Mapping[
                 found = [(f"{document['kind']}={device['name']}", device["containerEdits"]) for device in document["devices"]]
                 for edits in (common, *(own for _, own in found)):
                     Edits().add(edits)
-            except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 log.warning("CDI registry refresh failed: failed to load CDI Spec %s: %s", path, error)
                 continue
             for name, own in found:
