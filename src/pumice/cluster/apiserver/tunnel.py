@@ -48,10 +48,11 @@ class Tunnels:
         if self._session is not None:
             await self._session.close()
 
-    async def gather(self, tunnels: Sequence[Tunnel], join: Callable[[list[bytes]], Response]) -> Response:
-        """What is made of the answers of those that give one in time."""
+    async def gather(self, tunnels: Sequence[Tunnel], join: Callable[[list[tuple[str, bytes]]], Response]) -> Response:
+        """What is made of the answers of those that give one in time, each with its node."""
+        bodies = await asyncio.gather(*(self._fetch(tunnel) for tunnel in tunnels))
         try:
-            return join([body for body in await asyncio.gather(*(self._fetch(tunnel) for tunnel in tunnels)) if body])
+            return join([(tunnel.node, body) for tunnel, body in zip(tunnels, bodies, strict=True) if body])
         except ApiFailure as problem:
             return failure(problem)
 

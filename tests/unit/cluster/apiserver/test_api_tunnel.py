@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,8 +24,12 @@ class SmallKubelet:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.summary = b""
         self.more = asyncio.Event()
         self.gone = asyncio.Event()
+
+    async def stats(self, request: web.Request) -> web.Response:
+        return web.Response(body=self.summary)
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path_qs)
@@ -61,6 +66,7 @@ async def cluster() -> AsyncIterator[tuple[str, SmallKubelet, ApiServer, aiohttp
     kubelet = SmallKubelet()
     app = web.Application()
     app.router.add_get("/containerLogs/default/p/{container}", kubelet.logs)
+    app.router.add_get("/stats/summary", kubelet.stats)
     app.router.add_get("/exec/default/p/{container}", kubelet.exec)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
@@ -88,8 +94,6 @@ async def cluster() -> AsyncIterator[tuple[str, SmallKubelet, ApiServer, aiohttp
 
 
 async def post(api: ApiServer, path: str, body: Json) -> None:
-    import json
-
     response = await api.handle(Request("POST", path, body=json.dumps(body).encode()))
     assert response.code == 201, response.body
 
@@ -175,5 +179,37 @@ def test_an_unknown_token_gets_nothing() -> None:
             async with session.get(f"{url}/api/v1/pods", headers={"Authorization": ""}) as answer:
                 assert answer.status == 401
             assert kubelet.asked == []
+
+    run(work)
+
+
+USED = {"cpu": {"time": "2026-01-01T00:00:00Z", "usageNanoCores": 7}, "memory": {"workingSetBytes": 4096}}
+
+
+def told(name: str, *containers: Any) -> Json:
+    return {"podRef": {"name": name, "namespace": "default", "uid": "u"}, "containers": list(containers)}
+
+
+def test_what_one_kubelet_tells_amiss_or_of_others_spoils_no_answer_of_kubectl_top() -> None:
+    async def work() -> None:
+        async with cluster() as (url, kubelet, api, session):
+            elsewhere = {"nodeName": "n2", "containers": [{"name": "c", "image": "i:1"}]}
+            await post(api, f"{NAMESPACE}/pods", {"metadata": {"name": "other"}, "spec": elsewhere})
+            good = {"name": "c", **USED}
+
+            async def asked(kind: str, query: str = "") -> list[str]:
+                async with session.get(f"{url}/apis/metrics.k8s.io/v1beta1/{kind}?{query}") as answer:
+                    assert answer.status == 200, await answer.text()
+                    return [item["metadata"]["name"] for item in (await answer.json())["items"]]
+
+            for body in (b"no json", b"[]", b"{}", b"[" * 100_000, b'{"node": 1, "pods": {}}', b'{"node": {}, "pods": [7, {}]}'):
+                kubelet.summary = body
+                assert await asked("nodes") == await asked("pods") == []
+            pods = [told("p", good), told("p", {"name": "begins"}), told("other", good), told("gone", good), {"podRef": 1}]
+            kubelet.summary = json.dumps({"node": {"nodeName": "n2", **USED}, "pods": pods}).encode()
+            assert await asked("pods") == ["p"]
+            assert await asked("nodes") == ["n1"], "whoever calls itself otherwise"
+            assert await asked("pods", "fieldSelector=metadata.name%3Dother") == []
+            assert await asked("pods", "fieldSelector=metadata.name%3Dp") == ["p"]
 
     run(work)
