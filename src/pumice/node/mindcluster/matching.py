@@ -71,7 +71,9 @@ def _turn(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held 
 
 
 def _cores(assignment: Assignment, per_chip: int) -> int:
-    return template_cores(assignment.template) if assignment.template else per_chip * len(set(assignment.chips))
+    if len(set(assignment.chips)) < len(assignment.chips):  # a chip that is named twice would be counted as two workers
+        return 0
+    return template_cores(assignment.template) if assignment.template else per_chip * len(assignment.chips)
 
 
 def _order(found: Turn | Broken) -> tuple[int, int, str]:

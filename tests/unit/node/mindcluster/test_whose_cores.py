@@ -123,6 +123,14 @@ def test_what_cannot_be_given_is_refused_in_words_and_marked(pod: NodePod, reaso
     assert PatchPod.of(pod.metadata, {"predicate-time": TAKEN}) in decision.effects
 
 
+@pytest.mark.parametrize("given", ["0,0", "1,1,0", "0,00"])
+@pytest.mark.parametrize("cores", [8, 16, 24])
+def test_a_chip_that_is_named_twice_gives_nobody_two(given: str, cores: int) -> None:
+    decision = allocator().allocate([waiting("p", cores, given)], ids(cores))
+    assert isinstance(decision, Refuse)
+    assert "does not name what gives it" in decision.reason
+
+
 def test_a_slice_is_named_to_the_runtime_as_a_virtual_device() -> None:
     env = served(allocator().allocate([waiting("p", 4, "0-vir04_3c")], ids(4))).answer.env
     assert env["ASCEND_VISIBLE_DEVICES"] == "100"
