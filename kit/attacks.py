@@ -116,6 +116,8 @@ BY_API = (
     Attack("lift the limits by envFrom, beside a share", HELD, "the limits page",
            "tests/scenarios/test_limits_that_hold.py::"
            "test_a_pod_whose_spec_lifts_its_limits_and_whose_processes_clear_theirs_keeps_to_its_share"),
+    Attack("the same by CUDA_MPS_* where cards are shared by MPS", OPEN,
+           "no page there: the server holds it to the widest share of its card"),
     Attack("mount over the preload by a path that is a link in the image", OPEN,
            "a policy cannot see images; the monitor shows memory that no region tells of"),
     Attack("privileged, without a share", OPEN, "Pod Security `baseline`"),

@@ -100,7 +100,8 @@ class Response:
     parts: Iterable[bytes] | None = None  # instead of a body, when that is too long to be made or sent at once
     stream: AsyncIterator[bytes] | None = None
     tunnel: Tunnel | None = None
-    gathered: tuple[tuple[Tunnel, ...], Callable[[list[tuple[str, bytes]]], Response]] | None = None  # whom to ask, and what to make of it
+    gathered: tuple[tuple[Tunnel, ...], Callable[[list[tuple[str, bytes]]], Response]] | None = None
+    """Whom to ask, and what to make of what each node answers."""
     warnings: list[str] = field(default_factory=list)
 
     def whole(self) -> bytes:

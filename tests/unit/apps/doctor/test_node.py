@@ -157,7 +157,7 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
         A, B, "GPU-gone")),
     "the file of CDI devices is broken": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"{")),
     "the file of CDI devices is too deep": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"[" * 5000)),
-    "the file of CDI devices has a thirteenth month": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"2026-13-01")),
+    "the file of CDI devices has a wrong date": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"2026-13-01")),
     "the runtime passes CDI devices over": ("cdi-devices", "does not switch CDI on", lambda w: (w.devices(A, B), write(
         w.root / "etc/containerd/config.toml", b'''version = 2
 [plugins."io.containerd.grpc.v1.cri".containerd]

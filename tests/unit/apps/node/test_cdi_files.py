@@ -104,7 +104,7 @@ def test_it_is_written_anew_when_slices_or_driver_change_or_it_is_gone_and_other
 
 
 @pytest.mark.parametrize("how", ["edited", "replaced", "link", "dangling"])
-def test_a_file_that_somebody_else_wrote_in_or_put_in_its_place_is_ours_again_before_a_container_is_told(machine: Machine, how: str):
+def test_a_file_that_somebody_else_wrote_or_replaced_is_ours_again_before_a_container_is_told(machine: Machine, how: str):
     files = machine.files()
     files.refresh()
     whole, other = files.path.read_bytes(), machine.root / "other"
