@@ -52,7 +52,7 @@ def test_a_pod_gets_its_memory_and_no_more_and_its_portion_of_the_card(shared: L
     memory, busy = found
     assert memory["error"]["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
     assert 2000 * MIB < memory["granted_bytes"] <= 3000 * MIB
-    assert abs(busy["busy_share"] - 0.5) < 0.06
+    assert 0.3 < busy["busy_share"] < 0.56, "no more, and less only where the machine is busy"
     gone(shared, "bound")
 
 
@@ -110,7 +110,7 @@ def test_a_killed_daemon_comes_back_and_pods_after_it_are_served_and_held(shared
     text = said(shared, burner("after", 2000, 25, f"{BURN} --memory 4000 -o json; {BURN} --kernels 200 --kernel-ms 1 -o json"))
     assert "CUDA_ERROR_OUT_OF_MEMORY" in text
     share = float(text.rpartition('"busy_share": ')[2].partition(",")[0])
-    assert abs(share - 0.25) < 0.06
+    assert 0.15 < share < 0.31
     gone(shared, "after")
 
 

@@ -32,6 +32,8 @@ SEGMENT_FAILED: Final = "NPUSegmentFailed"
 KIND: Final = "Ascend310P"
 DRIVER_NAME: Final = "310P3"
 """What the driver calls a chip of this kind."""
+PAIRED: Final = "Duo"
+"""In what a card of two such chips is sold as; the plugin cuts none of those (spec ascend 39.1)."""
 WHOLE_CHIPS: Final = f"{names.HUAWEI}{KIND}"
 """Annotation of a pod that holds whole chips by the scheme that cuts none: their names, with commas between."""
 

@@ -43,7 +43,7 @@ class ChipSlices:
         self._owners = Owners()
         self._driver = Worker("vnpus")
         self._state = State()
-        self._told: dict[str, int] = {}
+        self._strangers: dict[str, int] = {}
         self._beside = False
         self._failed: dict[Place, str] = {}
         self._would: set[Place] = set()
@@ -146,7 +146,7 @@ class ChipSlices:
                         "other's slices for a stranger's")  # fmt: skip
         self._beside = beside
         strangers = {card: len(slices) for card, slices in foreign(state.entries, state.seen).items()}
-        if strangers != self._told:
+        if strangers != self._strangers:
             for card, count in strangers.items():
                 log.warning("%d slices of card %s were made by somebody else and are left alone", count, card)
-            self._told = strangers
+            self._strangers = strangers

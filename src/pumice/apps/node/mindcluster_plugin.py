@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
@@ -28,10 +27,7 @@ from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.ports.vnpus import Vnpus
-from pumice.wire.mindcluster import DRIVER_NAME, KIND
-
-PAIRED: Final = "Duo"
-"""In what a card of two 310P3 is sold as; MindCluster's plugin cuts none of those (spec ascend 39.1)."""
+from pumice.wire.mindcluster import DRIVER_NAME, KIND, PAIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ async def run(
 def need_chips(found: Collection[str], products: Iterable[str] = ()) -> None:
     """Raises BadInput where the driver lists no chip that is cut on demand, or two on one card (the Atlas 300I Duo)."""
     if pairs := [product for product in products if PAIRED in product]:
-        raise BadInput(f"{pairs[0]} is not supported to dynamic virtual instance")
+        raise BadInput(f"{pairs[0]}: two chips on one card are not cut on demand; --mode hami shares them")
     if DRIVER_NAME not in found:
         listed = ", ".join(sorted(found)) or "(none: the driver lists no NPU)"
         raise BadInput(f"chips of type {listed} are not cut on demand, only {DRIVER_NAME}; --mode hami shares others")

@@ -49,7 +49,9 @@ class NpuAllocator(Allocator):
         self.resource = sharing.chip.resource
         self._handshake = Handshake(self._word, offset)
         self._served: set[Key] = set()
+        """Who does not wait any more, until the kubelet starts anew and may ask again for whom it has lost."""
         self._given: dict[Key, tuple[Holding, ...]] = {}
+        """What was handed out to pods that are still there, whatever the kubelet remembers."""
         self._owner = ""
         self.show(())
 

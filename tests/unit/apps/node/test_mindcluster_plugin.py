@@ -302,7 +302,7 @@ def test_a_node_without_chips_that_are_cut_on_demand_is_told_so() -> None:
         mindcluster_plugin.need_chips({"910B4", "910A"})
     with pytest.raises(BadInput, match="the driver lists no NPU"):
         mindcluster_plugin.need_chips(())
-    with pytest.raises(BadInput, match="Atlas 300I Duo is not supported to dynamic virtual instance"):
+    with pytest.raises(BadInput, match="Atlas 300I Duo: two chips on one card are not cut on demand"):
         mindcluster_plugin.need_chips({"310P3"}, ["Atlas 300I Duo"])
 
 

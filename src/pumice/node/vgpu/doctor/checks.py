@@ -11,7 +11,7 @@ from pumice.model.errors import BadInput
 from pumice.node.vgpu.doctor import agreement
 from pumice.node.vgpu.doctor.facts import Finding, NodeFacts, State
 from pumice.node.vgpu.mps import unfit
-from pumice.node.vgpu.sharing import Sharing, effective
+from pumice.node.vgpu.sharing import MPS, Sharing, effective
 from pumice.wire import cdi, names
 from pumice.wire.device_config import NvidiaConfig, parse_device_config
 from pumice.wire.node_config import parse_node_config
@@ -22,7 +22,7 @@ OLDEST: Final = 440
 SEEN: Final = "give this container the cards (NVIDIA_VISIBLE_DEVICES=all and NVIDIA's runtime)"
 OF_REGIONS: Final = ("Device_utilization_desc_of_container{", "hami_container_device_utilization_ratio{")
 """Series that a container has when the monitor has found its region."""
-MODES: Final = ("", "hami-core", "mig", "mps")
+MODES: Final = ("", "hami-core", "mig", MPS)
 
 
 @dataclass(frozen=True, slots=True)
