@@ -145,3 +145,13 @@ def test_pauses_between_starts_grow_and_are_short_again_after_a_steady_while():
     supervisor.bounded(Bounds(1, 1))
     assert supervisor.next(DaemonSeen(), now + 102) is Step.REST
     assert supervisor.next(DaemonSeen(), now + 103) is Step.START
+
+
+def test_a_wide_share_that_has_gone_is_not_kept_by_the_narrow_ones_that_come_after_it() -> None:
+    supervisor = Supervisor()
+    supervisor.want(Bounds())
+    supervisor.grant(Bounds(21000, 30), 0.0)
+    for moment in range(1, 10):
+        supervisor.grant(Bounds(2000, 25), float(moment))
+        assert supervisor.bounds(float(moment)) == (Bounds(21000, 30) if moment < SETTLING else Bounds(2000, 25))
+    assert supervisor.bounds(9.0 + SETTLING) == Bounds()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import urllib.request
@@ -114,7 +116,19 @@ def test_a_killed_daemon_comes_back_and_pods_after_it_are_served_and_held(shared
     gone(shared, "after")
 
 
+async def nothing_granted(cluster: LocalCluster) -> bool:
+    """Whether the daemons count nothing any more of pods that have gone."""
+    node = cluster.data.node("n1")
+    pipes = [path.parent for path in (node / "vgpu" / "mps").glob("*/pipe/control")]
+    said = [await asyncio.to_thread(
+        subprocess.check_output, [node / "machine" / "bin" / "nvidia-cuda-mps-control"], text=True, timeout=10,
+        input="get_default_device_pinned_mem_limit 0\n", env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe)},
+    ) for pipe in pipes]  # fmt: skip
+    return [text.strip() for text in said] == ["1M", "1M"]
+
+
 def test_a_pod_that_clears_its_variables_is_held_to_the_widest_share_of_its_card(shared: LocalCluster) -> None:
+    shared.wait(lambda kube: nothing_granted(shared))
     clear = "unset CUDA_MPS_PINNED_DEVICE_MEM_LIMIT CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     loads = f"{BURN} --memory 9000 -o json; {BURN} --kernels 200 --kernel-ms 1 -o json"
     text = said(shared, burner("bold", 2500, 40, f"{clear}; {loads}"))

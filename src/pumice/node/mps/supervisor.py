@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import reduce
 from typing import Final
 
 from pumice.ports.mps import DaemonSeen
@@ -57,7 +58,8 @@ class Supervisor:
     def __init__(self) -> None:
         self.closed = "its MPS control daemon has not been started yet"
         self._wanted: Bounds | None = None
-        self._granted, self._granted_until = Bounds(), 0.0
+        self._granted: dict[Bounds, float] = {}
+        """Until when what was granted a moment ago counts."""
         self._stand: Bounds | None = None
         self._pause, self._next_try, self._steady_at = SHORTEST, 0.0, 0.0
         self._misses = 0
@@ -69,7 +71,7 @@ class Supervisor:
     def grant(self, bounds: Bounds, now: float) -> None:
         """A container is about to be told of these: there must be a daemon, whatever was wanted before."""
         self._wanted = self._wanted or bounds
-        self._granted, self._granted_until = bounds | self._lately(now), now + SETTLING
+        self._granted = {granted: until for granted, until in self._granted.items() if now < until} | {bounds: now + SETTLING}
 
     def bounds(self, now: float) -> Bounds:
         return (self._wanted or Bounds()) | self._lately(now)
@@ -130,4 +132,4 @@ class Supervisor:
         return Step.KILL if self._misses >= MISSES else Step.REST
 
     def _lately(self, now: float) -> Bounds:
-        return self._granted if now < self._granted_until else Bounds()
+        return reduce(Bounds.__or__, (granted for granted, until in self._granted.items() if now < until), Bounds())
