@@ -21,6 +21,8 @@ from pumice.cluster.apiserver.http_types import Response, Tunnel, failure
 
 log = logging.getLogger(__name__)
 ANSWER_SECONDS = 5.0
+LONGEST_MESSAGE = 32 << 20
+"""Bytes, unpacked. kubectl's have 32 KiB; without a bound a few compressed ones would take all memory."""
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io",
              "SPDY/3.1+portforward.k8s.io")  # fmt: skip
 
@@ -99,9 +101,9 @@ class Tunnels:
     async def _websocket(self, http: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
         offered = [p.strip() for p in http.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         spoken = [p for p in PROTOCOLS if p in offered]
-        async with self._client().ws_connect(tunnel.url, protocols=spoken, max_msg_size=0, autoping=True) as kubelet:
+        async with self._client().ws_connect(tunnel.url, protocols=spoken, max_msg_size=LONGEST_MESSAGE) as kubelet:
             chosen = (kubelet.protocol,) if kubelet.protocol else ()
-            client = web.WebSocketResponse(protocols=chosen, max_msg_size=0)
+            client = web.WebSocketResponse(protocols=chosen, max_msg_size=LONGEST_MESSAGE)
             await client.prepare(http)
             pumps = [asyncio.ensure_future(_pump(client, kubelet)), asyncio.ensure_future(_pump(kubelet, client))]
             try:

@@ -13,9 +13,11 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from pumice.cluster.apiserver import ADMIN, ApiServer, Request, open_storage, serve
+from pumice.cluster.apiserver.tunnel import LONGEST_MESSAGE
 
 Json = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"
+PROTOCOLS = ["v5.channel.k8s.io"]
 HEADERS = {"Authorization": "Bearer t"}
 
 
@@ -49,7 +51,7 @@ class SmallKubelet:
 
     async def exec(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path_qs)
-        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"))
+        socket = web.WebSocketResponse(max_msg_size=0, protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"))
         await socket.prepare(request)
         async for message in socket:
             if message.type == WSMsgType.BINARY:
@@ -150,6 +152,22 @@ def test_exec_carries_frames_both_ways(protocol: str) -> None:
                 assert await socket.receive_bytes() == b'\x03{"status":"Success"}'
                 assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.CLOSING)
             assert kubelet.asked == ["/exec/default/p/c?input=1&output=1&command=sh&command=-c&command=echo+hi"]
+
+    run(work)
+
+
+def test_a_message_that_unpacks_to_more_than_anybody_sends_ends_its_connection_alone() -> None:
+    async def work() -> None:
+        async with cluster() as (url, _, _, session):
+            path = f"{url}{NAMESPACE}/pods/p/exec?command=cat&stdin=true&stdout=true"
+            async with (
+                session.ws_connect(path, protocols=PROTOCOLS, compress=15, max_msg_size=0) as greedy,
+                session.ws_connect(path, protocols=PROTOCOLS, max_msg_size=0) as other,
+            ):
+                await greedy.send_bytes(bytes(LONGEST_MESSAGE + 1))
+                assert (await greedy.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.CLOSING)
+                await other.send_bytes(b"\x00" + b"x" * (1 << 20))
+                assert await other.receive_bytes() == b"\x01" + b"x" * (1 << 20)
 
     run(work)
 
