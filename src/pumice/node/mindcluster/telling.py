@@ -27,16 +27,17 @@ _CODE = re.compile(r"0x([0-9A-F]{8})")
 def realised(
     pods: Iterable[NodePod], record: Mapping[str, str], state: State, chips: Mapping[int, str], kind: SliceKind
 ) -> Iterator[PatchPod]:
-    """To be told to pods that the kubelet has written down, and that were not told. ``record``: the kubelet's ids by pod UID,
-    ``chips``: UUIDs by physical id."""
+    """To be told to pods that the kubelet has written down, and that were not told or say otherwise. ``record``: the kubelet's
+    ids by pod UID, ``chips``: UUIDs by physical id."""
     number = {uuid: chip for chip, uuid in chips.items()}
     for pod in pods:
         ids = record.get(pod.uid, "")
-        if not ids or pod.finished or pod.annotations.get(REAL):
+        if not ids or pod.finished:
             continue
         given = [entry for entry in state.entries if entry.owner == pod.uid and entry.uuid == ids and entry.phase is Phase.MADE]
-        if real := _real(given, state, number, kind):
-            yield PatchPod.of(pod.metadata, {REAL: real, KUBELET_DEVICES: ids})
+        said = {REAL: _real(given, state, number, kind), KUBELET_DEVICES: ids}
+        if said[REAL] and any(pod.annotations.get(key) != text for key, text in said.items()):
+            yield PatchPod.of(pod.metadata, said)
 
 
 def _real(given: Sequence[Entry], state: State, number: Mapping[str, int], kind: SliceKind) -> str:

@@ -141,6 +141,20 @@ def test_nothing_is_told_to_a_pod_before_the_kubelet_has_written_it_down() -> No
     in_a_world(play)
 
 
+@pytest.mark.parametrize("forged", ["Ascend310P-1c-100-0_0", "", "x" * 100_000])
+def test_a_pod_that_says_otherwise_than_it_has_is_told_again(forged: str) -> None:
+    async def play(world: World) -> None:
+        world.pod("p", 2, "1-vir02_1c")
+        world.cluster.change("pods", "p", {"metadata": {"annotations": {REAL: forged}}})
+        await world.admit("p", 0, 2)
+        await world.until(lambda: world.notes("p")[REAL] == "Ascend310P-2c.1cpu-116-1_0", 12)
+        world.cluster.change("pods", "p", {"metadata": {"annotations": {REAL: forged, "huawei.com/kltDev": forged}}})
+        await world.until(lambda: world.notes("p")[REAL] == "Ascend310P-2c.1cpu-116-1_0", 12)
+        assert world.notes("p")["huawei.com/kltDev"] == "npu-core-0,npu-core-1"
+
+    in_a_world(play)
+
+
 def test_whole_chips_are_told_by_their_names_and_are_free_no_more() -> None:
     async def play(world: World) -> None:
         world.pod("p", 16, "0,1")
