@@ -122,7 +122,8 @@ class Checker:
 
     def deleted(self, pod: Json) -> None:
         """The scheduler deleted a pod. Who goes for others need not come again; who goes because his gang fell apart must."""
-        why = [condition.get("message", "") for condition in pod.get("status", {}).get("conditions", ())]
+        conditions = pod.get("status", {}).get("conditions", ())
+        why = [condition.get("message", "") for condition in conditions if condition["type"] == "DisruptionTarget"]
         if self.makes_room and not any(BROKEN_GANG in text for text in why):
             return
         if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ())):

@@ -6,7 +6,8 @@ import pytest
 from kit.engine_world import ALL_PLUGINS, World, conf, scenario
 from kit.objects import group, node, pod, priority_class, queue
 
-from pumice.engine.effects import QueueAllocated
+from pumice.engine.effects import Bind, QueueAllocated
+from pumice.wire.objects import Pod, convert
 
 
 def test_a_bare_pod_is_placed_at_once_as_a_group_of_one() -> None:
@@ -203,3 +204,16 @@ def test_what_a_cycle_had_no_time_to_lend_is_lent_by_the_next_one() -> None:
     assert sum(bool(world.node_of(f"p{i}")) for i in range(3)) == 2
     world.settle(2)
     assert all(world.node_of(f"p{i}") for i in range(3))
+
+
+def test_a_whole_card_of_which_nobody_can_tell_which_it_is_costs_its_queue_the_dearest_after_a_restart() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), node("n2", cards=1, mib=8000))
+    world.add(queue("small", capability={"volcano.sh/vgpu-memory": "12000"}), pod("runs", cards=1, queue="small"))
+    world.settle(2)
+    runs = world.pods["default/runs"]
+    runs["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"] = ""
+    world.set_phase("runs", "Running")
+    engine = world.restarted()
+    engine.state.pods.put(convert(Pod, pod("next", cards=1, queue="small")))
+    assert not [effect for effect in engine.cycle(world.now, world.dice).effects if isinstance(effect, Bind)], "of 12000 MiB"

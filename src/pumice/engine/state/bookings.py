@@ -131,8 +131,10 @@ class Bookings:
             self._recharge(task, grants)
 
     def _recharge(self, task: Task, grants: Sequence[Grant]) -> None:
-        """Cards that are not registered for the moment (a plugin that restarts) cost its queue what they did."""
-        if task.job is not None and any(grant.pieces for grant in grants):
+        """Cards that are not registered for the moment (a plugin that restarts) cost its queue what they did; those of which
+        nobody can tell which they are, as much as they may come to."""
+        known = any(grant.pieces for grant in grants)
+        if task.job is not None and (known or (task.charged is None and any(grant.doubts for grant in grants))):
             task.job.recharge(task, self.charges.of(task.cls, grants))
 
     def set_families(self, families: Sequence[Family]) -> None:

@@ -24,7 +24,7 @@ class Charges:
     """The last answer: what a queue was asked to pay, it is charged next."""
 
     def of(self, cls: PodClass, grants: Sequence[Grant]) -> Vector | None:
-        """What a queue is charged for a pod with these cards; None where that is what the class says, or no card is known."""
+        """What a queue is charged for a pod with these cards; None where that is what the class says, or it holds none."""
         if not cls.quota_known_late:
             return None
         if self._last is None or self._last[0] is not cls or self._last[1] is not grants:
@@ -32,13 +32,20 @@ class Charges:
         return self._last[2]
 
     def _of(self, cls: PodClass, grants: Sequence[Grant]) -> Vector | None:
-        wanted = {ask.family for ask in cls.quota_known_late}
+        asks = {ask.family: ask for ask in cls.quota_known_late}
         amounts: Vector = {}
         for grant in grants:
-            book = self.ledger.books.get(grant.family)
+            book, ask = self.ledger.books.get(grant.family), asks.get(grant.family)
             late = book.family.late_quota if book is not None else None
-            if late is not None and grant.family in wanted and grant.pieces:
-                amounts.update((name, value * 1000) for name, value in late.of_grant(grant).items())
+            if book is None or late is None or ask is None:
+                continue
+            if grant.pieces:
+                found = late.of_grant(grant)
+            elif grant.doubts and grant.node in book.nodes:  # which cards nobody can tell: the dearest of the node
+                found = late.bound(ask, late.card_kinds(book.nodes[grant.node].inventory))
+            else:
+                continue
+            amounts.update((name, value * 1000) for name, value in found.items())
         if all(cls.amounts.get(name, 0) == value for name, value in amounts.items()):
             return None
         return shared({**cls.amounts, **amounts})
