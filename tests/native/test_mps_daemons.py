@@ -264,7 +264,7 @@ def test_a_daemon_that_answers_nothing_is_ended_and_made_anew(world: World) -> N
     play(story)
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "-4", "1", str(1 << 40), str(os.getpid())])
+@pytest.mark.parametrize("text", ["", "nonsense", "-4", "1", str(1 << 40), pytest.param(str(os.getpid()), id="the plugin's own")])
 def test_a_pid_that_is_none_of_mps_is_no_daemon(world: World, text: str) -> None:
     world.pipe.mkdir(parents=True)
     (world.pipe / f"{MPS_CONTROL}.pid").write_text(text)
