@@ -188,10 +188,16 @@ class Checker:
             missing = 1 if group is None else self._missing(group, grouped[key_of(group)])
             if missing is None:
                 continue
-            nodes = {name: self._room(pod, name, cluster, books, missing) for name in cluster.nodes}
+            closed = self._of_cards_that_went(cluster, books) if self.sharing.wants(pod) else set()
+            nodes = {name: self._room(pod, name, cluster, books, missing) for name in cluster.nodes if name not in closed}
             if sum(nodes.values()) >= missing:
                 where = sorted(name for name, number in nodes.items() if number)
                 self.complain("asleep", f"{key_of(pod)} waits at rest and may run on {', '.join(where)}")
+
+    def _of_cards_that_went(self, cluster: Cluster, books: Mapping[str, Mapping[str, Card]]) -> set[str]:
+        """Nodes where a pod names cards that are there no more: it may hold any of those that are."""
+        return {node for node, pods in cluster.placed.items() for pod in pods
+                if any(piece[0] not in books.get(node, ()) for piece in card_rules.pieces(self.held(pod)))}  # fmt: skip
 
     def _waits(self, pod: Json, now: float) -> bool:
         spec = pod["spec"]
